@@ -1,0 +1,144 @@
+"""The one routine that judges a point: dual <= optimum <= primal, in float64, at the point that is returned."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from bidual.gauges import Blocks
+from bidual.losses.base import Matrix
+from bidual.problem import Problem
+
+_EPS = torch.finfo(torch.float64).eps
+
+
+class Scope(Enum):
+    """Which optimum a certificate speaks about."""
+
+    BLOCKS = "the convex program over the given activation patterns"
+    ALL_PATTERNS = "the network over all activation patterns"
+
+
+class SoundnessError(AssertionError):
+    """A dual value came out above a primal value: a bug, never to be hidden."""
+
+
+@dataclass(frozen=True, eq=False)
+class Certificate:
+    """Bounds on an optimum with their witnesses.
+
+    Attributes:
+        primal: P(Z) at ``point``, in float64.
+        dual: -F*(V) at ``dual_point``, which is dual feasible; a lower bound of the optimum.
+        point: the lifted variable Z that was judged.
+        dual_point: the witness V of the lower bound.
+        polar: an upper bound of Omega°(-A* V), at most beta.
+        scope: which optimum is bounded.
+    """
+
+    primal: float
+    dual: float
+    point: Blocks
+    dual_point: Matrix
+    polar: float
+    scope: Scope = Scope.BLOCKS
+
+    @property
+    def gap(self) -> float:
+        """primal - dual, how far the point can be from the optimum."""
+        return max(self.primal - self.dual, 0.0)
+
+    @property
+    def relative_gap(self) -> float:
+        """gap / primal, in [0, 1] because losses and gauges are non-negative."""
+        return self.gap / self.primal if self.primal > 0 else 0.0
+
+    def with_dual_of(self, other: "Certificate") -> Self:
+        """This point with the better of the two lower bounds; both must speak of one problem."""
+        if other.dual <= self.dual:
+            return self
+        return replace(self, dual=other.dual, dual_point=other.dual_point, polar=other.polar)
+
+    def recheck(self, problem: Problem) -> bool:
+        """Recompute both bounds from the witnesses alone; True if they hold (to float64 rounding)."""
+        again = problem.to(torch.float64)
+        fresh = _judge(again, self.point, [self.dual_point], _identity_scale)
+        slack = 1e-9 * max(abs(self.primal), 1e-300)
+        return abs(fresh.primal - self.primal) <= slack and fresh.dual >= self.dual - slack
+
+    def __str__(self) -> str:
+        return (
+            f"primal {self.primal:.9g}, dual {self.dual:.9g}, relative gap {self.relative_gap:.2e}, "
+            f"scope {self.scope.name}: {self.scope.value}"
+        )
+
+
+def certify(problem: Problem, Z: Blocks, candidates: Sequence[Matrix] = ()) -> Certificate:
+    r"""Judge Z: evaluate P(Z), and the best lower bound from grad F(A Z) and the solver's own dual candidates.
+
+    Every candidate is moved into dom F*, scaled by the s in [0, beta / Omega°(-A* V)] that maximises -F*(s V), and
+    evaluated. Sound at any point: nothing is assumed about Z or the candidates.
+    """
+    return _judge(problem.to(torch.float64), Z.to(torch.float64), candidates, _best_scale)
+
+
+Scaling = Callable[[Callable[[float], float], float], float]
+
+
+def _judge(problem: Problem, Z: Tensor, candidates: Sequence[Tensor], scaling: Scaling) -> Certificate:
+    predictions = problem.operator.forward(Z)
+    primal = problem.datafit.value(predictions) + problem.beta * problem.gauge.value(Z)
+    trials = [problem.datafit.grad(predictions), *(V.to(torch.float64) for V in candidates)]
+    best = max((_lower_bound(problem, V, scaling) for V in trials), key=lambda bound: bound[0])
+    if best[0] > primal + 1e-8 * abs(primal):
+        raise SoundnessError(f"dual {best[0]!r} exceeds primal {primal!r}; please report this problem.")
+    return Certificate(primal, best[0], Z, best[1], best[2])
+
+
+def _lower_bound(problem: Problem, V: Tensor, scaling: Scaling) -> tuple[float, Tensor, float]:
+    """(dual value, feasible V, upper bound of its polar) from any V."""
+    V = problem.datafit.into_domain(V)
+    if not bool(torch.isfinite(V).all()):
+        V = torch.zeros_like(V)
+    polar = _rounded_up_polar(problem, V)
+    largest = problem.beta / polar if polar > 0 else math.inf
+    scale = scaling(lambda s: -problem.datafit.conjugate(s * V), largest)
+    value = -problem.datafit.conjugate(scale * V)
+    return value - 16 * _EPS * abs(value), scale * V, scale * polar
+
+
+def _rounded_up_polar(problem: Problem, V: Tensor) -> float:
+    """Omega°(-A* V) with an allowance for the rounding of the products that make A* V."""
+    allowance = 4 * math.sqrt(len(V)) * _EPS * problem.operator.magnitude * float(torch.linalg.vector_norm(V))
+    return problem.gauge.polar(-problem.operator.adjoint(V)).upper + allowance
+
+
+def _identity_scale(value: Callable[[float], float], largest: float) -> float:  # noqa: ARG001
+    return min(1.0, largest)
+
+
+def _best_scale(value: Callable[[float], float], largest: float, steps: int = 60) -> float:
+    """argmax of a concave function (-inf off its domain) over [0, largest], by golden section; both ends are clipped."""
+    if largest <= 1 and value(largest) >= value(largest * (1 - 1e-7)):
+        return largest  # still rising at the end: concavity leaves nothing to search
+    low, high = 0.0, min(largest, 2.0)
+    ratio = (math.sqrt(5) - 1) / 2
+    left, right = high - ratio * (high - low), low + ratio * (high - low)
+    at_left, at_right = value(left), value(right)
+    for _ in range(steps):
+        if at_left < at_right:
+            low, left, at_left = left, right, at_right
+            right = low + ratio * (high - low)
+            at_right = value(right)
+        else:
+            high, right, at_right = right, left, at_left
+            left = high - ratio * (high - low)
+            at_left = value(left)
+        if high - low <= 1e-9 * high:
+            break
+    options = [0.0, left, right, min(1.0, largest), *([largest] if math.isfinite(largest) else [])]
+    return max(options, key=value)

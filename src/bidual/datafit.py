@@ -1,0 +1,146 @@
+"""The data term F: a loss bound to its targets, sample weights and unpenalised intercept."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Self
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from bidual.losses import Loss
+from bidual.losses.base import Matrix
+
+
+@dataclass(frozen=True, eq=False)
+class Datafit:
+    r"""F(P) = sum_i w_i l(p_i, y_i), a plain sum over samples as in the papers.
+
+    With ``intercept=True`` it is the partial minimum F(P) = min_b sum_i w_i l(p_i + b, y_i), which is again a convex
+    function of P: its gradient is that of the sum at the best b, and its conjugate is that of the sum, restricted to
+    1^T V = 0. No solver needs to know about the intercept to be certified.
+    """
+
+    loss: Loss
+    targets: Matrix
+    weight: Float[Tensor, "n"] | None = None
+    intercept: bool = False
+
+    def __post_init__(self) -> None:
+        Y, w = self.targets, self.weight
+        if Y.ndim != 2:
+            raise ValueError(f"targets must have shape (n, c), got {tuple(Y.shape)}. Reshape a vector to (n, 1).")
+        if not bool(torch.isfinite(Y).all()):
+            raise ValueError("targets must be finite, got NaN or infinity. Drop or impute those samples.")
+        if w is not None and (w.shape != Y.shape[:1] or not bool((torch.isfinite(w) & (w > 0)).all())):
+            raise ValueError("weight must be one positive finite number per sample. Drop samples of weight zero.")
+        self.loss.check_targets(Y)
+
+    @cached_property
+    def weights(self) -> Float[Tensor, "n 1"]:
+        """The sample weights as a column, ones if none were given."""
+        w = self.targets.new_ones(len(self.targets)) if self.weight is None else self.weight
+        return w[:, None].to(self.targets)
+
+    @property
+    def smoothness(self) -> float | None:
+        """A Lipschitz constant of grad F, or None if F has kinks."""
+        L = self.loss.smoothness
+        return None if L is None else L * float(self.weights.max())
+
+    def to(self, dtype: torch.dtype) -> Self:
+        weight = None if self.weight is None else self.weight.to(dtype)
+        return type(self)(self.loss, self.targets.to(dtype), weight, self.intercept)
+
+    def value(self, P: Matrix) -> float:
+        """F(P)."""
+        return self.value_at(P, self.offset(P))
+
+    def value_at(self, P: Matrix, b: Float[Tensor, "c"]) -> float:
+        """The sum at a given intercept, an upper bound of F(P)."""
+        return float((self.weights[:, 0] * self.loss.value(P + b, self.targets)).sum())
+
+    def grad(self, P: Matrix) -> Matrix:
+        """grad F(P). A loss with kinks is replaced by its Moreau envelope of tiny width, so that samples at a kink get
+        the subgradient that balances the intercept instead of an arbitrary end of the subdifferential."""
+        if self.smoothness is not None:
+            return self.weights * self.loss.grad(P + self.offset(P), self.targets)
+        slope = _envelope_slope(self.loss, width=1e-7 * (1 + float(P.abs().max())))
+        b = _root_per_output(self, P, slope) if self.intercept else P.new_zeros(P.shape[1])
+        return self.weights * slope(P + b, self.targets)
+
+    def conjugate(self, V: Matrix) -> float:
+        """F*(V), +inf off the domain. With an intercept V must be balanced, 1^T V = 0 (up to rounding)."""
+        rows = self.weights[:, 0] * self.loss.conjugate(V / self.weights, self.targets)
+        return float(rows.sum())
+
+    def into_domain(self, V: Matrix) -> Matrix:
+        """A point of dom F* near V: clipped sample by sample, then balanced if there is an intercept."""
+        V = self.weights * self.loss.into_domain(V / self.weights, self.targets)
+        return self.loss.balance(V, self.targets, self.weights) if self.intercept else V
+
+    def prox(self, P: Matrix, step: float) -> Matrix:
+        """argmin_q step * sum_i w_i l(q_i, y_i) + 1/2 |q - p|^2, without the intercept."""
+        return self.loss.prox(P, self.targets, step * self.weights)
+
+    def offset(self, P: Matrix) -> Float[Tensor, "c"]:
+        """The best intercept for the predictions P; zeros where there is none."""
+        if not self.intercept:
+            return P.new_zeros(P.shape[1])
+        return _root_per_output(self, P, self.loss.grad) if self.loss.separable else _newton_intercept(self, P)
+
+
+Slope = Callable[[Tensor, Tensor], Tensor]
+
+
+def _envelope_slope(loss: Loss, width: float) -> Slope:
+    """The gradient of the Moreau envelope of a loss, (p - prox(p)) / width."""
+    return lambda P, Y: (P - loss.prox(P, Y, width)) / width
+
+
+def _root_per_output(fit: Datafit, P: Tensor, slope_of: Slope, steps: int = 200) -> Tensor:
+    """The b where the summed slope vanishes: Newton kept inside a bracket, all outputs in parallel."""
+
+    def slope(b: Tensor) -> Tensor:
+        return (fit.weights * slope_of(P + b, fit.targets)).sum(0)
+
+    width = 1 + (fit.targets - P).abs().amax(0)
+    low, high = -width, width
+    for _ in range(40):  # logistic loss may have its optimum outside the range of the residuals
+        outside_low, outside_high = slope(low) > 0, slope(high) < 0
+        if not bool((outside_low | outside_high).any()):
+            break
+        low, high = torch.where(outside_low, 2 * low, low), torch.where(outside_high, 2 * high, high)
+    b = torch.zeros_like(width)
+    for _ in range(steps):
+        residual = slope(b)
+        low, high = torch.where(residual <= 0, b, low), torch.where(residual >= 0, b, high)
+        curvature = (fit.weights * fit.loss.curvature(P + b, fit.targets)).sum(0)
+        newton = b - residual / curvature.clamp(min=torch.finfo(P.dtype).tiny)
+        useful = (newton > low) & (newton < high) & (curvature > 0)
+        following = torch.where(useful, newton, 0.5 * (low + high))
+        if bool(((following - b).abs() <= 4 * torch.finfo(P.dtype).eps * (1 + b.abs())).all()):
+            return following
+        b = following
+    return b
+
+
+def _newton_intercept(fit: Datafit, P: Tensor, steps: int = 100) -> Tensor:
+    """Damped Newton in the c intercepts of a loss that couples the outputs (softmax)."""
+    b = P.new_zeros(P.shape[1])
+    current = fit.value_at(P, b)
+    for _ in range(steps):
+        slope = (fit.weights * fit.loss.grad(P + b, fit.targets)).sum(0)
+        hessian = fit.loss.summed_hessian(P + b, fit.targets, fit.weights)
+        direction = torch.linalg.pinv(hessian, hermitian=True) @ slope
+        length, decrease = 1.0, float(slope @ direction)
+        while (value := fit.value_at(P, b - length * direction)) > current - 1e-4 * length * decrease:
+            length *= 0.5
+            if length < 1e-8:
+                return b
+        b, current = b - length * direction, value
+        if decrease <= 1e-30 * (1 + abs(current)):
+            break
+    return b
+

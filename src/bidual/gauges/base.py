@@ -1,0 +1,99 @@
+"""The price Omega of a lifted variable, its polar, and what some gauges can do besides."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
+
+from jaxtyping import Float
+from torch import Tensor
+
+Blocks = Float[Tensor, "p a b"]
+
+
+@dataclass(frozen=True)
+class Bracket:
+    """An interval that holds a number: certificates divide by ``upper``, searches climb ``lower``."""
+
+    lower: float
+    upper: float
+
+
+class Factors(NamedTuple):
+    """Neurons of every block: Z_p = U_p W_p^T with U (p, a, m) and W (p, b, m)."""
+
+    U: Tensor
+    W: Tensor
+
+
+class Gauge(ABC):
+    r"""A gauge Omega of Z (p, a, b): convex, non-negative, positively homogeneous, zero at zero only.
+
+    Its polar is Omega°(G) = sup { <G, Z> : Omega(Z) <= 1 }, so <G, Z> <= Omega°(G) Omega(Z).
+    """
+
+    name: ClassVar[str]
+
+    def value(self, Z: Blocks) -> float:
+        """Omega(Z)."""
+        _three_dimensional(Z)
+        return self._value(Z)
+
+    def polar(self, G: Blocks) -> Bracket:
+        """Omega°(G), bracketed."""
+        _three_dimensional(G)
+        return self._polar(G)
+
+    @abstractmethod
+    def _value(self, Z: Tensor) -> float: ...
+
+    @abstractmethod
+    def _polar(self, G: Tensor) -> Bracket: ...
+
+
+@runtime_checkable
+class Proximable(Protocol):
+    """``prox(Z, step)`` = argmin_Q step * Omega(Q) + 1/2 |Q - Z|^2."""
+
+    def prox(self, Z: Blocks, step: float) -> Blocks: ...
+
+
+@runtime_checkable
+class BlockSeparable(Protocol):
+    """Omega is a sum over blocks; ``block_value`` and ``block_polar`` give one number per block."""
+
+    def block_value(self, Z: Blocks) -> Float[Tensor, "p"]: ...
+
+    def block_polar(self, G: Blocks) -> Float[Tensor, "p"]: ...
+
+
+@runtime_checkable
+class Factorised(Protocol):
+    r"""Omega(Z) = min over Z_p = U_p W_p^T of ``factor_penalty``; ``split`` attains the minimum (BM Lemma 3.1).
+
+    ``smooth_factors(cols)`` says whether the penalty is 1/2 (|U|^2 + |W|^2), so that smooth methods may use it.
+    """
+
+    def factor_penalty(self, factors: Factors) -> float: ...
+
+    def split(self, Z: Blocks) -> Factors: ...
+
+    def smooth_factors(self, cols: int) -> bool: ...
+
+
+@runtime_checkable
+class EuclideanGroups(Protocol):
+    r"""Omega is a sum of Euclidean norms; ``column_groups(cols)`` lists the columns of a block that share a norm."""
+
+    def column_groups(self, cols: int) -> list[list[int]]: ...
+
+
+@runtime_checkable
+class Conic(Protocol):
+    """Omega can be written with second-order or semidefinite cones: ``cone(cols)`` names which."""
+
+    def cone(self, cols: int) -> str: ...
+
+
+def _three_dimensional(Z: Tensor) -> None:
+    if Z.ndim != 3:
+        raise ValueError(f"a lifted variable has shape (blocks, rows, cols), got {tuple(Z.shape)}.")

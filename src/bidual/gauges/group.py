@@ -1,0 +1,57 @@
+import torch
+from torch import Tensor
+
+from bidual.gauges.base import Bracket, Factors, Gauge
+
+
+class Group(Gauge):
+    r"""Sum of Frobenius norms of the blocks, sum_p |Z_p|_F: one group per gate.
+
+    As a price on neurons it charges 1/2 (|U_p|_F^2 + |W_p|_op^2), because |U W^T|_F <= |U|_F |W|_op.
+    """
+
+    name = "frobenius"
+
+    def _value(self, Z: Tensor) -> float:
+        return float(self.block_value(Z).sum())
+
+    def _polar(self, G: Tensor) -> Bracket:
+        worst = float(self.block_polar(G).max()) if len(G) else 0.0
+        return Bracket(worst, worst)
+
+    def block_value(self, Z: Tensor) -> Tensor:
+        return torch.linalg.vector_norm(Z, dim=(1, 2))
+
+    block_polar = block_value
+
+    def prox(self, Z: Tensor, step: float) -> Tensor:
+        norm = self.block_value(Z)[:, None, None]
+        return Z * shrink(norm, step)
+
+    def column_groups(self, cols: int) -> list[list[int]]:
+        return [list(range(cols))]
+
+    def split(self, Z: Tensor) -> Factors:
+        root = self.block_value(Z).sqrt()
+        eye = torch.eye(Z.shape[2], dtype=Z.dtype, device=Z.device)
+        return Factors(Z * inverse(root)[:, None, None], root[:, None, None] * eye)
+
+    def factor_penalty(self, factors: Factors) -> float:
+        outer = torch.linalg.matrix_norm(factors.W, ord=2).square().sum()
+        return float(0.5 * (factors.U.square().sum() + outer))
+
+    def smooth_factors(self, cols: int) -> bool:
+        return cols == 1
+
+    def cone(self, cols: int) -> str:  # noqa: ARG002
+        return "second_order"
+
+
+def shrink(norm: Tensor, step: float) -> Tensor:
+    """(1 - step / norm)_+, the factor of a soft threshold, 0 at norm 0."""
+    return (1 - step / norm.clamp(min=torch.finfo(norm.dtype).tiny)).clamp(min=0)
+
+
+def inverse(x: Tensor) -> Tensor:
+    """1 / x, and 0 where x is 0."""
+    return torch.where(x > 0, 1 / torch.where(x > 0, x, 1.0), 0.0)

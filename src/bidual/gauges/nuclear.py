@@ -1,0 +1,81 @@
+import torch
+from torch import Tensor
+
+from bidual.gauges.base import Bracket, Factors, Gauge
+from bidual.gauges.group import shrink
+
+
+class Nuclear(Gauge):
+    r"""Sum of nuclear norms of the blocks, sum_p |Z_p|_*.
+
+    The price of a gated or linear two-layer network with c outputs under weight decay (BM eq. 2 and 5). With c = 1 it
+    is the group norm.
+    """
+
+    name = "nuclear"
+
+    def _value(self, Z: Tensor) -> float:
+        return float(self.block_value(Z).sum())
+
+    def _polar(self, G: Tensor) -> Bracket:
+        worst = float(self.block_polar(G).max()) if len(G) else 0.0
+        return Bracket(worst, worst)
+
+    def block_value(self, Z: Tensor) -> Tensor:
+        if min(Z.shape[1:]) == 1:
+            return torch.linalg.vector_norm(Z, dim=(1, 2))
+        used = Z.flatten(1).any(1)
+        values = Z.new_zeros(len(Z))
+        values[used] = torch.linalg.svdvals(_short_factor(Z[used])).sum(1)
+        return values
+
+    def block_polar(self, G: Tensor) -> Tensor:
+        if min(G.shape[1:]) == 1:
+            return torch.linalg.vector_norm(G, dim=(1, 2))
+        return torch.linalg.eigvalsh(_short_gram(G))[:, -1].clamp(min=0).sqrt()
+
+    def prox(self, Z: Tensor, step: float) -> Tensor:
+        """Soft threshold of the singular values, through the Gram matrix of the short side."""
+        norm = torch.linalg.vector_norm(Z, dim=(1, 2))
+        if min(Z.shape[1:]) == 1:
+            return Z * shrink(norm, step)[:, None, None]
+        result = torch.zeros_like(Z)
+        large = norm > step  # the spectral norm is at most the Frobenius norm: the other blocks vanish
+        if bool(large.any()):
+            result[large] = _threshold(Z[large], step)
+        return result
+
+    def column_groups(self, cols: int) -> list[list[int]]:
+        """Only with one output is the nuclear norm a sum of Euclidean norms."""
+        return [[0]] if cols == 1 else []
+
+    def split(self, Z: Tensor) -> Factors:
+        left, values, right = torch.linalg.svd(Z, full_matrices=False)
+        root = values.sqrt()[:, None, :]
+        return Factors(left * root, right.mT * root)
+
+    def factor_penalty(self, factors: Factors) -> float:
+        return float(0.5 * (factors.U.square().sum() + factors.W.square().sum()))
+
+    def smooth_factors(self, cols: int) -> bool:  # noqa: ARG002
+        return True
+
+    def cone(self, cols: int) -> str:
+        return "second_order" if cols == 1 else "semidefinite"
+
+
+def _short_gram(Z: Tensor) -> Tensor:
+    """Z Z^T or Z^T Z of every block, whichever is smaller."""
+    return Z @ Z.mT if Z.shape[1] <= Z.shape[2] else Z.mT @ Z
+
+
+def _short_factor(Z: Tensor) -> Tensor:
+    """A matrix with the singular values of every block and both sides short: R of a QR of the tall form."""
+    tall = Z if Z.shape[1] >= Z.shape[2] else Z.mT
+    return torch.linalg.qr(tall, mode="r").R if tall.shape[1] > 2 * tall.shape[2] else tall
+
+
+def _threshold(Z: Tensor, step: float) -> Tensor:
+    values, vectors = torch.linalg.eigh(_short_gram(Z))
+    factor = (vectors * shrink(values.clamp(min=0).sqrt(), step)[:, None, :]) @ vectors.mT
+    return factor @ Z if Z.shape[1] <= Z.shape[2] else Z @ factor

@@ -1,0 +1,46 @@
+import torch
+from torch import Tensor
+
+from bidual.gauges.base import Bracket, Factors, Gauge
+from bidual.gauges.group import inverse, shrink
+
+
+class PerOutput(Gauge):
+    r"""One group per gate and output, sum_p sum_k |Z_p[:, k]|_2, as libraries without vector outputs charge.
+
+    It is the gauge of the norm pair C = 2, R = 1 in BM (14)-(15): neurons cost 1/2 (|u_j|_2^2 + |w_j|_1^2).
+    """
+
+    name = "per_output"
+
+    def _value(self, Z: Tensor) -> float:
+        return float(self.block_value(Z).sum())
+
+    def _polar(self, G: Tensor) -> Bracket:
+        worst = float(self.block_polar(G).max()) if len(G) else 0.0
+        return Bracket(worst, worst)
+
+    def block_value(self, Z: Tensor) -> Tensor:
+        return torch.linalg.vector_norm(Z, dim=1).sum(1)
+
+    def block_polar(self, G: Tensor) -> Tensor:
+        return torch.linalg.vector_norm(G, dim=1).amax(1)
+
+    def prox(self, Z: Tensor, step: float) -> Tensor:
+        return Z * shrink(torch.linalg.vector_norm(Z, dim=1, keepdim=True), step)
+
+    def column_groups(self, cols: int) -> list[list[int]]:
+        return [[k] for k in range(cols)]
+
+    def split(self, Z: Tensor) -> Factors:
+        root = torch.linalg.vector_norm(Z, dim=1).sqrt()
+        return Factors(Z * inverse(root)[:, None, :], torch.diag_embed(root))
+
+    def factor_penalty(self, factors: Factors) -> float:
+        return float(0.5 * (factors.U.square().sum() + factors.W.abs().sum(1).square().sum()))
+
+    def smooth_factors(self, cols: int) -> bool:
+        return cols == 1
+
+    def cone(self, cols: int) -> str:  # noqa: ARG002
+        return "second_order_per_column"

@@ -1,0 +1,149 @@
+"""What a loss must know about one sample; sums, weights and intercepts live in :mod:`bidual.datafit`."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+Rows = Float[Tensor, "n"]
+Matrix = Float[Tensor, "n c"]
+
+
+@dataclass(frozen=True)
+class ConeRows:
+    r"""One constraint per sample, ``F_i f_i + A_i a_i + h_i in cone``, for interior-point solvers.
+
+    ``on_prediction`` is F (n, r, c), ``on_auxiliary`` is A (n, r, k), ``offset`` is h (n, r); ``cone`` is
+    ``"nonnegative"`` or ``"exponential"`` (then r = 3, Clarabel's order: y exp(x / y) <= z).
+    """
+
+    cone: str
+    on_prediction: Tensor
+    on_auxiliary: Tensor
+    offset: Tensor
+
+
+@dataclass(frozen=True)
+class Epigraph:
+    r"""A loss as ``min_a  1/2 q_f |f|^2 + <l_f, f> + 1/2 q_a |a|^2 + <l_a, a> + const`` under :class:`ConeRows`.
+
+    ``quadratic_*`` are scalars per coordinate, ``linear_*`` are (n, c) and (n, k).
+    """
+
+    quadratic_prediction: float
+    linear_prediction: Tensor
+    quadratic_auxiliary: Tensor
+    linear_auxiliary: Tensor
+    constraints: tuple[ConeRows, ...] = ()
+
+
+class Loss(ABC):
+    """A convex, non-negative loss l(p, y) of one prediction row p and one target row y.
+
+    Public methods take all rows at once, P (n, c) and Y (n, c), check the shapes and return one number or one row per
+    sample; subclasses write the underscore twins. ``smoothness`` is a Lipschitz constant of the gradient, or None
+    where the loss has kinks. ``separable`` says that l is a sum over the entries of the row.
+    """
+
+    name: ClassVar[str]
+    smoothness: float | None = None
+    separable: ClassVar[bool] = True
+
+    def value(self, P: Matrix, Y: Matrix) -> Rows:
+        """l(p_i, y_i) for every row."""
+        _same_shape(P, Y)
+        return self._value(P, Y)
+
+    def grad(self, P: Matrix, Y: Matrix) -> Matrix:
+        """The gradient in p; at a kink, one subgradient."""
+        _same_shape(P, Y)
+        return self._grad(P, Y)
+
+    def conjugate(self, V: Matrix, Y: Matrix) -> Rows:
+        """l*(v_i, y_i) = sup_p <v_i, p> - l(p, y_i); +inf off its domain."""
+        _same_shape(V, Y)
+        return self._conjugate(V, Y)
+
+    def prox(self, P: Matrix, Y: Matrix, step: Tensor | float) -> Matrix:
+        """argmin_q step * l(q, y) + 1/2 |q - p|^2; ``step`` is a scalar or one number per row, shape (n, 1)."""
+        _same_shape(P, Y)
+        return self._prox(P, Y, torch.as_tensor(step, dtype=P.dtype, device=P.device))
+
+    def into_domain(self, V: Matrix, Y: Matrix) -> Matrix:
+        """A point of dom l* near V, and V itself if it lies there already."""
+        _same_shape(V, Y)
+        return self._into_domain(V, Y)
+
+    def curvature(self, P: Matrix, Y: Matrix) -> Matrix:
+        """The diagonal of the Hessian where it exists (zero where the loss is linear)."""
+        _same_shape(P, Y)
+        return self._curvature(P, Y)
+
+    def summed_hessian(self, P: Matrix, Y: Matrix, weight: Float[Tensor, "n 1"]) -> Float[Tensor, "c c"]:
+        """sum_i w_i Hessian of l at p_i, what Newton's method for an intercept needs."""
+        return self._summed_hessian(P, Y, weight)
+
+    def balance(self, V: Matrix, Y: Matrix, weight: Float[Tensor, "n 1"]) -> Matrix:
+        r"""Change V, which lies in the weighted domain, so that 1^T V = 0 and it stays there.
+
+        The dual of an unpenalised intercept. Every domain is convex and contains 0, so shrinking entries is safe: the
+        heavier of the positive and negative entries of each column is scaled down.
+        """
+        return self._balance(V, Y, weight)
+
+    def epigraph(self, Y: Matrix) -> Epigraph:
+        """The loss as a conic program, for interior-point solvers."""
+        return self._epigraph(Y)
+
+    def check_targets(self, Y: Matrix) -> None:
+        """Raise a ValueError if Y is not a target of this loss."""
+
+    @abstractmethod
+    def _value(self, P: Tensor, Y: Tensor) -> Tensor: ...
+
+    @abstractmethod
+    def _grad(self, P: Tensor, Y: Tensor) -> Tensor: ...
+
+    @abstractmethod
+    def _conjugate(self, V: Tensor, Y: Tensor) -> Tensor: ...
+
+    @abstractmethod
+    def _prox(self, P: Tensor, Y: Tensor, step: Tensor) -> Tensor: ...
+
+    @abstractmethod
+    def _into_domain(self, V: Tensor, Y: Tensor) -> Tensor: ...
+
+    @abstractmethod
+    def _curvature(self, P: Tensor, Y: Tensor) -> Tensor: ...
+
+    @abstractmethod
+    def _epigraph(self, Y: Tensor) -> Epigraph: ...
+
+    def _summed_hessian(self, P: Tensor, Y: Tensor, weight: Tensor) -> Tensor:
+        return torch.diag((weight * self._curvature(P, Y)).sum(0))
+
+    def _balance(self, V: Tensor, Y: Tensor, weight: Tensor) -> Tensor:
+        positive, negative = V.clamp(min=0), V.clamp(max=0)
+        up, down = positive.sum(0), -negative.sum(0)
+        level = torch.minimum(up, down)
+        return positive * _ratio(level, up) + negative * _ratio(level, down)
+
+
+class MarginLoss(Loss):
+    """A loss l(y p) of the margin, targets +1 or -1."""
+
+    def check_targets(self, Y: Matrix) -> None:
+        if not bool(((Y == 1) | (Y == -1)).all()):
+            raise ValueError(f"{self.name} loss needs targets -1 or +1, got other values. Encode the labels first.")
+
+
+def _ratio(part: Tensor, whole: Tensor) -> Tensor:
+    return torch.where(whole > 0, part / whole.clamp(min=torch.finfo(whole.dtype).tiny), torch.zeros_like(whole))
+
+
+def _same_shape(A: Tensor, Y: Tensor) -> None:
+    if A.shape != Y.shape:
+        raise ValueError(f"predictions and targets must have one shape, got {tuple(A.shape)} and {tuple(Y.shape)}.")

@@ -1,0 +1,51 @@
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from bidual.losses.base import ConeRows, Epigraph, Loss
+
+
+@dataclass(frozen=True)
+class Huber(Loss):
+    r"""Quadratic within ``delta`` of the target, linear beyond; l*(v) = 1/2 |v|^2 + <v, y> on the box |v| <= delta."""
+
+    delta: float = 1.0
+    name = "huber"
+    smoothness = 1.0
+
+    def __post_init__(self) -> None:
+        if not self.delta > 0:
+            raise ValueError(f"delta must be positive, got {self.delta}. Use loss='absolute' for the limit delta -> 0.")
+
+    def _value(self, P: Tensor, Y: Tensor) -> Tensor:
+        r = (P - Y).abs()
+        return torch.where(r <= self.delta, 0.5 * r.square(), self.delta * (r - 0.5 * self.delta)).sum(1)
+
+    def _grad(self, P: Tensor, Y: Tensor) -> Tensor:
+        return (P - Y).clamp(-self.delta, self.delta)
+
+    def _conjugate(self, V: Tensor, Y: Tensor) -> Tensor:
+        return torch.where(V.abs() <= self.delta, 0.5 * V.square() + V * Y, torch.inf).sum(1)
+
+    def _prox(self, P: Tensor, Y: Tensor, step: Tensor) -> Tensor:
+        R = P - Y
+        return P - step * (R / (1 + step)).clamp(-self.delta, self.delta)
+
+    def _into_domain(self, V: Tensor, Y: Tensor) -> Tensor:
+        return V.clamp(-self.delta, self.delta)
+
+    def _curvature(self, P: Tensor, Y: Tensor) -> Tensor:
+        return ((P - Y).abs() <= self.delta).to(P.dtype)
+
+    def _epigraph(self, Y: Tensor) -> Epigraph:
+        # min 1/2 r^2 + delta e  with  e >= |f - y - r|; auxiliaries (r, e) per output.
+        n, c = Y.shape
+        eye = torch.eye(c, dtype=Y.dtype, device=Y.device).expand(n, c, c)
+        rows = (
+            ConeRows("nonnegative", -eye, torch.cat([eye, eye], 2), Y),
+            ConeRows("nonnegative", eye, torch.cat([-eye, eye], 2), -Y),
+        )
+        quadratic = torch.cat([Y.new_ones(c), Y.new_zeros(c)])
+        linear = torch.cat([torch.zeros_like(Y), torch.full_like(Y, self.delta)], 1)
+        return Epigraph(0.0, torch.zeros_like(Y), quadratic, linear, rows)

@@ -1,0 +1,7 @@
+"""Lifted operators. A new one is one file here."""
+
+from bidual.operators.base import HasKernel, LiftedOperator
+from bidual.operators.gated import GatedOperator
+from bidual.operators.linear import LinearOperator
+
+__all__ = ["GatedOperator", "HasKernel", "LiftedOperator", "LinearOperator"]

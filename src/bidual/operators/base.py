@@ -1,0 +1,105 @@
+"""The linear map A from lifted variables to predictions."""
+
+from abc import ABC, abstractmethod
+from typing import Protocol, Self, runtime_checkable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from bidual.gauges import Blocks
+from bidual.losses.base import Matrix
+
+
+class LiftedOperator(ABC):
+    """A: Z (p, a, b) -> predictions (n, c), and its adjoint.
+
+    Subclasses write ``_forward``, ``_adjoint``, ``_select``, ``to`` and the three properties; forward and adjoint are
+    checked for shape here.
+    """
+
+    @property
+    @abstractmethod
+    def block_shape(self) -> tuple[int, int, int]:
+        """(blocks, rows, cols) of a lifted variable."""
+
+    @property
+    @abstractmethod
+    def output_shape(self) -> tuple[int, int]:
+        """(n, c) of the predictions."""
+
+    @property
+    @abstractmethod
+    def like(self) -> Tensor:
+        """A tensor of this operator's dtype and device, to make others from."""
+
+    @property
+    @abstractmethod
+    def magnitude(self) -> float:
+        r"""A number m with | |A_p|^T |V| |_F <= m |V|_F for every block p: what rounding errors scale with."""
+
+    @abstractmethod
+    def to(self, dtype: torch.dtype) -> Self:
+        """The same operator in another precision."""
+
+    def forward(self, Z: Blocks) -> Matrix:
+        """A Z."""
+        _has_shape("lifted variable", Z, self.block_shape)
+        return self._forward(Z)
+
+    def adjoint(self, V: Matrix) -> Blocks:
+        """A* V."""
+        _has_shape("dual variable", V, self.output_shape)
+        return self._adjoint(V)
+
+    def select(self, blocks: Tensor) -> Self:
+        """The operator restricted to some blocks, given by their indices."""
+        return self._select(blocks)
+
+    def zeros(self) -> Blocks:
+        return self.like.new_zeros(self.block_shape)
+
+    def dense(self) -> Float[Tensor, "m k"]:
+        """A as a matrix from Z.flatten() to predictions.flatten(); for tests and small conic programs."""
+        identity = torch.eye(self.zeros().numel(), dtype=self.like.dtype, device=self.like.device)
+        return torch.stack([self._forward(e.reshape(self.block_shape)).flatten() for e in identity], 1)
+
+    def norm_squared(self, generator: torch.Generator, rounds: int = 30) -> float:
+        """An estimate of |A|^2 by power iteration, from below."""
+        Z = torch.randn(self.block_shape, generator=generator, dtype=torch.float64).to(self.like)
+        size = 0.0
+        for _ in range(rounds):
+            size = float(torch.linalg.vector_norm(Z))
+            if size == 0:
+                return 0.0
+            Z = self._adjoint(self._forward(Z / size))
+        return float(torch.linalg.vector_norm(Z))
+
+    @abstractmethod
+    def _forward(self, Z: Tensor) -> Tensor: ...
+
+    @abstractmethod
+    def _adjoint(self, V: Tensor) -> Tensor: ...
+
+    @abstractmethod
+    def _select(self, blocks: Tensor) -> Self: ...
+
+
+@runtime_checkable
+class HasKernel(Protocol):
+    """Outputs do not mix: A A* = K kron I_c with K (n, n), and K = B B^T with the design B (n, blocks * rows)."""
+
+    def kernel(self, weights: Float[Tensor, "p"] | None = None) -> Float[Tensor, "n n"]:
+        """sum_p weights_p A_p A_p^T for one output."""
+
+    def responses(self, G: Float[Tensor, "p a"], blocks: Tensor) -> Float[Tensor, "n q"]:
+        """The columns A_p G_p for one output and the given blocks."""
+
+    def design(self) -> Float[Tensor, "n k"]:
+        """B, whose columns are the features of one output."""
+
+
+
+def _has_shape(what: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
+    if tuple(tensor.shape) != shape:
+        raise ValueError(f"the {what} must have shape {shape}, got {tuple(tensor.shape)}.")

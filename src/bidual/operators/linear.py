@@ -1,0 +1,55 @@
+from functools import cached_property
+from typing import Self
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from bidual.operators.base import LiftedOperator
+
+
+class LinearOperator(LiftedOperator):
+    """A Z = X Z_1, one block (BM eq. 2)."""
+
+    def __init__(self, X: Float[Tensor, "n d"], n_outputs: int) -> None:
+        self.X = X
+        self.n_outputs = n_outputs
+
+    @property
+    def block_shape(self) -> tuple[int, int, int]:
+        return 1, self.X.shape[1], self.n_outputs
+
+    @property
+    def output_shape(self) -> tuple[int, int]:
+        return len(self.X), self.n_outputs
+
+    @property
+    def like(self) -> Tensor:
+        return self.X
+
+    @cached_property
+    def magnitude(self) -> float:
+        return float(torch.linalg.vector_norm(self.X))
+
+    def to(self, dtype: torch.dtype) -> Self:
+        return self if dtype == self.X.dtype else type(self)(self.X.to(dtype), self.n_outputs)
+
+    def _forward(self, Z: Tensor) -> Tensor:
+        return self.X @ Z[0]
+
+    def _adjoint(self, V: Tensor) -> Tensor:
+        return (self.X.T @ V)[None]
+
+    def _select(self, blocks: Tensor) -> Self:
+        keep = bool((blocks == 0).any())
+        return type(self)(self.X if keep else self.X[:, :0], self.n_outputs)
+
+    def kernel(self, weights: Float[Tensor, "p"] | None = None) -> Float[Tensor, "n n"]:
+        K = self.X @ self.X.T
+        return K if weights is None else K * weights[0]
+
+    def responses(self, G: Float[Tensor, "p a"], blocks: Tensor) -> Float[Tensor, "n q"]:
+        return self.X @ G[blocks].T
+
+    def design(self) -> Float[Tensor, "n k"]:
+        return self.X

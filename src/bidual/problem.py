@@ -1,0 +1,68 @@
+"""One training problem in its convex form."""
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from bidual.datafit import Datafit
+from bidual.gauges import Blocks, Gauge
+from bidual.losses.base import Matrix
+from bidual.operators import LiftedOperator
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    r"""min_Z P(Z) = F(A Z) + beta * Omega(Z), with the dual max_V D(V) = -F*(V) subject to Omega°(-A* V) <= beta.
+
+    At an optimum V is the gradient of F at A Z.
+    """
+
+    operator: LiftedOperator
+    datafit: Datafit
+    gauge: Gauge
+    beta: float
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.beta) and self.beta > 0):
+            raise ValueError(f"beta must be positive and finite, got {self.beta}. Try a fraction of beta_max.")
+        if tuple(self.datafit.targets.shape) != self.operator.output_shape:
+            raise ValueError(
+                f"targets must have the operator's output shape {self.operator.output_shape}, "
+                f"got {tuple(self.datafit.targets.shape)}."
+            )
+
+    def primal(self, Z: Blocks) -> float:
+        """P(Z)."""
+        return self.datafit.value(self.operator.forward(Z)) + self.beta * self.gauge.value(Z)
+
+    def residual(self, Z: Blocks) -> Matrix:
+        """grad F(A Z), the natural dual candidate."""
+        return self.datafit.grad(self.operator.forward(Z))
+
+    def gradient(self, Z: Blocks) -> Blocks:
+        """A* grad F(A Z)."""
+        return self.operator.adjoint(self.residual(Z))
+
+    @cached_property
+    def beta_max(self) -> float:
+        r"""Omega°(-A* V) at a subgradient V of F at 0: from this beta on, the zero network is optimal."""
+        V = self.datafit.into_domain(self.residual(self.operator.zeros()))
+        return self.gauge.polar(-self.operator.adjoint(V)).upper
+
+    def with_beta(self, beta: float) -> Self:
+        return replace(self, beta=beta)
+
+    def to(self, dtype: torch.dtype) -> Self:
+        """The same problem in another precision; self if nothing changes."""
+        if self.operator.like.dtype == dtype:
+            return self
+        return replace(self, operator=self.operator.to(dtype), datafit=self.datafit.to(dtype))
+
+    def predictions(self, Z: Blocks) -> tuple[Tensor, Tensor]:
+        """A Z and the intercept that goes with it."""
+        P = self.operator.forward(Z)
+        return P, self.datafit.offset(P)
