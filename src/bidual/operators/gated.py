@@ -46,11 +46,11 @@ class GatedOperator(LiftedOperator):
 
     def _forward(self, Z: Tensor) -> Tensor:
         n, c = self.output_shape
-        H = (self.patterns.T @ Z.reshape(len(Z), -1)).reshape(n, -1, c)
+        H = (self.patterns.T @ Z.flatten(1)).reshape(n, -1, c)
         return (H * self.X[:, :, None]).sum(1)
 
     def _adjoint(self, V: Tensor) -> Tensor:
-        scaled = (self.X[:, :, None] * V[:, None, :]).reshape(len(V), -1)
+        scaled = (self.X[:, :, None] * V[:, None, :]).flatten(1)
         return (self.patterns @ scaled).reshape(self.block_shape)
 
     def _select(self, blocks: Tensor) -> Self:

@@ -1,0 +1,46 @@
+"""A network family: how its data are lifted, what its weights cost, and how a lifted solution becomes a network."""
+
+from abc import ABC, abstractmethod
+from typing import ClassVar, Self
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from bidual.gauges import Blocks, Gauge
+from bidual.operators import LiftedOperator
+
+
+class Architecture(ABC):
+    """One network family with its settings (a frozen dataclass)."""
+
+    name: ClassVar[str]
+
+    def lift(self, X: Float[Tensor, "n ..."], n_outputs: int) -> LiftedOperator:
+        """The operator A of this family on the samples X."""
+        if n_outputs < 1:
+            raise ValueError(f"n_outputs must be at least 1, got {n_outputs}.")
+        return self._lift(X, n_outputs)
+
+    @abstractmethod
+    def gauge(self) -> Gauge:
+        """What a lifted variable costs."""
+
+    def decode(self, Z: Blocks, offset: Float[Tensor, "c"] | None = None) -> nn.Module:
+        """An ordinary network with predictions A Z + offset, whose weights cost Omega(Z)."""
+        return self._decode(Z, Z.new_zeros(Z.shape[2]) if offset is None else offset)
+
+    @abstractmethod
+    def regulariser(self, module: nn.Module) -> float:
+        """The price of a decoded network, computed from its weights."""
+
+    @classmethod
+    @abstractmethod
+    def example(cls, generator: torch.Generator) -> tuple[Self, Tensor]:
+        """A small architecture of this family and samples X that fit it, for contract checks."""
+
+    @abstractmethod
+    def _lift(self, X: Tensor, n_outputs: int) -> LiftedOperator: ...
+
+    @abstractmethod
+    def _decode(self, Z: Tensor, offset: Tensor) -> nn.Module: ...

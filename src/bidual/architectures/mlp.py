@@ -1,0 +1,124 @@
+"""Two-layer multi-layer perceptrons: linear (N1) and gated ReLU (N2)."""
+
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from bidual.architectures.base import Architecture
+from bidual.gauges import GAUGES, Factors, Gauge
+from bidual.networks import GatedNetwork, LinearNetwork
+from bidual.operators import GatedOperator, LinearOperator, LiftedOperator
+from bidual.patterns import activations, sample_gates, with_constant
+
+
+def make_gauge(penalty: str) -> Gauge:
+    if penalty not in GAUGES:
+        raise ValueError(f"penalty must be one of {sorted(GAUGES)}, got {penalty!r}.")
+    return GAUGES[penalty]()
+
+
+@dataclass(frozen=True, eq=False)
+class LinearMLP(Architecture):
+    """f(X) = X U W^T under weight decay, convex in Z = U W^T (BM eq. 2). ``bias`` adds a penalised hidden bias."""
+
+    penalty: str = "nuclear"
+    bias: bool = False
+    name = "linear"
+
+    def gauge(self) -> Gauge:
+        return make_gauge(self.penalty)
+
+    def _lift(self, X: Tensor, n_outputs: int) -> LiftedOperator:
+        return LinearOperator(with_constant(X) if self.bias else X, n_outputs)
+
+    def _decode(self, Z: Tensor, offset: Tensor) -> nn.Module:
+        U, W, _ = _neurons(self.gauge(), Z)
+        features = Z.shape[1] - self.bias
+        module = LinearNetwork(features, U.shape[1], Z.shape[2])
+        _fill(module, U, W, offset, features)
+        return module
+
+    def regulariser(self, module: nn.Module) -> float:
+        U, W = _weights(module, self.bias)
+        return self.gauge().factor_penalty(Factors(U[None], W[None]))
+
+    @classmethod
+    def example(cls, generator: torch.Generator) -> tuple[Self, Tensor]:
+        return cls(bias=True), torch.randn(9, 4, generator=generator, dtype=torch.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class GatedMLP(Architecture):
+    """f(X) = sum_p D_p X U_p W_p^T with fixed gates, convex in Z_p = U_p W_p^T (BM eq. 5).
+
+    ``gates`` (d, P) act on the samples as they are passed; with ``bias`` there is one row more, for a constant 1, and
+    every neuron has a penalised bias.
+    """
+
+    gates: Float[Tensor, "d p"]
+    penalty: str = "nuclear"
+    bias: bool = False
+    name = "gated_relu"
+
+    def gauge(self) -> Gauge:
+        return make_gauge(self.penalty)
+
+    def _lift(self, X: Tensor, n_outputs: int) -> LiftedOperator:
+        X = with_constant(X) if self.bias else X
+        return GatedOperator(X, activations(X, self.gates.to(X)), n_outputs)
+
+    def _decode(self, Z: Tensor, offset: Tensor) -> nn.Module:
+        U, W, block = _neurons(self.gauge(), Z)
+        used, index = torch.unique(block, return_inverse=True)
+        gates = self.gates.to(Z)[:, used]
+        features = Z.shape[1] - self.bias
+        module = GatedNetwork(features, gates.shape[1], U.shape[1], Z.shape[2])
+        _fill(module, U, W, offset, features)
+        with torch.no_grad():
+            module.gates.weight.copy_(gates[:features].T)
+            if self.bias:
+                module.gates.bias.copy_(gates[features])
+            module.gate_index.copy_(index)
+        return module
+
+    def regulariser(self, module: nn.Module) -> float:
+        if not isinstance(module, GatedNetwork):
+            raise TypeError(f"expected a GatedNetwork, got {type(module).__name__}.")
+        U, W = _weights(module, self.bias)
+        gauge = self.gauge()
+        masks = [module.gate_index == p for p in range(module.gates.out_features)]
+        return sum(gauge.factor_penalty(Factors(U[None, :, m], W[None, :, m])) for m in masks if bool(m.any()))
+
+    @classmethod
+    def example(cls, generator: torch.Generator) -> tuple[Self, Tensor]:
+        X = torch.randn(9, 4, generator=generator, dtype=torch.float64)
+        return cls(sample_gates(X, 6, generator, bias=True), bias=True), X
+
+
+def _neurons(gauge: Gauge, Z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """U (d, m), W (c, m) and the block of every neuron that is not zero; one zero neuron if all are."""
+    U, W = gauge.split(Z)  # type: ignore[attr-defined]
+    size = torch.linalg.vector_norm(U, dim=1) * torch.linalg.vector_norm(W, dim=1)
+    alive = size > 1e-14 * size.max().clamp(min=torch.finfo(Z.dtype).tiny)
+    if not bool(alive.any()):
+        alive[0, 0] = True
+    block, column = alive.nonzero(as_tuple=True)
+    return U[block, :, column].T, W[block, :, column].T, block
+
+
+def _fill(module: nn.Module, U: Tensor, W: Tensor, offset: Tensor, features: int) -> None:
+    with torch.no_grad():
+        module.hidden.weight.copy_(U[:features].T)
+        if len(U) > features:
+            module.hidden.bias.copy_(U[features])
+        module.output.weight.copy_(W)
+        module.output.bias.copy_(offset)
+
+
+def _weights(module: nn.Module, bias: bool) -> tuple[Tensor, Tensor]:
+    """U (d, m) with the hidden bias behind it, and W (c, m)."""
+    U = module.hidden.weight.detach().T
+    return (torch.cat([U, module.hidden.bias.detach()[None]]) if bias else U), module.output.weight.detach()

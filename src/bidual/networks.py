@@ -1,0 +1,94 @@
+"""The ordinary torch modules that lifted solutions decode to. They know nothing of convex programs."""
+
+from typing import ClassVar, Self
+
+import torch
+from torch import Tensor, nn
+
+
+class RebuildableModule(nn.Module):
+    """A module that can be rebuilt from a dictionary of sizes and its state, without unpickling code."""
+
+    kind: ClassVar[str]
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The constructor's arguments."""
+        raise TypeError(f"{type(self).__name__} does not say its sizes.")
+
+    @classmethod
+    def rebuild(cls, sizes: dict[str, int], state: dict[str, Tensor]) -> Self:
+        module = cls(**sizes)
+        module.load_state_dict(state)
+        return module
+
+
+class LinearNetwork(RebuildableModule):
+    """x -> W (U^T x + a) + b: a two-layer network without a nonlinearity."""
+
+    kind = "linear_mlp"
+
+    def __init__(self, n_features: int, n_neurons: int, n_outputs: int) -> None:
+        super().__init__()
+        self.hidden = _zero_linear(n_features, n_neurons)
+        self.output = _zero_linear(n_neurons, n_outputs)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        hidden = self.hidden
+        return {
+            "n_features": hidden.in_features,
+            "n_neurons": hidden.out_features,
+            "n_outputs": self.output.out_features,
+        }
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.output(self.hidden(x.to(self.hidden.weight.dtype)))
+
+
+class GatedNetwork(RebuildableModule):
+    """x -> sum_j 1{g_p(j)^T x + h_p(j) >= 0} (u_j^T x + a_j) w_j + b: a two-layer gated-ReLU network.
+
+    The gates are constants; neuron j uses gate ``gate_index[j]``.
+    """
+
+    kind = "gated_mlp"
+
+    def __init__(self, n_features: int, n_gates: int, n_neurons: int, n_outputs: int) -> None:
+        super().__init__()
+        self.gates = _zero_linear(n_features, n_gates).requires_grad_(False)
+        self.hidden = _zero_linear(n_features, n_neurons)
+        self.output = _zero_linear(n_neurons, n_outputs)
+        self.gate_index: Tensor
+        self.register_buffer("gate_index", torch.zeros(n_neurons, dtype=torch.long))
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        return {
+            "n_features": self.hidden.in_features,
+            "n_gates": self.gates.out_features,
+            "n_neurons": self.hidden.out_features,
+            "n_outputs": self.output.out_features,
+        }
+
+    @classmethod
+    def rebuild(cls, sizes: dict[str, int], state: dict[str, Tensor]) -> Self:
+        module = super().rebuild(sizes, state)
+        if len(module.gate_index) and int(module.gate_index.max()) >= sizes["n_gates"]:
+            raise ValueError("gate_index points beyond the gates; the model file is damaged.")
+        return module
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.to(self.hidden.weight.dtype)
+        on = (self.gates(x) >= 0).to(x.dtype)
+        return self.output(self.hidden(x) * on[:, self.gate_index])
+
+
+def _zero_linear(n_in: int, n_out: int) -> nn.Linear:
+    layer = nn.utils.skip_init(nn.Linear, n_in, n_out, dtype=torch.float64)
+    nn.init.zeros_(layer.weight)
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
+NETWORKS: dict[str, type[RebuildableModule]] = {cls.kind: cls for cls in (LinearNetwork, GatedNetwork)}

@@ -1,0 +1,54 @@
+"""Activation patterns of ReLU gates: D_p = diag(1{X h_p >= 0}) (BM section 2.1)."""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+
+def activations(X: Float[Tensor, "n d"], gates: Float[Tensor, "d p"]) -> Bool[Tensor, "p n"]:
+    """1{X h_p >= 0}, one row per gate."""
+    if X.shape[1] != len(gates):
+        raise ValueError(f"gates must have one row per feature ({X.shape[1]}), got {len(gates)}.")
+    return (X @ gates >= 0).T.contiguous()
+
+
+def sample_gates(
+    X: Float[Tensor, "n d"],
+    count: int,
+    generator: torch.Generator,
+    *,
+    bias: bool = False,
+    weight: Float[Tensor, "n"] | None = None,
+) -> Float[Tensor, "k p"]:
+    r"""``count`` random gates h for the columns of X, and for a constant column behind them if ``bias``.
+
+    Directions are normal in the units in which every column of X has mean zero (with ``bias``) and variance one, so
+    the patterns do not change when a feature is measured in other units. The threshold of a gate with bias is normal
+    too, relative to the spread of X h. Gates that repeat a pattern on X, or are off everywhere, are dropped: at most
+    ``count`` are returned.
+    """
+    share = X.new_full((len(X),), 1 / len(X)) if weight is None else weight / weight.sum()
+    centre = share @ X if bias else X.new_zeros(X.shape[1])
+    spread = (share @ (X - centre).square()).sqrt()
+    directions = torch.randn(X.shape[1], count, generator=generator, dtype=torch.float64).to(X)
+    thresholds = torch.randn(count, generator=generator, dtype=torch.float64).to(X)
+    gates = directions / torch.where(spread > 0, spread, 1.0)[:, None]
+    if bias:
+        shift = thresholds * torch.linalg.vector_norm(directions, dim=0) - centre @ gates
+        gates = torch.cat([gates, shift[None]])
+        X = with_constant(X)
+    return gates[:, distinct(activations(X, gates))]
+
+
+def distinct(patterns: Bool[Tensor, "p n"]) -> Tensor:
+    """Indices of the first gate of every distinct pattern, in order, without the pattern that is off everywhere."""
+    _, label = torch.unique(patterns, dim=0, return_inverse=True)
+    first = torch.full((int(label.max()) + 1 if len(label) else 0,), len(label), device=patterns.device)
+    first.scatter_reduce_(0, label, torch.arange(len(label), device=patterns.device), "amin")
+    order = first.sort().values
+    return order[patterns[order].any(1)]
+
+
+def with_constant(X: Float[Tensor, "n d"]) -> Float[Tensor, "n k"]:
+    """X with a column of ones behind it, the feature of a hidden bias."""
+    return torch.cat([X, X.new_ones(len(X), 1)], 1)

@@ -1,0 +1,92 @@
+"""Solving (K + diag(shift)) nu = R, the linear system behind every kernel method here."""
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from scipy.linalg import blas
+from torch import Tensor
+
+from bidual.operators import HasKernel, LiftedOperator
+
+Solve = Callable[[Tensor], tuple[Tensor, Tensor]]
+_MANY_COLUMNS = 8  # from here on one blocked solve beats column by column
+
+
+class ShiftedKernel:
+    r"""K = A A* of one output, as an (n, n) matrix or as K = B B^T when the design B is narrow.
+
+    ``factor(shift)`` returns a solver of (K + diag(shift)) nu + 1 b^T = R; with ``intercept`` b is such that
+    1^T nu = 0, else b = 0.
+    """
+
+    def __init__(self, operator: LiftedOperator, intercept: bool) -> None:
+        assert isinstance(operator, HasKernel)
+        self.intercept = intercept
+        self.narrow = is_narrow(operator)
+        self.matrix = operator.design() if self.narrow else operator.kernel()
+        self.mean_diagonal = float((self.matrix.square().sum(1) if self.narrow else self.matrix.diagonal()).mean())
+
+    def factor(self, shift: Float[Tensor, "n"]) -> Solve:
+        solve = self._narrow(shift) if self.narrow else _cholesky_solver(self.matrix + torch.diag(shift))
+        if not self.intercept:
+            return lambda R: (solve(R), R.new_zeros(R.shape[1]))
+        ones = solve(torch.ones_like(shift)[:, None])
+        total = ones.sum()
+
+        def bordered(R: Tensor) -> tuple[Tensor, Tensor]:
+            nu = solve(R)
+            b = nu.sum(0) / total
+            return nu - ones * b, b
+
+        return bordered
+
+    def _narrow(self, shift: Tensor) -> Callable[[Tensor], Tensor]:
+        """Woodbury: (S + B B^T)^-1 = S^-1 - S^-1 B (I + B^T S^-1 B)^-1 B^T S^-1."""
+        B, inverse = self.matrix, (1 / shift)[:, None]
+        inner = B.T @ (inverse * B)
+        inner.diagonal().add_(1)
+        solve = _cholesky_solver(inner)
+        return lambda R: inverse * (R - B @ solve(B.T @ (inverse * R)))
+
+
+def is_narrow(operator: LiftedOperator) -> bool:
+    p, a, _ = operator.block_shape
+    return 2 * p * a < operator.output_shape[0]
+
+
+def kernel_bytes(operator: LiftedOperator, itemsize: int) -> int:
+    """What the kernel and its factor need."""
+    n, (p, a, _) = operator.output_shape[0], operator.block_shape
+    return itemsize * ((p * a) * (n + p * a) if is_narrow(operator) else 3 * n * n)
+
+
+def _cholesky_solver(M: Tensor) -> Callable[[Tensor], Tensor]:
+    L = _robust_cholesky(M)
+    if L.device.type != "cpu":
+        return lambda R: torch.cholesky_solve(R, L)
+    upper = L.numpy().T  # Fortran order without a copy: L is the transpose of this upper factor
+    trsv = blas.strsv if L.dtype == torch.float32 else blas.dtrsv
+
+    def column(r: np.ndarray) -> np.ndarray:
+        return trsv(upper, trsv(upper, r, lower=0, trans=1), lower=0, trans=0)
+
+    def solve(R: Tensor) -> Tensor:
+        if R.shape[1] > _MANY_COLUMNS:
+            return torch.cholesky_solve(R, L)
+        return torch.from_numpy(np.stack([column(r) for r in np.ascontiguousarray(R.T.numpy())], 1))
+
+    return solve
+
+
+def _robust_cholesky(M: Tensor) -> Tensor:
+    """A Cholesky factor, with the diagonal raised by rounding size until it exists."""
+    lift = 0.0
+    scale = float(M.diagonal().abs().mean())
+    for _ in range(20):
+        L, failed = torch.linalg.cholesky_ex(M + lift * torch.eye(len(M), dtype=M.dtype, device=M.device) if lift else M)
+        if not int(failed) and bool(torch.isfinite(L).all()):
+            return L
+        lift = max(10 * lift, torch.finfo(M.dtype).eps * scale)
+    raise FloatingPointError("the kernel matrix could not be factored; are the features finite and of similar scale?")
