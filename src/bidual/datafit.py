@@ -11,6 +11,7 @@ from torch import Tensor
 
 from bidual.losses import Loss
 from bidual.losses.base import Matrix
+from bidual.rootfinding import increasing_root
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,9 +81,9 @@ class Datafit:
         V = self.weights * self.loss.into_domain(V / self.weights, self.targets)
         return self.loss.balance(V, self.targets, self.weights) if self.intercept else V
 
-    def prox(self, P: Matrix, step: float) -> Matrix:
+    def prox(self, P: Matrix, step: float, start: Matrix | None = None) -> Matrix:
         """argmin_q step * sum_i w_i l(q_i, y_i) + 1/2 |q - p|^2, without the intercept."""
-        return self.loss.prox(P, self.targets, step * self.weights)
+        return self.loss.prox(P, self.targets, step * self.weights, start)
 
     def offset(self, P: Matrix) -> Float[Tensor, "c"]:
         """The best intercept for the predictions P; zeros where there is none."""
@@ -99,31 +100,21 @@ def _envelope_slope(loss: Loss, width: float) -> Slope:
     return lambda P, Y: (P - loss.prox(P, Y, width)) / width
 
 
-def _root_per_output(fit: Datafit, P: Tensor, slope_of: Slope, steps: int = 200) -> Tensor:
-    """The b where the summed slope vanishes: Newton kept inside a bracket, all outputs in parallel."""
+def _root_per_output(fit: Datafit, P: Tensor, slope_of: Slope) -> Tensor:
+    """The b where the summed slope vanishes, all outputs in parallel; the slope is monotone in b."""
 
-    def slope(b: Tensor) -> Tensor:
-        return (fit.weights * slope_of(P + b, fit.targets)).sum(0)
+    def slope(b: Tensor) -> tuple[Tensor, Tensor]:
+        curvature = fit.loss.curvature(P + b, fit.targets)
+        return (fit.weights * slope_of(P + b, fit.targets)).sum(0), (fit.weights * curvature).sum(0)
 
     width = 1 + (fit.targets - P).abs().amax(0)
     low, high = -width, width
     for _ in range(40):  # logistic loss may have its optimum outside the range of the residuals
-        outside_low, outside_high = slope(low) > 0, slope(high) < 0
+        outside_low, outside_high = slope(low)[0] > 0, slope(high)[0] < 0
         if not bool((outside_low | outside_high).any()):
             break
         low, high = torch.where(outside_low, 2 * low, low), torch.where(outside_high, 2 * high, high)
-    b = torch.zeros_like(width)
-    for _ in range(steps):
-        residual = slope(b)
-        low, high = torch.where(residual <= 0, b, low), torch.where(residual >= 0, b, high)
-        curvature = (fit.weights * fit.loss.curvature(P + b, fit.targets)).sum(0)
-        newton = b - residual / curvature.clamp(min=torch.finfo(P.dtype).tiny)
-        useful = (newton > low) & (newton < high) & (curvature > 0)
-        following = torch.where(useful, newton, 0.5 * (low + high))
-        if bool(((following - b).abs() <= 4 * torch.finfo(P.dtype).eps * (1 + b.abs())).all()):
-            return following
-        b = following
-    return b
+    return increasing_root(slope, low, high, start=torch.zeros_like(width))
 
 
 def _newton_intercept(fit: Datafit, P: Tensor, steps: int = 100) -> Tensor:

@@ -67,10 +67,14 @@ class Loss(ABC):
         _same_shape(V, Y)
         return self._conjugate(V, Y)
 
-    def prox(self, P: Matrix, Y: Matrix, step: Tensor | float) -> Matrix:
-        """argmin_q step * l(q, y) + 1/2 |q - p|^2; ``step`` is a scalar or one number per row, shape (n, 1)."""
+    def prox(self, P: Matrix, Y: Matrix, step: Tensor | float, start: Matrix | None = None) -> Matrix:
+        """argmin_q step * l(q, y) + 1/2 |q - p|^2; ``step`` is a scalar or one number per row, shape (n, 1).
+
+        ``start`` is a guess of the answer, for losses that iterate.
+        """
         _same_shape(P, Y)
-        return self._prox(P, Y, torch.as_tensor(step, dtype=P.dtype, device=P.device))
+        step = torch.as_tensor(step, dtype=P.dtype, device=P.device)
+        return self._prox(P, Y, step, P if start is None else start)
 
     def into_domain(self, V: Matrix, Y: Matrix) -> Matrix:
         """A point of dom l* near V, and V itself if it lies there already."""
@@ -111,7 +115,7 @@ class Loss(ABC):
     def _conjugate(self, V: Tensor, Y: Tensor) -> Tensor: ...
 
     @abstractmethod
-    def _prox(self, P: Tensor, Y: Tensor, step: Tensor) -> Tensor: ...
+    def _prox(self, P: Tensor, Y: Tensor, step: Tensor, start: Tensor) -> Tensor: ...
 
     @abstractmethod
     def _into_domain(self, V: Tensor, Y: Tensor) -> Tensor: ...

@@ -19,7 +19,7 @@ class Hinge(MarginLoss):
         a = -Y * V
         return torch.where((a >= 0) & (a <= 1), -a, torch.inf).sum(1)
 
-    def _prox(self, P: Tensor, Y: Tensor, step: Tensor) -> Tensor:
+    def _prox(self, P: Tensor, Y: Tensor, step: Tensor, start: Tensor) -> Tensor:
         return P + Y * torch.minimum((1 - Y * P).clamp(min=0), step)
 
     def _into_domain(self, V: Tensor, Y: Tensor) -> Tensor:
@@ -48,7 +48,7 @@ class SquaredHinge(MarginLoss):
         a = -Y * V
         return torch.where(a >= 0, 0.5 * a.square() - a, torch.inf).sum(1)
 
-    def _prox(self, P: Tensor, Y: Tensor, step: Tensor) -> Tensor:
+    def _prox(self, P: Tensor, Y: Tensor, step: Tensor, start: Tensor) -> Tensor:
         return P + Y * (1 - Y * P).clamp(min=0) * step / (1 + step)
 
     def _into_domain(self, V: Tensor, Y: Tensor) -> Tensor:

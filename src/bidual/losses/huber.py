@@ -28,7 +28,7 @@ class Huber(Loss):
     def _conjugate(self, V: Tensor, Y: Tensor) -> Tensor:
         return torch.where(V.abs() <= self.delta, 0.5 * V.square() + V * Y, torch.inf).sum(1)
 
-    def _prox(self, P: Tensor, Y: Tensor, step: Tensor) -> Tensor:
+    def _prox(self, P: Tensor, Y: Tensor, step: Tensor, start: Tensor) -> Tensor:
         R = P - Y
         return P - step * (R / (1 + step)).clamp(-self.delta, self.delta)
 

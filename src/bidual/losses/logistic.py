@@ -3,6 +3,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from bidual.losses.base import ConeRows, Epigraph, MarginLoss
+from bidual.rootfinding import increasing_root
 
 
 class Logistic(MarginLoss):
@@ -27,22 +28,14 @@ class Logistic(MarginLoss):
         entropy = torch.xlogy(b, b) + torch.special.xlog1py(1 - b, -b)
         return torch.where(inside, entropy, torch.inf).sum(1)
 
-    def _prox(self, P: Tensor, Y: Tensor, step: Tensor) -> Tensor:
-        # Newton on g(q) = q - p - step * y * sigmoid(-y q), increasing and Lipschitz, kept inside its bracket.
-        low, high = torch.minimum(P, P + step * Y), torch.maximum(P, P + step * Y)
-        Q = P.clone()
-        for _ in range(50):
+    def _prox(self, P: Tensor, Y: Tensor, step: Tensor, start: Tensor) -> Tensor:
+        # q - p - step * y * sigmoid(-y q) is increasing in q, and its root lies between p and p + step * y.
+        def optimality(Q: Tensor) -> tuple[Tensor, Tensor]:
             s = torch.sigmoid(-Y * Q)
-            residual = Q - P - step * Y * s
-            low, high = torch.where(residual <= 0, Q, low), torch.where(residual >= 0, Q, high)
-            newton = Q - residual / (1 + step * s * (1 - s))
-            inside = (newton >= low) & (newton <= high)
-            following = torch.where(inside, newton, 0.5 * (low + high))
-            moved = (following - Q).abs().max() if Q.numel() else Q.new_zeros(())
-            Q = following
-            if moved <= 4 * torch.finfo(Q.dtype).eps * (1 + Q.abs().max()):
-                break
-        return Q
+            return Q - P - step * Y * s, 1 + step * s * (1 - s)
+
+        end = P + step * Y
+        return increasing_root(optimality, torch.minimum(P, end), torch.maximum(P, end), start)
 
     def _into_domain(self, V: Tensor, Y: Tensor) -> Tensor:
         return -Y * (-Y * V).clamp(0, 1)

@@ -3,6 +3,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from bidual.losses.base import ConeRows, Epigraph, Loss
+from bidual.rootfinding import increasing_root, wright_omega
 
 
 class Softmax(Loss):
@@ -32,37 +33,20 @@ class Softmax(Loss):
         Q = Q.clamp(0, 1)
         return torch.where(inside, torch.xlogy(Q, Q).sum(1), torch.inf)
 
-    def _prox(self, P: Tensor, Y: Tensor, step: Tensor) -> Tensor:
-        # Damped Newton per row on q -> step * l(q) + 1/2 |q - p|^2; the Hessian is diagonal minus rank one.
-        Q = P.clone()
-        for _ in range(60):
-            probability = torch.softmax(Q, 1)
-            residual = step * (probability - Y) + Q - P
-            if residual.abs().max() <= 8 * torch.finfo(Q.dtype).eps * (1 + P.abs().max()):
-                break
-            h = step * probability + 1
-            along = (probability * residual / h).sum(1, keepdim=True)
-            curve = 1 - step * (probability.square() / h).sum(1, keepdim=True)
-            direction = (residual + step * probability * (along / curve)) / h
-            Q = Q - self._backtrack(Q, P, Y, step, direction, residual) * direction
-        return Q
+    def _prox(self, P: Tensor, Y: Tensor, step: Tensor, start: Tensor) -> Tensor:
+        # q + step * softmax(q) = a := p + step * y. With lam = logsumexp(q) every entry solves a scalar equation,
+        # step * softmax(q)_k = omega(a_k - lam + log step), omega + log omega = identity; one root in lam is left.
+        a, log_step = P + step * Y, step.log()
 
-    def _backtrack(self, Q: Tensor, P: Tensor, Y: Tensor, step: Tensor, direction: Tensor, residual: Tensor) -> Tensor:
-        """Step lengths 1, 1/2, 1/4, ... per row until the prox objective has fallen (Armijo, constant 1e-4)."""
-        scale = step.reshape(-1) if step.ndim else step
+        def excess(mu: Tensor) -> tuple[Tensor, Tensor]:
+            w = wright_omega(a - mu)
+            total = w.sum(1, keepdim=True)
+            return log_step - total.log(), (w / (1 + w)).sum(1, keepdim=True) / total
 
-        def objective(A: Tensor) -> Tensor:
-            return scale * self._value(A, Y) + 0.5 * (A - P).square().sum(1)
-
-        start, slope = objective(Q), (direction * residual).sum(1)
-        length = torch.ones_like(start)
-        floor = 16 * torch.finfo(Q.dtype).eps * (1 + start.abs())
-        for _ in range(30):
-            bad = objective(Q - length[:, None] * direction) > start - 1e-4 * length * slope + floor
-            if not bool(bad.any()):
-                break
-            length = torch.where(bad, 0.5 * length, length)
-        return length[:, None]
+        top, share = a.amax(1, keepdim=True), step / P.shape[1]
+        low, high = top - step - log_step, top - share - share.log()
+        guess = torch.logsumexp(start, 1, keepdim=True) - log_step
+        return a - wright_omega(a - increasing_root(excess, low, high, guess))
 
     def _into_domain(self, V: Tensor, Y: Tensor) -> Tensor:
         Q = (V + Y).clamp(min=0)
@@ -80,8 +64,9 @@ class Softmax(Loss):
     def _balance(self, V: Tensor, Y: Tensor, weight: Tensor) -> Tensor:
         r"""Flows between classes must balance (notes on CP A.6): M[k, l] = sum of v_il over samples i of class k.
 
-        Osborne's iteration finds a diagonal similarity that balances M; scaled down until no flow exceeds M it is a
-        circulation, and shrinking each v_il by its ratio keeps q in the simplex.
+        Newton's method on sum_kl M[k, l] exp(s_l - s_k) finds the diagonal similarity that balances M (Osborne 1960);
+        scaled down until no flow exceeds M it is a circulation, and shrinking each v_il by its ratio keeps q in the
+        simplex.
         """
         M = Y.T @ V
         M.fill_diagonal_(0).clamp_(min=0)
@@ -105,20 +90,27 @@ class Softmax(Loss):
         return Epigraph(0.0, -Y, Y.new_zeros(1 + c), cost, tuple(cones))
 
 
-def _circulation_ratio(M: Float[Tensor, "c c"], sweeps: int = 400) -> Float[Tensor, "c c"]:
+def _circulation_ratio(M: Float[Tensor, "c c"], steps: int = 60) -> Float[Tensor, "c c"]:
     """C / M for a circulation 0 <= C <= M (equal row and column sums); zero if none is found."""
-    scale = torch.ones(len(M), dtype=M.dtype, device=M.device)
-    tiny = torch.finfo(M.dtype).tiny
-    for _ in range(sweeps):
-        for k in range(len(M)):
-            out = (M[k] * scale).sum() / scale[k]
-            into = (M[:, k] / scale).sum() * scale[k]
-            scale[k] *= ((out + tiny) / (into + tiny)).sqrt()
-        C = M * scale[None, :] / scale[:, None]
-        if (C.sum(0) - C.sum(1)).abs().max() <= 4 * torch.finfo(M.dtype).eps * C.sum():
+    s, eps = torch.zeros(len(M), dtype=M.dtype, device=M.device), torch.finfo(M.dtype).eps
+    C = M
+    for _ in range(steps):
+        into, out = C.sum(0), C.sum(1)
+        if (into - out).abs().max() <= 2 * eps * C.sum():
             break
-    ratio = scale[None, :] / scale[:, None]
-    ratio = ratio / ratio[M > 0].max() if bool((M > 0).any()) else torch.zeros_like(M)
+        laplacian = torch.diag(into + out) - C - C.T
+        direction = torch.linalg.pinv(laplacian, hermitian=True) @ (into - out)
+        length = 1.0
+        while length > 1e-6 and not _flows(M, s - length * direction).sum() <= C.sum() * (1 + 4 * eps):
+            length *= 0.5
+        s = s - length * direction
+        C = _flows(M, s)
+    ratio = torch.exp(s[None, :] - s[:, None]) * (M > 0)
+    ratio = ratio / ratio.max().clamp(min=torch.finfo(M.dtype).tiny)
     C = M * ratio
-    balanced = (C.sum(0) - C.sum(1)).abs().max() <= 1e-12 * C.sum() and bool(torch.isfinite(ratio[M > 0]).all())
-    return torch.where(M > 0, ratio, 0.0) if balanced else torch.zeros_like(M)
+    balanced = bool(torch.isfinite(ratio).all()) and bool((C.sum(0) - C.sum(1)).abs().max() <= 64 * eps * C.sum())
+    return ratio if balanced else torch.zeros_like(M)
+
+
+def _flows(M: Tensor, s: Tensor) -> Tensor:
+    return M * torch.exp(s[None, :] - s[:, None])

@@ -19,7 +19,7 @@ class Squared(Loss):
     def _conjugate(self, V: Tensor, Y: Tensor) -> Tensor:
         return (0.5 * V.square() + V * Y).sum(1)
 
-    def _prox(self, P: Tensor, Y: Tensor, step: Tensor) -> Tensor:
+    def _prox(self, P: Tensor, Y: Tensor, step: Tensor, start: Tensor) -> Tensor:
         return (P + step * Y) / (1 + step)
 
     def _into_domain(self, V: Tensor, Y: Tensor) -> Tensor:

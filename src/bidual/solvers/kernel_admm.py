@@ -126,9 +126,9 @@ class KernelADMM(Solver):
         primal = problem.primal(state.Z)
         polar = problem.gauge.polar(state.rho * state.G).upper
         scale = min(1.0, problem.beta / polar) if polar > 0 else 1.0
-        dual = -problem.datafit.conjugate(problem.datafit.into_domain(scale * theta))
+        dual = -problem.datafit.conjugate(scale * problem.datafit.into_domain(theta))
         state.guess = (primal - dual) / primal if primal > 0 else 0.0
-        if state.guess < 0.9 * state.best_guess:
+        if 0 < state.guess < 0.9 * state.best_guess:
             state.best_guess, state.since_best = state.guess, 0
         else:
             state.since_best += 5
@@ -166,7 +166,7 @@ def _take_proxes(state: _State) -> None:
     else:
         state.AZ = problem.operator.forward(state.Z)
     if not state.direct:
-        state.q = problem.datafit.prox(state.v, 1 / state.tau)
+        state.q = problem.datafit.prox(state.v, 1 / state.tau, start=state.q)
 
 
 def _rescale(state: _State) -> None:
