@@ -117,7 +117,7 @@ def _rounded_up_polar(problem: Problem, V: Tensor) -> float:
     return problem.gauge.polar(-problem.operator.adjoint(V)).upper + allowance
 
 
-def _identity_scale(value: Callable[[float], float], largest: float) -> float:  # noqa: ARG001
+def _identity_scale(value: Callable[[float], float], largest: float) -> float:
     return min(1.0, largest)
 
 

@@ -117,21 +117,22 @@ def _root_per_output(fit: Datafit, P: Tensor, slope_of: Slope) -> Tensor:
     return increasing_root(slope, low, high, start=torch.zeros_like(width))
 
 
-def _newton_intercept(fit: Datafit, P: Tensor, steps: int = 100) -> Tensor:
+def _newton_intercept(fit: Datafit, P: Tensor, steps: int = 50) -> Tensor:
     """Damped Newton in the c intercepts of a loss that couples the outputs (softmax)."""
-    b = P.new_zeros(P.shape[1])
+    b, eps = P.new_zeros(P.shape[1]), torch.finfo(P.dtype).eps
     current = fit.value_at(P, b)
     for _ in range(steps):
         slope = (fit.weights * fit.loss.grad(P + b, fit.targets)).sum(0)
+        if float(slope.abs().max()) <= 4 * eps * float(fit.weights.sum()):
+            break
         hessian = fit.loss.summed_hessian(P + b, fit.targets, fit.weights)
         direction = torch.linalg.pinv(hessian, hermitian=True) @ slope
-        length, decrease = 1.0, float(slope @ direction)
-        while (value := fit.value_at(P, b - length * direction)) > current - 1e-4 * length * decrease:
+        decrease = float(slope @ direction)
+        if decrease <= 64 * eps * abs(current):  # below what values can tell: the last, full step
+            return b - direction
+        length = 1.0
+        while fit.value_at(P, b - length * direction) > current - 1e-4 * length * decrease and length > 1e-6:
             length *= 0.5
-            if length < 1e-8:
-                return b
-        b, current = b - length * direction, value
-        if decrease <= 1e-30 * (1 + abs(current)):
-            break
+        b = b - length * direction
+        current = fit.value_at(P, b)
     return b
-

@@ -78,7 +78,7 @@ class Solver(ABC):
         if reason := self.refusal(problem):
             raise ValueError(f"{reason} Use solver={self.instead!r} or 'auto'.")
 
-    def _refusal(self, problem: Problem) -> str | None:  # noqa: ARG002
+    def _refusal(self, problem: Problem) -> str | None:
         return None
 
     @abstractmethod
@@ -93,15 +93,15 @@ class Solver(ABC):
     def point(self, problem: Problem, state: Any) -> Blocks:
         """The lifted variable of a state."""
 
-    def candidates(self, problem: Problem, state: Any) -> Sequence[Matrix]:  # noqa: ARG002
+    def candidates(self, problem: Problem, state: Any) -> Sequence[Matrix]:
         """Dual points of the solver's own; they matter for losses with kinks."""
         return ()
 
-    def estimate(self, problem: Problem, state: Any) -> float | None:  # noqa: ARG002
+    def estimate(self, problem: Problem, state: Any) -> float | None:
         """A cheap guess of the relative gap, to decide when a certificate is worth its time."""
         return None
 
-    def finished(self, state: Any) -> bool:  # noqa: ARG002
+    def finished(self, state: Any) -> bool:
         """True when further steps are useless."""
         return False
 

@@ -43,7 +43,7 @@ class Group(Gauge):
     def smooth_factors(self, cols: int) -> bool:
         return cols == 1
 
-    def cone(self, cols: int) -> str:  # noqa: ARG002
+    def cone(self, cols: int) -> str:
         return "second_order"
 
 

@@ -57,7 +57,7 @@ class Nuclear(Gauge):
     def factor_penalty(self, factors: Factors) -> float:
         return float(0.5 * (factors.U.square().sum() + factors.W.square().sum()))
 
-    def smooth_factors(self, cols: int) -> bool:  # noqa: ARG002
+    def smooth_factors(self, cols: int) -> bool:
         return True
 
     def cone(self, cols: int) -> str:

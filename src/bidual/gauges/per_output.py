@@ -42,5 +42,5 @@ class PerOutput(Gauge):
     def smooth_factors(self, cols: int) -> bool:
         return cols == 1
 
-    def cone(self, cols: int) -> str:  # noqa: ARG002
+    def cone(self, cols: int) -> str:
         return "second_order_per_column"

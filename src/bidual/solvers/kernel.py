@@ -63,7 +63,7 @@ def kernel_bytes(operator: LiftedOperator, itemsize: int) -> int:
 
 
 def _cholesky_solver(M: Tensor) -> Callable[[Tensor], Tensor]:
-    L = _robust_cholesky(M)
+    L = robust_cholesky(M)
     if L.device.type != "cpu":
         return lambda R: torch.cholesky_solve(R, L)
     upper = L.numpy().T  # Fortran order without a copy: L is the transpose of this upper factor
@@ -80,13 +80,13 @@ def _cholesky_solver(M: Tensor) -> Callable[[Tensor], Tensor]:
     return solve
 
 
-def _robust_cholesky(M: Tensor) -> Tensor:
+def robust_cholesky(M: Tensor) -> Tensor:
     """A Cholesky factor, with the diagonal raised by rounding size until it exists."""
-    lift = 0.0
-    scale = float(M.diagonal().abs().mean())
+    lift, scale = 0.0, float(M.diagonal().abs().mean())
     for _ in range(20):
-        L, failed = torch.linalg.cholesky_ex(M + lift * torch.eye(len(M), dtype=M.dtype, device=M.device) if lift else M)
+        L, failed = torch.linalg.cholesky_ex(M)
         if not int(failed) and bool(torch.isfinite(L).all()):
             return L
-        lift = max(10 * lift, torch.finfo(M.dtype).eps * scale)
+        lift = max(9 * lift, torch.finfo(M.dtype).eps * scale)
+        M = M + lift * torch.eye(len(M), dtype=M.dtype, device=M.device)
     raise FloatingPointError("the kernel matrix could not be factored; are the features finite and of similar scale?")

@@ -141,7 +141,7 @@ class KernelADMM(Solver):
         own = [(-state.rho * state.nu).to(like)]
         return own if state.direct else [*own, (state.tau * (state.v - state.q)).to(like)]
 
-    def estimate(self, problem: Problem, state: _State) -> float | None:  # noqa: ARG002
+    def estimate(self, problem: Problem, state: _State) -> float | None:
         return state.guess if state.steps % 5 == 0 else None
 
     def finished(self, state: _State) -> bool:
