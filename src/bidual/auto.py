@@ -1,0 +1,142 @@
+"""Which solver for which problem, and solving along a path of betas."""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from bidual.driver import Callback, Record, Solution, Solver, Status, solve
+from bidual.gauges import Blocks
+from bidual.losses.base import Matrix
+from bidual.problem import Problem
+from bidual.solvers import FISTA, SOLVERS, EtaNewton, InteriorPoint, KernelADMM, PrimalDual
+
+# An interior point factors one triangle of (rows + cols) per semidefinite block. Up to this many operations it beats
+# everything (spiral of BM 4.1); up to the second number it is worth trying when all else has stalled.
+_CHEAP_CONES, _TOLERABLE_CONES = 3e6, 3e8
+_SMALL_DESIGN = 150_000
+_LARGEST_KERNEL = 12_000
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A solver with the gap at which it hands over, and its step limit."""
+
+    solver: Solver
+    tol: float
+    max_steps: int
+
+
+def plan(problem: Problem, tol: float) -> tuple[Stage, ...]:
+    """Solvers to run one after another, each from where the last one stopped, until ``tol`` is certified."""
+    stages = [stage for stage in _candidates(problem, tol) if stage.solver.refusal(problem) is None]
+    return tuple(stages)
+
+
+def _candidates(problem: Problem, tol: float) -> Iterator[Stage]:
+    n, (p, a, c) = problem.operator.output_shape[0], problem.operator.block_shape
+    coupled = c > 1 and problem.gauge.name == "nuclear"
+    cones = p * ((a + c) * (a + c + 1) / 2) ** 3 if coupled else 0.0
+    if coupled and cones <= _CHEAP_CONES and n * p * a * c <= _SMALL_DESIGN:
+        yield Stage(InteriorPoint(), tol, 2)
+    if min(n, 2 * p * a) <= _LARGEST_KERNEL:
+        yield Stage(KernelADMM("float32"), max(tol, 1e-3), 400)
+        yield Stage(EtaNewton(), tol, 60)
+        if tol >= 1e-5:
+            yield Stage(KernelADMM("float32"), tol, 600)
+        yield Stage(KernelADMM("float64"), tol, 4000)
+        if cones <= _TOLERABLE_CONES and n * p * a * c <= 20 * _SMALL_DESIGN:
+            yield Stage(InteriorPoint(), tol, 2)
+    yield Stage(FISTA(), tol, 20_000)
+    yield Stage(PrimalDual(), tol, 20_000)
+
+
+def solve_auto(
+    problem: Problem,
+    *,
+    tol: float = 1e-4,
+    max_steps: int | None = None,
+    max_time: float | None = None,
+    start: Blocks | None = None,
+    dual: Matrix | None = None,
+    callback: Callback | None = None,
+    solver: str | Solver = "auto",
+) -> Solution:
+    """Solve with a named solver, or with the plan for this problem; the best dual is carried from stage to stage."""
+    stages = (
+        plan(problem, tol) if solver == "auto" else (Stage(make_solver(solver), tol, 10_000 if max_steps is None else max_steps),)
+    )
+    began, done = time.perf_counter(), None
+    for stage in stages:
+        spent = time.perf_counter() - began
+        solution = solve(
+            problem,
+            stage.solver,
+            tol=stage.tol,
+            max_steps=stage.max_steps if max_steps is None else min(stage.max_steps, max_steps),
+            max_time=None if max_time is None else max(max_time - spent, 0.0),
+            start=start,
+            dual=dual,
+            callback=_later(callback, spent, done),
+        )
+        done = solution if done is None else _continue(done, solution, spent)
+        start, dual = done.Z, done.certificate.dual_point
+        out_of_steps = max_steps is not None and done.n_steps >= max_steps
+        if done.certificate.relative_gap <= tol or done.status is Status.MAX_TIME or out_of_steps:
+            break
+    if done is None:
+        raise ValueError("no solver can take this problem in the memory there is; lower patterns, or use fewer samples.")
+    return done
+
+
+def make_solver(solver: str | Solver) -> Solver:
+    if isinstance(solver, Solver):
+        return solver
+    if solver not in SOLVERS:
+        raise ValueError(f"solver must be 'auto' or one of {sorted(SOLVERS)}, got {solver!r}.")
+    return SOLVERS[solver]()
+
+
+def _later(callback: Callback | None, seconds: float, done: Solution | None) -> Callback | None:
+    if callback is None or done is None:
+        return callback
+    return lambda record: callback(_shifted(record, done, seconds))
+
+
+def _shifted(record: Record, done: Solution, seconds: float) -> Record:
+    return replace(record, seconds=record.seconds + seconds, step=record.step + done.n_steps)
+
+
+def _continue(first: Solution, second: Solution, spent: float) -> Solution:
+    """One solution from two runs on the same problem: the better point, the better dual, both histories."""
+    better = second if second.certificate.primal <= first.certificate.primal else first
+    certificate = better.certificate.with_dual_of(first.certificate).with_dual_of(second.certificate)
+    later = tuple(_shifted(record, first, spent) for record in second.history)
+    return Solution(
+        better.Z,
+        certificate,
+        second.status,
+        first.n_steps + second.n_steps,
+        spent + second.seconds,
+        first.history + later,
+        f"{first.solver}+{second.solver}",
+    )
+
+
+def beta_grid(beta_max: float, count: int, ratio: float) -> list[float]:
+    """``count`` betas from beta_max down to ratio * beta_max, in equal ratios."""
+    if count < 1 or not 0 < ratio < 1:
+        raise ValueError(f"a path needs count >= 1 and 0 < ratio < 1, got {count} and {ratio}.")
+    return [float(beta) for beta in beta_max * np.geomspace(1.0, ratio, count)]
+
+
+def solve_path(problem: Problem, betas: Sequence[float], **options: object) -> list[Solution]:
+    """Solve for every beta, largest first, each warm-started at the last; in the order in which betas were given."""
+    solutions: dict[int, Solution] = {}
+    start, dual = None, None
+    for index in sorted(range(len(betas)), key=lambda i: -betas[i]):
+        solution = solve_auto(problem.with_beta(betas[index]), start=start, dual=dual, **options)  # type: ignore[arg-type]
+        start, dual = solution.Z, solution.certificate.dual_point
+        solutions[index] = solution
+    return [solutions[i] for i in range(len(betas))]

@@ -1,0 +1,125 @@
+"""`bidual demo`: two embedded data sets, trained to a certified optimum and compared with scikit-learn."""
+
+import time
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+from rich.table import Table
+from sklearn.datasets import load_breast_cancer
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import train_test_split
+from sklearn.neural_network import MLPClassifier
+from sklearn.preprocessing import StandardScaler
+from threadpoolctl import threadpool_limits
+
+from bidual.cli.output import print_json, print_table, working
+from bidual.cli.training import Json
+from bidual.datasets import make_spiral
+from bidual.estimators.mlp import ConvexMLPClassifier
+from bidual.figures import demo_figure
+from bidual.files import write_atomically
+
+SEEDS = range(5)
+TOL = 1e-4
+_BASELINE_STEPS = 1000  # more than scikit-learn's default of 200, with which the spiral is far from trained
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Samples to train on and samples to test with."""
+
+    X: NDArray[np.float64]
+    y: NDArray[Any]
+    X_test: NDArray[np.float64]
+    y_test: NDArray[Any]
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="The folder for the figure; made if it is not there.")] = Path(
+        "demo-output"
+    ),
+    json: Json = False,
+) -> None:
+    """Train on a spiral and on breast-cancer data, print the certificates, and compare with scikit-learn."""
+    if out.exists() and not out.is_dir():
+        raise ValueError(f"{out} is a file; give a folder for the figure.")
+    out.mkdir(parents=True, exist_ok=True)
+    splits = {"spiral": spiral_split(), "breast cancer": cancer_split()}
+    models, rows = {}, []
+    with threadpool_limits(1):  # small problems: one thread is fastest for both, and times compare
+        for name, split in splits.items():
+            with working(f"training on {name}", quiet=json):
+                models[name], row = _ours(name, split)
+                rows += [row, _baseline(name, split)]
+            if not json:
+                print(f"{name}: {models[name].certificate_}")
+    figure = out / "demo.png"
+    histories = {name: model.history_ for name, model in models.items()}
+    train = splits["spiral"]
+    write_atomically(figure, demo_figure(models["spiral"], train.X, train.y, histories, TOL))
+    _report(rows, figure, json)
+
+
+def spiral_split() -> Split:
+    """150 samples to train on, as in BM section 4.1, and 600 new ones."""
+    return Split(*make_spiral(150, seed=0), *make_spiral(600, seed=1))
+
+
+def cancer_split() -> Split:
+    """Three quarters to train on, standardised."""
+    X, y = load_breast_cancer(return_X_y=True)
+    X, X_test, y, y_test = train_test_split(X, y, stratify=y, random_state=0)
+    scaler = StandardScaler().fit(X)
+    return Split(scaler.transform(X), y, scaler.transform(X_test), y_test)
+
+
+def _ours(name: str, split: Split) -> tuple[ConvexMLPClassifier, dict[str, Any]]:
+    began = time.perf_counter()
+    model = ConvexMLPClassifier(tol=TOL).fit(split.X, split.y)
+    seconds = time.perf_counter() - began
+    accuracy = float(model.score(split.X_test, split.y_test))
+    certificate = model.certificate_
+    row = {"data": name, "model": "ConvexMLPClassifier()", "runs": 1, "accuracy": [accuracy], "seconds": seconds}
+    return model, row | {
+        "relative_gap": certificate.relative_gap,
+        "primal": certificate.primal,
+        "dual": certificate.dual,
+    }
+
+
+def _baseline(name: str, split: Split) -> dict[str, Any]:
+    accuracies, began = [], time.perf_counter()
+    for seed in SEEDS:
+        model = MLPClassifier(max_iter=_BASELINE_STEPS, random_state=seed)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            model.fit(split.X, split.y)
+        accuracies.append(float(model.score(split.X_test, split.y_test)))
+    seconds = (time.perf_counter() - began) / len(SEEDS)
+    title = f"MLPClassifier(max_iter={_BASELINE_STEPS})"
+    return {"data": name, "model": title, "runs": len(SEEDS), "accuracy": accuracies, "seconds": seconds}
+
+
+def _report(rows: list[dict[str, Any]], figure: Path, json: bool) -> None:
+    if json:
+        print_json({"results": rows, "figure": str(figure)})
+        return
+    print_table(_table(rows))
+    print(f"figure: {figure}")
+
+
+def _table(rows: list[dict[str, Any]]) -> Table:
+    table = Table(title="test accuracy", title_justify="left")
+    for name in ("data", "model", "runs", "min", "mean", "max", "seconds per fit", "certified gap"):
+        table.add_column(name, justify="left" if name in ("data", "model") else "right")
+    for row in rows:
+        values = row["accuracy"]
+        spread = [f"{value:.3f}" for value in (min(values), sum(values) / len(values), max(values))]
+        gap = f"{row['relative_gap']:.1e}" if "relative_gap" in row else "-"
+        table.add_row(row["data"], row["model"], str(row["runs"]), *spread, f"{row['seconds']:.2f}", gap)
+    return table

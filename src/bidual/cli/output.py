@@ -1,0 +1,47 @@
+"""What commands print: results on standard output, progress on standard error."""
+
+import json
+import math
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+
+def print_json(payload: Mapping[str, Any]) -> None:
+    """One JSON object on standard output; numbers that are not finite become null."""
+    print(json.dumps(_finite(payload), indent=2, allow_nan=False))
+
+
+def print_facts(facts: Mapping[str, str]) -> None:
+    """Names and values, one per line."""
+    width = max(map(len, facts))
+    for name, value in facts.items():
+        print(f"{name:<{width}}  {value}")
+
+
+def print_table(table: Table) -> None:
+    """A table as wide as it needs to be when the output is not a terminal."""
+    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 140)
+    console.print(table)
+
+
+@contextmanager
+def working(message: str, quiet: bool) -> Iterator[None]:
+    """A spinner on standard error, if somebody is there to see it."""
+    if quiet or not sys.stderr.isatty():
+        yield
+        return
+    with Console(stderr=True).status(message):
+        yield
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

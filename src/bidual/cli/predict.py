@@ -1,0 +1,67 @@
+"""`bidual predict`: apply a saved model to a table."""
+
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import pandas as pd
+import typer
+
+from bidual.cli import training as t
+from bidual.cli.output import print_json
+from bidual.estimators.base import ConvexEstimator
+from bidual.files import check_target, write_atomically
+from bidual.serialize import SavedModel, read
+from bidual.tables import read_table
+
+
+def predict(
+    model: Annotated[Path, typer.Argument(help="A model file written by `bidual fit`.", show_default=False)],
+    data: t.Data,
+    out: Annotated[
+        Path | None, typer.Option(help="A CSV file to write instead of printing.", show_default=False)
+    ] = None,
+    proba: Annotated[bool, typer.Option("--proba", help="Add one column of probabilities per class.")] = False,
+    json: t.Json = False,
+) -> None:
+    """Predict every row of a table with a saved model; CSV on standard output unless asked otherwise."""
+    if out is not None:
+        check_target(out)
+    saved = read(model)
+    if proba and not hasattr(saved.estimator, "predict_proba"):
+        raise ValueError(
+            f"{model} gives no probabilities; train with --loss logistic or softmax, or leave out --proba."
+        )
+    result = _predictions(saved.estimator, _samples(saved, read_table(data)), proba)
+    if out is not None:
+        write_atomically(out, result.to_csv(index=False).encode())
+    if json:
+        columns = {name: result[name].tolist() for name in result.columns}
+        print_json({"rows": len(result), "out": None if out is None else str(out), "columns": columns})
+    elif out is None:
+        print(result.to_csv(index=False), end="")
+
+
+def _samples(saved: SavedModel, frame: pd.DataFrame) -> pd.DataFrame | np.ndarray:
+    """The table as the model's samples; without an encoder, the columns must be its features already."""
+    if saved.encoder is not None:
+        return saved.encoder.transform(frame)
+    names = getattr(saved.estimator, "feature_names_in_", None)
+    if names is None:
+        return frame.to_numpy()
+    lost = [name for name in names if name not in frame.columns]
+    if lost:
+        raise ValueError(f"the table lacks {lost[0]!r}; the model was trained with {len(names)} columns.")
+    return frame[list(names)]
+
+
+def _predictions(estimator: ConvexEstimator, X: pd.DataFrame | np.ndarray, proba: bool) -> pd.DataFrame:
+    values = np.asarray(estimator.predict(X))
+    if values.ndim == 2:
+        return pd.DataFrame(values, columns=[f"prediction_{k}" for k in range(values.shape[1])])
+    result = pd.DataFrame({"prediction": values})
+    if proba:
+        shares = estimator.predict_proba(X)
+        for k, label in enumerate(estimator.classes_):
+            result[f"probability_{label}"] = shares[:, k]
+    return result

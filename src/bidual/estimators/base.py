@@ -1,0 +1,166 @@
+"""The scikit-learn face shared by all network families: validate, build, solve, store. No mathematics here."""
+
+import warnings
+from abc import abstractmethod
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from torch import Tensor
+
+from bidual.architectures import Architecture
+from bidual.auto import make_solver, solve_auto
+from bidual.datafit import Datafit
+from bidual.driver import Solution
+from bidual.losses import LOSSES, Loss
+from bidual.problem import Problem
+from bidual.progress import gap_progress
+
+# Where most of the UCI sets peak (docs/defaults.md), as a fraction of beta_max.
+AUTO_BETA_FRACTION = 0.1
+
+
+class ConvexEstimator(BaseEstimator):
+    """Fits one architecture to a certified optimum. Subclasses say which architecture and how targets are encoded."""
+
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Train to a certified relative gap of ``tol``.
+
+        Args:
+            X: samples, shape (n, d). Standardise the features: weight decay treats them all alike.
+            y: labels or targets, shape (n,) or (n, c).
+            sample_weight: one non-negative number per sample; a weight of 2 is the same as a repeated sample.
+        """
+        self._check_parameters()
+        X, Y, weight = self._validate_fit(X, y, sample_weight)
+        problem, architecture = self._build(X, Y, weight)
+        start, dual = self._warm_point(problem, architecture)
+        with gap_progress(self.verbose, self.tol) as callback:
+            solution = solve_auto(problem, start=start, dual=dual, callback=callback, **self._solver_options())
+        self._store(problem, architecture, solution)
+        return self
+
+    @abstractmethod
+    def _make_architecture(self, X: Tensor, weight: Tensor | None, n_outputs: int) -> Architecture: ...
+
+    @abstractmethod
+    def _encode_targets(self, y: NDArray[Any]) -> NDArray[np.float64]: ...
+
+    @abstractmethod
+    def _make_loss(self) -> Loss: ...
+
+    def _solver_options(self) -> dict[str, Any]:
+        return {"solver": self.solver, "tol": self.tol, "max_steps": self.max_iter, "max_time": self.max_time}
+
+    def _check_parameters(self) -> None:
+        """What can be refused before the data are looked at."""
+        if not (isinstance(self.tol, (int, float)) and 0 < self.tol < 1):
+            raise ValueError(f"tol must be between 0 and 1, got {self.tol!r}. It is a relative duality gap, like 1e-4.")
+        if self.beta != "auto" and not (_is_number(self.beta) and np.isfinite(self.beta) and self.beta > 0):
+            raise ValueError(f"beta must be 'auto' or a positive finite number, got {self.beta!r}.")
+        for name in ("max_iter", "max_time"):
+            value = getattr(self, name)
+            if value is not None and not (_is_number(value) and value > 0):
+                raise ValueError(f"{name} must be None or positive, got {value!r}.")
+        if self.solver != "auto":
+            make_solver(self.solver)
+
+    def _validate_fit(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=self._numeric_targets)
+        Y = self._encode_targets(y)
+        weight = None
+        if sample_weight is not None:
+            weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+            if not weight.any():
+                raise ValueError("sample_weight must be positive for at least one sample, got zeros only.")
+        device = torch.device(self.device)
+        tensors = [torch.tensor(np.ascontiguousarray(array), device=device) for array in (X, Y)]
+        return tensors[0], tensors[1], None if weight is None else torch.tensor(weight, device=device)
+
+    def _build(self, X: Tensor, Y: Tensor, weight: Tensor | None) -> tuple[Problem, Architecture]:
+        problem, architecture = self._unscaled_problem(X, Y, weight)
+        self.beta_max_ = problem.beta_max
+        self.beta_ = self._beta_for(problem)
+        return problem.with_beta(self.beta_), architecture
+
+    def _unscaled_problem(self, X: Tensor, Y: Tensor, weight: Tensor | None) -> tuple[Problem, Architecture]:
+        """The problem with beta = 1; samples of weight zero are left out."""
+        if weight is not None:
+            X, Y, weight = X[weight > 0], Y[weight > 0], weight[weight > 0]
+        architecture = self._make_architecture(X, weight, Y.shape[1])
+        datafit = Datafit(self._make_loss(), Y, weight, self.fit_intercept)
+        return Problem(architecture.lift(X, Y.shape[1]), datafit, architecture.gauge(), 1.0), architecture
+
+    def _beta_for(self, problem: Problem) -> float:
+        if self.beta != "auto":
+            return float(self.beta)
+        return AUTO_BETA_FRACTION * problem.beta_max if problem.beta_max > 0 else 1.0
+
+    def _warm_point(self, problem: Problem, architecture: Architecture) -> tuple[Tensor | None, Tensor | None]:
+        last = getattr(self, "certificate_", None) if self.warm_start else None
+        if last is None or tuple(last.point.shape) != problem.operator.block_shape:
+            return None, None
+        same_samples = last.dual_point.shape == problem.datafit.targets.shape
+        return last.point.to(problem.operator.like), last.dual_point if same_samples else None
+
+    def _store(self, problem: Problem, architecture: Architecture, solution: Solution) -> None:
+        _, offset = problem.predictions(solution.Z)
+        self.architecture_ = architecture
+        self.module_ = architecture.decode(solution.Z, offset)
+        self.certificate_ = solution.certificate
+        self.history_ = solution.history
+        self.n_iter_ = max(solution.n_steps, 1)
+        self.n_neurons_ = count_neurons(self.module_)
+        self.solver_ = solution.solver
+        if solution.certificate.relative_gap > self.tol:
+            warnings.warn(
+                f"certified relative gap {solution.certificate.relative_gap:.1e} is above tol={self.tol:g}: "
+                f"{solution.status.value}.",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+
+    def _outputs(self, X: ArrayLike) -> NDArray[np.float64]:
+        """The network's raw outputs, shape (n, c)."""
+        check_is_fitted(self)
+        X = validate_data(self, X, dtype=np.float64, reset=False)
+        with torch.no_grad():
+            return self.module_(torch.tensor(X, device=torch.device(self.device))).cpu().numpy()
+
+    def save(self, path: str) -> None:
+        """Write the fitted network with its certificate to a safetensors file; see :func:`bidual.load`."""
+        from bidual.serialize import save
+
+        save(self, path)
+
+    def to_onnx(self, path: str) -> None:
+        """Write the fitted network to an ONNX file."""
+        from bidual.onnx_export import export
+
+        export(self, path)
+
+
+def resolve_loss(loss: str | Loss, default: type[Loss]) -> Loss:
+    """A loss from its name, an instance, or "auto"."""
+    if isinstance(loss, Loss):
+        return loss
+    if loss == "auto":
+        return default()
+    if loss not in LOSSES:
+        raise ValueError(f"loss must be 'auto', a Loss, or one of {sorted(LOSSES)}, got {loss!r}.")
+    return LOSSES[loss]()
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+
+
+def count_neurons(module: torch.nn.Module) -> int:
+    """Neurons of a decoded network whose outgoing weights are not all zero."""
+    return int((module.output.weight.detach() != 0).any(0).sum())

@@ -1,0 +1,158 @@
+"""Estimators that choose beta by cross-validation along the regularisation path, as LassoCV does."""
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from sklearn.model_selection import check_cv
+from torch import Tensor
+
+from bidual.auto import beta_grid, solve_path
+from bidual.estimators.mlp import ConvexMLP
+from bidual.estimators.targets import ClassifierTargets, RegressorTargets
+from bidual.losses import Loss
+from bidual.problem import Problem
+
+
+class CrossValidated(ConvexMLP):
+    """Fits a path on every fold, picks the fraction of beta_max with the best mean score, and refits on all samples.
+
+    The fractions are shared between folds; each fold multiplies them by its own beta_max, so that a sum over fewer
+    samples is not regularised harder.
+    """
+
+    def __init__(
+        self,
+        *,
+        betas: Sequence[float] | None = None,
+        n_betas: int = 12,
+        beta_ratio: float = 3e-3,
+        cv: Any = None,
+        cv_tol: float = 1e-2,
+        activation: str = "gated_relu",
+        patterns: int | str = "auto",
+        gates: ArrayLike | None = None,
+        penalty: str = "nuclear",
+        loss: str | Loss = "auto",
+        solver: str = "auto",
+        tol: float = 1e-4,
+        max_iter: int | None = None,
+        max_time: float | None = None,
+        hidden_bias: bool = True,
+        fit_intercept: bool = True,
+        random_state: int | np.random.RandomState | None = 0,
+        verbose: int | bool = 0,
+        device: str = "cpu",
+    ) -> None:
+        self.betas = betas
+        self.n_betas = n_betas
+        self.beta_ratio = beta_ratio
+        self.cv = cv
+        self.cv_tol = cv_tol
+        self.activation = activation
+        self.patterns = patterns
+        self.gates = gates
+        self.penalty = penalty
+        self.loss = loss
+        self.solver = solver
+        self.tol = tol
+        self.max_iter = max_iter
+        self.max_time = max_time
+        self.hidden_bias = hidden_bias
+        self.fit_intercept = fit_intercept
+        self.random_state = random_state
+        self.verbose = verbose
+        self.device = device
+
+    beta = "auto"
+    warm_start = False
+
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Choose beta by cross-validation, then train on all samples to a certified relative gap of ``tol``.
+
+        Args:
+            X, y, sample_weight: as in the estimator without CV; weights count in the fits and in the scores.
+        """
+        self._check_parameters()
+        tensors = self._validate_fit(X, y, sample_weight)
+        problem, _ = self._build(*tensors)
+        self.betas_ = np.array(self._grid(problem.beta_max))
+        self.cv_scores_ = self._scores(*tensors, self.betas_ / problem.beta_max)
+        self.best_index_ = _largest_of_the_best(self.cv_scores_.mean(1), self.betas_)
+        self._chosen = float(self.betas_[self.best_index_])
+        return super().fit(X, y, sample_weight)
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        given = self.betas
+        if given is not None and not (len(given) and all(np.isfinite(beta) and beta > 0 for beta in given)):
+            raise ValueError(f"betas must be positive and finite, got {list(given)}.")
+        if not 0 < self.cv_tol < 1:
+            raise ValueError(f"cv_tol must be between 0 and 1, got {self.cv_tol!r}.")
+
+    def _grid(self, beta_max: float) -> list[float]:
+        if self.betas is not None:
+            return [float(beta) for beta in self.betas]
+        # beta_max itself gives the zero network: the path starts one step below it
+        return beta_grid(beta_max, self.n_betas + 1, self.beta_ratio)[1:]
+
+    def _beta_for(self, problem: Problem) -> float:
+        return getattr(self, "_chosen", None) or super()._beta_for(problem)
+
+    def _scores(self, X: Tensor, Y: Tensor, weight: Tensor | None, fractions: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Mean negative loss per sample on the held-out part, for every fraction and fold."""
+        folds = check_cv(self.cv, self._fold_labels(Y), classifier=not self._numeric_targets)
+        columns = []
+        for train, test in folds.split(np.zeros(len(Y)), self._fold_labels(Y)):
+            held_out = torch.as_tensor(test, device=X.device)
+            rows = torch.as_tensor(train, device=X.device)
+            problem, architecture = self._unscaled_problem(X[rows], Y[rows], None if weight is None else weight[rows])
+            options = {**self._solver_options(), "tol": max(self.cv_tol, self.tol)}
+            column = []
+            for solution in solve_path(problem, list(fractions * problem.beta_max), **options):
+                module = architecture.decode(solution.Z, problem.predictions(solution.Z)[1])
+                column.append(self._held_out_score(module, X, Y, weight, held_out))
+            columns.append(column)
+        return np.array(columns).T
+
+    def _held_out_score(
+        self, module: torch.nn.Module, X: Tensor, Y: Tensor, weight: Tensor | None, rows: Tensor
+    ) -> float:
+        with torch.no_grad():
+            losses = self._make_loss().value(module(X[rows]), Y[rows])
+        share = torch.ones_like(losses) if weight is None else weight[rows]
+        return -float((share * losses).sum() / share.sum())
+
+    def _fold_labels(self, Y: Tensor) -> NDArray[Any]:
+        codes = Y.cpu().numpy()
+        if self._numeric_targets:
+            return codes
+        return (codes[:, 0] > 0).astype(int) if codes.shape[1] == 1 else codes.argmax(1)
+
+
+def _largest_of_the_best(scores: NDArray[np.float64], betas: NDArray[np.float64]) -> int:
+    """The index of the best score; between equals, of the largest beta."""
+    best = np.flatnonzero(scores >= scores.max())
+    return int(best[np.argmax(betas[best])])
+
+
+class ConvexMLPClassifierCV(ClassifierTargets, CrossValidated):
+    """:class:`ConvexMLPClassifier` with beta chosen by cross-validation along a warm-started path.
+
+    Args:
+        betas: the weight decays to try; by default ``n_betas`` below beta_max, down to ``beta_ratio`` times it.
+        cv: folds, as in scikit-learn (5 stratified folds by default).
+        cv_tol: the certified relative gap of the fits on folds; the last fit reaches ``tol``.
+
+    The other parameters are those of :class:`ConvexMLPClassifier`. Folds are scored by the held-out loss.
+
+    Attributes:
+        beta_, betas_, best_index_: the chosen beta and the grid it comes from.
+        cv_scores_: mean held-out negative loss, shape (n_betas, n_folds).
+    """
+
+
+class ConvexMLPRegressorCV(RegressorTargets, CrossValidated):
+    """:class:`ConvexMLPRegressor` with beta chosen by cross-validation; see :class:`ConvexMLPClassifierCV`."""

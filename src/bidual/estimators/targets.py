@@ -1,0 +1,112 @@
+"""How labels and regression targets become the matrix Y, and how outputs become predictions."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit, softmax
+from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.utils import Tags
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, column_or_1d
+
+from bidual.estimators.base import resolve_loss
+from bidual.losses import Logistic, Loss, MarginLoss, Softmax, Squared
+
+
+def _has_probabilities(estimator: Any) -> bool:
+    if estimator.loss == "auto" or isinstance(estimator.loss, (Logistic, Softmax)):
+        return True
+    return estimator.loss in ("logistic", "softmax")
+
+
+class ClassifierTargets(ClassifierMixin):
+    """Two classes: one output with targets -1 and +1. More: one output per class (one-hot, or +-1 for margin losses).
+
+    ``loss="auto"`` is logistic for two classes and softmax cross-entropy for more.
+    """
+
+    _numeric_targets = False
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = False
+        return tags
+
+    def _make_loss(self) -> Loss:
+        return resolve_loss(self.loss, Logistic if len(self.classes_) == 2 else Softmax)
+
+    def _encode_targets(self, y: NDArray[Any]) -> NDArray[np.float64]:
+        y = column_or_1d(y, warn=True)
+        check_classification_targets(y)
+        self.classes_, codes = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError(
+                f"a classifier needs at least two classes in y, got one class only ({self.classes_[0]!r}); "
+                "add samples of another class."
+            )
+        loss = self._make_loss()
+        if len(self.classes_) == 2 and not isinstance(loss, Softmax):
+            return np.where(codes == 1, 1.0, -1.0)[:, None]
+        one_hot = np.eye(len(self.classes_))[codes]
+        return 2 * one_hot - 1 if isinstance(loss, MarginLoss) else one_hot
+
+    def decision_function(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Raw scores: shape (n,) for two classes (positive means the second), else (n, n_classes)."""
+        outputs = self._outputs(X)
+        if outputs.shape[1] == 2:
+            return outputs[:, 1] - outputs[:, 0]
+        return outputs[:, 0] if outputs.shape[1] == 1 else outputs
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """The most likely class of every sample."""
+        scores = self.decision_function(X)
+        index = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(1)
+        return self.classes_[index]
+
+    @available_if(_has_probabilities)
+    def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Class probabilities; only for the losses that define them, logistic and softmax."""
+        outputs = self._outputs(X)
+        if isinstance(self._make_loss(), Softmax):
+            return softmax(outputs, axis=1)
+        positive = expit(outputs)
+        if positive.shape[1] == 1:
+            return np.hstack([1 - positive, positive])
+        return positive / positive.sum(1, keepdims=True)
+
+    @available_if(_has_probabilities)
+    def predict_log_proba(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Logarithms of :meth:`predict_proba`."""
+        return np.log(self.predict_proba(X))
+
+
+class RegressorTargets(RegressorMixin):
+    """Targets as they are, one output per column; ``loss="auto"`` is squared."""
+
+    _numeric_targets = True
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+    def _make_loss(self) -> Loss:
+        loss = resolve_loss(self.loss, Squared)
+        if isinstance(loss, (MarginLoss, Softmax)):
+            raise ValueError(f"{loss.name} loss is for classifiers; use 'squared', 'huber' or 'absolute' here.")
+        return loss
+
+    def _encode_targets(self, y: NDArray[Any]) -> NDArray[np.float64]:
+        self._make_loss()
+        self._flat = y.ndim == 1
+        return np.asarray(y, dtype=np.float64).reshape(len(y), -1)
+
+    def predict(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Predicted targets, of the shape that y had."""
+        check_is_fitted(self)
+        outputs = self._outputs(X)
+        return outputs[:, 0] if self._flat else outputs
+
+

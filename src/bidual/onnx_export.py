@@ -1,0 +1,110 @@
+"""Fitted estimators as ONNX graphs, for runtimes without torch."""
+
+import json
+import logging
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import version
+
+import torch
+from sklearn.base import is_classifier
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor, nn
+
+from bidual.estimators.base import ConvexEstimator
+from bidual.files import check_target, write_atomically
+from bidual.losses import Softmax
+
+
+def export(estimator: ConvexEstimator, path: str | os.PathLike[str]) -> None:
+    """Write the fitted network as ONNX; the input is ``X``, float64 of shape (n, d), for any n.
+
+    A regressor's output is ``predictions``, shaped as ``predict``. A classifier's are ``scores`` (as
+    ``decision_function``), ``label`` (an index into the metadata property "classes", a JSON list) and, where the
+    estimator has ``predict_proba``, ``probabilities``. Gates compare numbers with zero, so the graph stays in float64.
+    """
+    check_is_fitted(estimator)
+    check_target(path)
+    head: nn.Module
+    if is_classifier(estimator):
+        probabilities = hasattr(estimator, "predict_proba")
+        head = _Classifier(estimator.module_, probabilities, isinstance(estimator._make_loss(), Softmax))
+        names = ["scores", "label", "probabilities"][: 2 + probabilities]
+    else:
+        head, names = _Regressor(estimator.module_, estimator._flat), ["predictions"]
+    write_atomically(path, _graph(head, names, estimator))
+
+
+class _Regressor(nn.Module):
+    def __init__(self, network: nn.Module, flat: bool) -> None:
+        super().__init__()
+        self.network, self.flat = network, flat
+
+    def forward(self, X: Tensor) -> Tensor:
+        outputs = self.network(X)
+        return outputs[:, 0] if self.flat else outputs
+
+
+class _Classifier(nn.Module):
+    """decision_function, the index of predict, and predict_proba."""
+
+    def __init__(self, network: nn.Module, probabilities: bool, softmax: bool) -> None:
+        super().__init__()
+        self.network, self.probabilities, self.softmax = network, probabilities, softmax
+
+    def forward(self, X: Tensor) -> tuple[Tensor, ...]:
+        outputs = self.network(X)
+        if outputs.shape[1] <= 2:
+            scores = outputs[:, 0] if outputs.shape[1] == 1 else outputs[:, 1] - outputs[:, 0]
+            label = (scores > 0).to(torch.int64)
+        else:
+            scores, label = outputs, outputs.argmax(1)
+        return (scores, label, self._shares(outputs)) if self.probabilities else (scores, label)
+
+    def _shares(self, outputs: Tensor) -> Tensor:
+        if self.softmax:
+            return torch.softmax(outputs, 1)
+        positive = torch.sigmoid(outputs)
+        if outputs.shape[1] == 1:
+            return torch.cat([1 - positive, positive], 1)
+        return positive / positive.sum(1, keepdim=True)
+
+
+def _graph(head: nn.Module, names: list[str], estimator: ConvexEstimator) -> bytes:
+    example = torch.zeros(3, estimator.n_features_in_, dtype=torch.float64)
+    shapes = {"X": {0: torch.export.Dim("n")}}
+    with _quiet(), torch.no_grad():
+        program = torch.onnx.export(
+            head, (example,), dynamo=True, verbose=False, input_names=["X"], output_names=names, dynamic_shapes=shapes
+        )
+    if program is None:
+        raise RuntimeError("the ONNX exporter returned no graph.")
+    model = program.model_proto
+    model.producer_name, model.producer_version = "bidual", version("bidual")
+    for key, value in _properties(estimator).items():
+        model.metadata_props.add(key=key, value=value)
+    return model.SerializeToString()
+
+
+def _properties(estimator: ConvexEstimator) -> dict[str, str]:
+    properties = {"estimator": type(estimator).__name__, "certificate": str(estimator.certificate_)}
+    for key, attribute in (("classes", "classes_"), ("feature_names", "feature_names_in_")):
+        if hasattr(estimator, attribute):
+            properties[key] = json.dumps(getattr(estimator, attribute).tolist())
+    return properties
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the exporter's warnings, which are about its own imports."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)

@@ -1,0 +1,70 @@
+"""Regularisation paths: one certified network per beta, each warm-started at the last."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import clone
+from torch import nn
+
+from bidual.auto import beta_grid, solve_path
+from bidual.driver import Solution
+from bidual.estimators.base import ConvexEstimator, count_neurons
+
+
+@dataclass(frozen=True, eq=False)
+class Path:
+    """The networks along a path, in the order of ``betas``.
+
+    Attributes:
+        betas: the weight decays, usually from beta_max downwards.
+        beta_max: the smallest beta whose optimum is the zero network.
+        solutions: what the solver returned for each, with its certificate.
+        modules: the decoded networks.
+        n_neurons: their sizes.
+        losses: the data term F at each (the primal without the price of the weights).
+    """
+
+    betas: list[float]
+    beta_max: float
+    solutions: list[Solution]
+    modules: list[nn.Module]
+    n_neurons: list[int]
+    losses: list[float]
+
+
+def regularization_path(
+    estimator: ConvexEstimator,
+    X: ArrayLike,
+    y: ArrayLike,
+    *,
+    betas: Sequence[float] | None = None,
+    n_betas: int = 20,
+    ratio: float = 1e-3,
+    sample_weight: ArrayLike | None = None,
+) -> Path:
+    """Train the estimator's network for every beta; the estimator itself is not changed.
+
+    Args:
+        estimator: its parameters are used, except ``beta``.
+        X, y, sample_weight: as in ``fit``.
+        betas: the weight decays; by default ``n_betas`` from beta_max down to ``ratio`` times it.
+    """
+    estimator = clone(estimator)
+    estimator._check_parameters()
+    if betas is not None and not all(np.isfinite(beta) and beta > 0 for beta in betas):
+        raise ValueError(f"betas must be positive and finite, got {list(betas)}.")
+    problem, architecture = estimator._build(*estimator._validate_fit(X, y, sample_weight))
+    grid = beta_grid(problem.beta_max, n_betas, ratio) if betas is None else [float(beta) for beta in betas]
+    solutions = solve_path(problem, grid, **estimator._solver_options())
+    predictions = [problem.predictions(solution.Z) for solution in solutions]
+    modules = [architecture.decode(s.Z, offset) for s, (_, offset) in zip(solutions, predictions, strict=True)]
+    return Path(
+        grid,
+        problem.beta_max,
+        solutions,
+        modules,
+        [count_neurons(module) for module in modules],
+        [problem.datafit.value_at(P, offset) for P, offset in predictions],
+    )

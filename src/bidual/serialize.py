@@ -1,0 +1,183 @@
+"""Model files: one safetensors file with the tensors, and everything else as JSON in its header. Never pickle."""
+
+import dataclasses
+import json
+import os
+import re
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import safetensors
+import safetensors.torch
+import torch
+from sklearn.utils.validation import check_is_fitted
+
+from bidual.architectures import Architecture, GatedMLP, LinearMLP
+from bidual.certificate import Certificate, Scope
+from bidual.driver import Record
+from bidual.estimators.base import ConvexEstimator
+from bidual.estimators.cv import ConvexMLPClassifierCV, ConvexMLPRegressorCV
+from bidual.estimators.mlp import ConvexMLPClassifier, ConvexMLPRegressor
+from bidual.files import write_atomically
+from bidual.model_header import Tensors, pack, unpack
+from bidual.networks import NETWORKS, RebuildableModule
+from bidual.tables import TableEncoder
+
+FORMAT = 1
+ESTIMATORS: dict[str, type[ConvexEstimator]] = {
+    cls.__name__: cls for cls in (ConvexMLPClassifier, ConvexMLPRegressor, ConvexMLPClassifierCV, ConvexMLPRegressorCV)
+}
+ARCHITECTURES: dict[str, type[Architecture]] = {cls.name: cls for cls in (LinearMLP, GatedMLP)}
+
+_APART = {"module_", "certificate_", "architecture_", "history_"}  # fitted attributes with a place of their own
+_FITTED_NAME = re.compile(r"[a-z]\w*_|_flat|_chosen")
+
+
+class ModelFileError(ValueError):
+    """A file that cannot be loaded as a model."""
+
+
+class SavedModel(NamedTuple):
+    """What a model file holds: the estimator, and how the table it was trained on became its samples, if it was one."""
+
+    estimator: ConvexEstimator
+    encoder: TableEncoder | None
+
+
+def save(estimator: ConvexEstimator, path: str | os.PathLike[str], encoder: TableEncoder | None = None) -> None:
+    """Write a fitted estimator, with its certificate, to a safetensors file; a failure leaves an older file as it was.
+
+    Args:
+        estimator: fitted, one of ``ESTIMATORS``.
+        path: the file; its folder must exist.
+        encoder: the preprocessing of a table, kept in the same file.
+    """
+    check_is_fitted(estimator)
+    name = type(estimator).__name__
+    if ESTIMATORS.get(name) is not type(estimator):
+        raise ValueError(f"cannot save a {name}; save knows {', '.join(ESTIMATORS)}.")
+    tensors: Tensors = {}
+    header = _describe(estimator, tensors) | {"encoder": None if encoder is None else encoder.to_json()}
+    text = json.dumps({"format": FORMAT, "version": version("bidual"), "estimator": name} | header)
+    write_atomically(path, safetensors.torch.save(tensors, metadata={"bidual": text}))
+
+
+def load(path: str | os.PathLike[str]) -> ConvexEstimator:
+    """The estimator that was saved, with bit-identical predictions, its certificate and its history."""
+    return read(path).estimator
+
+
+def read(path: str | os.PathLike[str]) -> SavedModel:
+    """Like :func:`load`, with the encoder of a model that was trained on a table."""
+    header, tensors = _open(Path(path))
+    try:
+        encoder = header["encoder"]
+        return SavedModel(_restore(header, tensors), None if encoder is None else TableEncoder.from_json(encoder))
+    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, IndexError) as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise ModelFileError(f"{path} is a damaged model file ({reason.rstrip('.')}); save the model again.") from error
+
+
+def _describe(estimator: ConvexEstimator, tensors: Tensors) -> dict[str, Any]:
+    """The header, and the tensors it refers to."""
+    module, certificate, architecture = estimator.module_, estimator.certificate_, estimator.architecture_
+    for name, tensor in module.state_dict().items():
+        pack(tensor, f"network.{name}", tensors)
+    pack(certificate.point, "certificate.point", tensors)
+    pack(certificate.dual_point, "certificate.dual_point", tensors)
+    fields = {f.name: getattr(architecture, f.name) for f in dataclasses.fields(architecture)}
+    fitted = {key: value for key, value in vars(estimator).items() if _FITTED_NAME.fullmatch(key)}
+    return {
+        "parameters": {k: pack(v, k, tensors) for k, v in estimator.get_params(deep=False).items()},
+        "network": {"kind": module.kind, "sizes": module.sizes},
+        "architecture": {
+            "name": architecture.name,
+            "fields": {k: pack(v, f"architecture.{k}", tensors) for k, v in fields.items()},
+        },
+        "certificate": {k: getattr(certificate, k) for k in ("primal", "dual", "polar")}
+        | {"scope": certificate.scope.name},
+        "fitted": {k: pack(v, k, tensors) for k, v in fitted.items() if k not in _APART},
+        "history": [dataclasses.astuple(record) for record in estimator.history_],
+    }
+
+
+def _open(path: Path) -> tuple[dict[str, Any], Tensors]:
+    """Header and tensors of a file that is a model of this format."""
+    if not path.is_file():
+        what = "it is a folder" if path.is_dir() else "there is no such file"
+        raise ModelFileError(f"cannot load {path}: {what}; give the path of a model that was saved by bidual.")
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {key: file.get_tensor(key).clone() for key in file.keys()}  # noqa: SIM118
+    except (safetensors.SafetensorError, OSError, ValueError, RuntimeError) as error:
+        raise ModelFileError(f"{path} is not a model file, or is cut off ({error}); save the model again.") from error
+    try:
+        header = json.loads(metadata["bidual"])
+        found = header["format"]
+    except (KeyError, TypeError, ValueError) as error:
+        raise ModelFileError(f"{path} is a safetensors file, but not a model that was saved by bidual.") from error
+    if found != FORMAT:
+        raise ModelFileError(
+            f"{path} has model format {found!r} (written by bidual {header.get('version')}), this is bidual "
+            f"{version('bidual')} and reads format {FORMAT}; load it with the version that wrote it."
+        )
+    return header, tensors
+
+
+def _restore(header: dict[str, Any], tensors: Tensors) -> ConvexEstimator:
+    if header["estimator"] not in ESTIMATORS:
+        raise ValueError(f"unknown estimator {header['estimator']!r}")
+    parameters = {name: unpack(value, tensors) for name, value in header["parameters"].items()}
+    estimator = ESTIMATORS[header["estimator"]](**parameters)
+    if torch.device(estimator.device).type == "cuda" and not torch.cuda.is_available():
+        estimator.set_params(device="cpu")
+    for name, value in header["fitted"].items():
+        if not _FITTED_NAME.fullmatch(name):
+            raise ValueError(f"unknown attribute {name!r}")
+        setattr(estimator, name, unpack(value, tensors))
+    estimator.module_ = _network(header["network"], tensors)
+    estimator.architecture_ = _architecture(header["architecture"], tensors)
+    estimator.certificate_ = _certificate(header["certificate"], tensors)
+    estimator.history_ = tuple(Record(*record) for record in header["history"])
+    _check_sizes(estimator)
+    return estimator
+
+
+def _network(header: dict[str, Any], tensors: Tensors) -> RebuildableModule:
+    state = {key.removeprefix("network."): value for key, value in tensors.items() if key.startswith("network.")}
+    known = {length for value in state.values() for length in value.shape}
+    sizes = {name: int(size) for name, size in header["sizes"].items()}
+    if header["kind"] not in NETWORKS or not set(sizes.values()) <= known:
+        raise ValueError(f"network {header['kind']!r} of sizes {sizes} does not match the tensors")
+    expected = NETWORKS[header["kind"]](**sizes).state_dict()
+    if {k: (v.shape, v.dtype) for k, v in expected.items()} != {k: (v.shape, v.dtype) for k, v in state.items()}:
+        raise ValueError(f"the tensors do not have the shapes of a network of sizes {sizes}")
+    return NETWORKS[header["kind"]].rebuild(sizes, state)
+
+
+def _architecture(header: dict[str, Any], tensors: Tensors) -> Architecture:
+    if header["name"] not in ARCHITECTURES:
+        raise ValueError(f"unknown architecture {header['name']!r}")
+    return ARCHITECTURES[header["name"]](**{k: unpack(v, tensors) for k, v in header["fields"].items()})
+
+
+def _certificate(header: dict[str, Any], tensors: Tensors) -> Certificate:
+    bounds = {name: float(header[name]) for name in ("primal", "dual", "polar")}
+    point, dual_point = tensors["certificate.point"], tensors["certificate.dual_point"]
+    return Certificate(**bounds, point=point, dual_point=dual_point, scope=Scope[header["scope"]])
+
+
+def _check_sizes(estimator: ConvexEstimator) -> None:
+    """The parts must fit together, so that predictions and warm starts cannot fail later."""
+    sizes, certificate = estimator.module_.sizes, estimator.certificate_
+    n_outputs, n_classes = sizes["n_outputs"], len(getattr(estimator, "classes_", ()))
+    outputs = {certificate.point.shape[2], certificate.dual_point.shape[1], n_outputs}
+    if len(outputs) > 1 or estimator.n_features_in_ != sizes["n_features"]:
+        raise ValueError("certificate, features and network are of different sizes")
+    if n_classes and n_outputs != n_classes and (n_classes, n_outputs) != (2, 1):
+        raise ValueError(f"{n_classes} classes do not match a network with {n_outputs} outputs")
+    index = getattr(estimator.module_, "gate_index", torch.zeros(1))
+    if index.numel() and int(index.min()) < 0:
+        raise ValueError("gate_index points before the first gate")

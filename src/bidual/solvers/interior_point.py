@@ -1,0 +1,115 @@
+"""Clarabel on the conic form of the problem: the way to a tiny gap on small problems."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import clarabel
+import numpy as np
+import torch
+from torch import Tensor
+
+from bidual.driver import Solver
+from bidual.gauges import Conic
+from bidual.problem import Problem
+from bidual.solvers.conic import conic_entries, conic_program
+
+
+class _Attempt(NamedTuple):
+    """How one run is scaled (see :func:`conic_program`) and how much its linear systems are regularised."""
+
+    balance: float
+    regularization: float
+
+
+# measured on the spiral at beta from 1e-4 to 1e-1: the first attempt ends at a relative gap below 2e-7
+_SMOOTH = (_Attempt(1.0, 1e-8), _Attempt(0.25, 1e-8), _Attempt(0.0, 1e-7))
+_EXPONENTIAL = (_Attempt(0.25, 1e-8), _Attempt(0.0, 1e-8), _Attempt(0.5, 1e-8))
+_KINKED = (_Attempt(0.0, 1e-7), _Attempt(0.25, 1e-7), _Attempt(0.0, 1e-8))
+
+
+@dataclass
+class _State:
+    attempts: tuple[_Attempt, ...]
+    Z: Tensor
+    duals: tuple[Tensor, ...] = ()
+    tried: int = 0
+
+
+@dataclass(frozen=True)
+class InteriorPoint(Solver):
+    r"""The primal-dual method of Clarabel on min F(f) + beta Omega(Z) subject to f = A Z + 1 b^T.
+
+    Losses enter by their epigraphs, Euclidean norms by second-order cones and nuclear norms by semidefinite ones, so
+    every loss and every conic gauge is solved to the last digits; the multiplier of the equality is the dual point.
+    One step is one whole run. If it is not enough, the problem is scaled differently and run again, at most twice.
+    """
+
+    tol: float = 1e-12
+    max_entries: int = 20_000_000
+
+    name = "interior_point"
+    needs = {"gauge": (Conic,)}  # noqa: RUF012
+    instead = "kernel_admm"
+    check_every = 1
+
+    def _refusal(self, problem: Problem) -> str | None:
+        entries = conic_entries(problem)
+        if entries <= self.max_entries:
+            return None
+        return f"interior_point would store about {entries:.1e} numbers, more than its limit of {self.max_entries:.0e}."
+
+    def init(self, problem: Problem, start: Tensor | None, dual: Tensor | None) -> _State:
+        return _State(_attempts(problem), problem.operator.zeros() if start is None else start)
+
+    def step(self, problem: Problem, state: _State) -> _State:
+        Z, V = self._run(problem, state.attempts[state.tried])
+        state.tried += 1
+        if bool(torch.isfinite(Z).all()):
+            state.Z = Z
+        state.duals = (V,) if bool(torch.isfinite(V).all()) else ()
+        return state
+
+    def _run(self, problem: Problem, attempt: _Attempt) -> tuple[Tensor, Tensor]:
+        """Z and V where Clarabel stops, whatever it says of them: the certificate judges.
+
+        V stays in float64, because its rounding is divided by beta when it is made feasible.
+        """
+        program = conic_program(problem, attempt.balance)
+        settings = _settings(self.tol, attempt, small=conic_entries(problem) <= 1_000_000)
+        solver = clarabel.DefaultSolver(program.P, program.q, program.G, program.h, program.cones, settings)
+        answer, like = solver.solve(), problem.operator.like
+        Z = program.lifted(np.asarray(answer.x))
+        V = program.dual(np.asarray(answer.z), problem.datafit.targets.numel())
+        return (
+            torch.from_numpy(Z).reshape(problem.operator.block_shape).to(like),
+            torch.from_numpy(V).reshape(problem.operator.output_shape).to(like.device),
+        )
+
+    def point(self, problem: Problem, state: _State) -> Tensor:
+        return state.Z
+
+    def candidates(self, problem: Problem, state: _State) -> Sequence[Tensor]:
+        return state.duals
+
+    def finished(self, state: _State) -> bool:
+        return state.tried >= len(state.attempts)
+
+
+def _attempts(problem: Problem) -> tuple[_Attempt, ...]:
+    if problem.datafit.smoothness is None:
+        return _KINKED
+    epigraph = problem.datafit.loss.epigraph(problem.datafit.targets[:1])
+    exponential = any(rows.cone == "exponential" for rows in epigraph.constraints)
+    return _EXPONENTIAL if exponential else _SMOOTH
+
+
+def _settings(tol: float, attempt: _Attempt, small: bool) -> clarabel.DefaultSettings:
+    settings = clarabel.DefaultSettings()
+    settings.verbose = False
+    settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = tol
+    settings.static_regularization_constant = attempt.regularization
+    settings.direct_solve_method = "qdldl" if small else "faer"  # measured: more digits, and ten times the speed
+    settings.max_threads = torch.get_num_threads()
+    settings.chordal_decomposition_enable = False  # the semidefinite cones are dense
+    return settings
