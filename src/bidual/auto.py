@@ -65,7 +65,9 @@ def solve_auto(
 ) -> Solution:
     """Solve with a named solver, or with the plan for this problem; the best dual is carried from stage to stage."""
     stages = (
-        plan(problem, tol) if solver == "auto" else (Stage(make_solver(solver), tol, 10_000 if max_steps is None else max_steps),)
+        plan(problem, tol)
+        if solver == "auto"
+        else (Stage(make_solver(solver), tol, 10_000 if max_steps is None else max_steps),)
     )
     began, done = time.perf_counter(), None
     for stage in stages:
@@ -86,7 +88,9 @@ def solve_auto(
         if done.certificate.relative_gap <= tol or done.status is Status.MAX_TIME or out_of_steps:
             break
     if done is None:
-        raise ValueError("no solver can take this problem in the memory there is; lower patterns, or use fewer samples.")
+        raise ValueError(
+            "no solver can take this problem in the memory there is; lower patterns, or use fewer samples."
+        )
     return done
 
 
@@ -136,7 +140,7 @@ def solve_path(problem: Problem, betas: Sequence[float], **options: object) -> l
     solutions: dict[int, Solution] = {}
     start, dual = None, None
     for index in sorted(range(len(betas)), key=lambda i: -betas[i]):
-        solution = solve_auto(problem.with_beta(betas[index]), start=start, dual=dual, **options)  # type: ignore[arg-type]
+        solution = solve_auto(problem.with_beta(float(betas[index])), start=start, dual=dual, **options)  # type: ignore[arg-type]
         start, dual = solution.Z, solution.certificate.dual_point
         solutions[index] = solution
     return [solutions[i] for i in range(len(betas))]

@@ -117,22 +117,21 @@ def _root_per_output(fit: Datafit, P: Tensor, slope_of: Slope) -> Tensor:
     return increasing_root(slope, low, high, start=torch.zeros_like(width))
 
 
-def _newton_intercept(fit: Datafit, P: Tensor, steps: int = 50) -> Tensor:
-    """Damped Newton in the c intercepts of a loss that couples the outputs (softmax)."""
-    b, eps = P.new_zeros(P.shape[1]), torch.finfo(P.dtype).eps
+def _newton_intercept(fit: Datafit, P: Tensor, steps: int = 300) -> Tensor:
+    """Levenberg-Marquardt in the c intercepts of a loss that couples the outputs (softmax)."""
+    b, damping, flat = P.new_zeros(P.shape[1]), 1e-3, 4 * torch.finfo(P.dtype).eps * float(fit.weights.sum())
     current = fit.value_at(P, b)
     for _ in range(steps):
         slope = (fit.weights * fit.loss.grad(P + b, fit.targets)).sum(0)
-        if float(slope.abs().max()) <= 4 * eps * float(fit.weights.sum()):
+        if float(slope.abs().max()) <= flat:
             break
-        hessian = fit.loss.summed_hessian(P + b, fit.targets, fit.weights)
-        direction = torch.linalg.pinv(hessian, hermitian=True) @ slope
-        decrease = float(slope @ direction)
-        if decrease <= 64 * eps * abs(current):  # below what values can tell: the last, full step
-            return b - direction
-        length = 1.0
-        while fit.value_at(P, b - length * direction) > current - 1e-4 * length * decrease and length > 1e-6:
-            length *= 0.5
-        b = b - length * direction
-        current = fit.value_at(P, b)
+        values, vectors = torch.linalg.eigh(fit.loss.summed_hessian(P + b, fit.targets, fit.weights))
+        direction = vectors @ ((vectors.T @ slope) / (values.clamp(min=0) + damping))
+        decrease, value = float(slope @ direction), fit.value_at(P, b - direction)
+        if value <= current - 1e-4 * decrease:
+            b, current, damping = b - direction, value, max(damping / 10, 1e-12)
+        else:
+            damping *= 10
+        if decrease <= 1e-24 * (1 + current) or damping > 1e15:
+            break
     return b

@@ -74,7 +74,7 @@ class GatedNetwork(RebuildableModule):
     @classmethod
     def rebuild(cls, sizes: dict[str, int], state: dict[str, Tensor]) -> Self:
         module = super().rebuild(sizes, state)
-        if len(module.gate_index) and int(module.gate_index.max()) >= sizes["n_gates"]:
+        if not bool(((module.gate_index >= 0) & (module.gate_index < sizes["n_gates"])).all()):
             raise ValueError("gate_index points beyond the gates; the model file is damaged.")
         return module
 

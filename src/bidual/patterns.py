@@ -32,12 +32,15 @@ def sample_gates(
     spread = (share @ (X - centre).square()).sqrt()
     directions = torch.randn(X.shape[1], count, generator=generator, dtype=torch.float64).to(X)
     thresholds = torch.randn(count, generator=generator, dtype=torch.float64).to(X)
-    gates = directions / torch.where(spread > 0, spread, 1.0)[:, None]
+    gates = directions / torch.where(spread > 1e-12 * X.abs().amax(0), spread, 1.0)[:, None]
     if bias:
         shift = thresholds * torch.linalg.vector_norm(directions, dim=0) - centre @ gates
         gates = torch.cat([gates, shift[None]])
         X = with_constant(X)
-    return gates[:, distinct(activations(X, gates))]
+    kept = distinct(activations(X, gates))
+    if not len(kept):  # all gates are off on all samples: turned around, they are on
+        gates, kept = -gates, distinct(activations(X, -gates))
+    return gates[:, kept]
 
 
 def distinct(patterns: Bool[Tensor, "p n"]) -> Tensor:

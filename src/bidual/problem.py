@@ -58,7 +58,7 @@ class Problem:
 
     def to(self, dtype: torch.dtype) -> Self:
         """The same problem in another precision; self if nothing changes."""
-        if self.operator.like.dtype == dtype:
+        if self.operator.like.dtype == self.datafit.targets.dtype == dtype:
             return self
         return replace(self, operator=self.operator.to(dtype), datafit=self.datafit.to(dtype))
 

@@ -1,5 +1,6 @@
 """Roots of many increasing functions at once, and the inverse of w + log w."""
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -32,7 +33,7 @@ def increasing_root(function: Increasing, low: Tensor, high: Tensor, start: Tens
 
 def wright_omega(z: Tensor) -> Tensor:
     """The w > 0 with w + log w = z, by two steps of Fritsch, Shafer and Crowley (1973) from a rough start."""
-    z = z.clamp(min=0.9 * float(torch.log(torch.tensor(torch.finfo(z.dtype).tiny))))
+    z = z.clamp(min=0.9 * math.log(torch.finfo(z.dtype).tiny))
     w = torch.where(z > 1, z - z.clamp(min=1).log(), z.clamp(max=1).exp() / (1 + 0.8 * z.clamp(max=1).exp()))
     for _ in range(3):
         r = z - w - w.log()

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from bidual.architectures.base import Architecture
 from bidual.gauges import GAUGES, Factors, Gauge
 from bidual.networks import GatedNetwork, LinearNetwork
-from bidual.operators import GatedOperator, LinearOperator, LiftedOperator
+from bidual.operators import GatedOperator, LiftedOperator, LinearOperator
 from bidual.patterns import activations, sample_gates, with_constant
 
 

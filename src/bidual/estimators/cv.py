@@ -101,7 +101,9 @@ class CrossValidated(ConvexMLP):
     def _beta_for(self, problem: Problem) -> float:
         return getattr(self, "_chosen", None) or super()._beta_for(problem)
 
-    def _scores(self, X: Tensor, Y: Tensor, weight: Tensor | None, fractions: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _scores(
+        self, X: Tensor, Y: Tensor, weight: Tensor | None, fractions: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
         """Mean negative loss per sample on the held-out part, for every fraction and fold."""
         folds = check_cv(self.cv, self._fold_labels(Y), classifier=not self._numeric_targets)
         columns = []

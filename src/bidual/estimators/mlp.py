@@ -1,7 +1,5 @@
 """Two-layer networks as scikit-learn estimators."""
 
-
-
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
@@ -157,5 +155,3 @@ class ConvexMLPRegressor(RegressorTargets, ConvexMLP):
     loss, one half of the sum of squares; "huber" and "absolute" are robust. Several targets at once are priced
     together (``penalty="nuclear"``).
     """
-
-

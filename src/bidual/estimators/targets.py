@@ -108,5 +108,3 @@ class RegressorTargets(RegressorMixin):
         check_is_fitted(self)
         outputs = self._outputs(X)
         return outputs[:, 0] if self._flat else outputs
-
-

@@ -74,6 +74,8 @@ class Loss(ABC):
         """
         _same_shape(P, Y)
         step = torch.as_tensor(step, dtype=P.dtype, device=P.device)
+        if step.ndim and tuple(step.shape) != (len(P), 1):
+            raise ValueError(f"step must be a number or of shape ({len(P)}, 1), got {tuple(step.shape)}.")
         return self._prox(P, Y, step, P if start is None else start)
 
     def into_domain(self, V: Matrix, Y: Matrix) -> Matrix:

@@ -26,7 +26,8 @@ class Huber(Loss):
         return (P - Y).clamp(-self.delta, self.delta)
 
     def _conjugate(self, V: Tensor, Y: Tensor) -> Tensor:
-        return torch.where(V.abs() <= self.delta, 0.5 * V.square() + V * Y, torch.inf).sum(1)
+        inside = V.abs() <= self.delta * (1 + 4 * torch.finfo(V.dtype).eps)
+        return torch.where(inside, 0.5 * V.square() + V * Y, torch.inf).sum(1)
 
     def _prox(self, P: Tensor, Y: Tensor, step: Tensor, start: Tensor) -> Tensor:
         R = P - Y

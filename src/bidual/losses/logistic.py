@@ -16,7 +16,7 @@ class Logistic(MarginLoss):
     smoothness = 0.25
 
     def _value(self, P: Tensor, Y: Tensor) -> Tensor:
-        return softplus(-Y * P, threshold=1e9).sum(1)
+        return softplus(-Y * P, threshold=40).sum(1)
 
     def _grad(self, P: Tensor, Y: Tensor) -> Tensor:
         return -Y * torch.sigmoid(-Y * P)

@@ -21,7 +21,7 @@ class Softmax(Loss):
             raise ValueError("softmax loss needs one-hot targets, got other values. Encode the labels first.")
 
     def _value(self, P: Tensor, Y: Tensor) -> Tensor:
-        return torch.logsumexp(P, 1) - (Y * P).sum(1)
+        return torch.logsumexp(P - (Y * P).sum(1, keepdim=True), 1)
 
     def _grad(self, P: Tensor, Y: Tensor) -> Tensor:
         return torch.softmax(P, 1) - Y
@@ -29,7 +29,7 @@ class Softmax(Loss):
     def _conjugate(self, V: Tensor, Y: Tensor) -> Tensor:
         Q = V + Y
         slack = 64 * torch.finfo(Q.dtype).eps
-        inside = ((Q >= -slack) & (Q <= 1 + slack)).all(1) & (V.sum(1).abs() <= slack)
+        inside = ((-slack <= Q) & (1 + slack >= Q)).all(1) & (V.sum(1).abs() <= slack)
         Q = Q.clamp(0, 1)
         return torch.where(inside, torch.xlogy(Q, Q).sum(1), torch.inf)
 

@@ -99,7 +99,6 @@ class HasKernel(Protocol):
         """B, whose columns are the features of one output."""
 
 
-
 def _has_shape(what: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
     if tuple(tensor.shape) != shape:
         raise ValueError(f"the {what} must have shape {shape}, got {tuple(tensor.shape)}.")

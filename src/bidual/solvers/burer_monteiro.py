@@ -43,7 +43,9 @@ class BurerMonteiro(Solver):
 
     def _refusal(self, problem: Problem) -> str | None:
         if not problem.gauge.smooth_factors(problem.operator.block_shape[2]):  # type: ignore[attr-defined]
-            return f"burer_monteiro needs a smooth price on factors; {problem.gauge.name} with several outputs has none."
+            return (
+                f"burer_monteiro needs a smooth price on factors; {problem.gauge.name} with several outputs has none."
+            )
         return None
 
     def init(self, problem: Problem, start: Tensor | None, dual: Tensor | None) -> _State:

@@ -73,17 +73,17 @@ class InteriorPoint(Solver):
     def _run(self, problem: Problem, attempt: _Attempt) -> tuple[Tensor, Tensor]:
         """Z and V where Clarabel stops, whatever it says of them: the certificate judges.
 
-        V stays in float64, because its rounding is divided by beta when it is made feasible.
+        Both stay in float64, as certificates do: rounded to float32, a loss with kinks loses its last digits.
         """
-        program = conic_program(problem, attempt.balance)
+        program = conic_program(problem.to(torch.float64), attempt.balance)
         settings = _settings(self.tol, attempt, small=conic_entries(problem) <= 1_000_000)
         solver = clarabel.DefaultSolver(program.P, program.q, program.G, program.h, program.cones, settings)
-        answer, like = solver.solve(), problem.operator.like
+        answer, device = solver.solve(), problem.operator.like.device
         Z = program.lifted(np.asarray(answer.x))
         V = program.dual(np.asarray(answer.z), problem.datafit.targets.numel())
         return (
-            torch.from_numpy(Z).reshape(problem.operator.block_shape).to(like),
-            torch.from_numpy(V).reshape(problem.operator.output_shape).to(like.device),
+            torch.from_numpy(Z).reshape(problem.operator.block_shape).to(device),
+            torch.from_numpy(V).reshape(problem.operator.output_shape).to(device),
         )
 
     def point(self, problem: Problem, state: _State) -> Tensor:

@@ -1,0 +1,76 @@
+"""Every concrete class that discovery finds keeps the contract of its base, over several seeds."""
+
+import pytest
+import torch
+
+from bidual.architectures import Architecture
+from bidual.datafit import Datafit
+from bidual.gauges import GAUGES, Gauge
+from bidual.losses import LOSSES, Loss
+from bidual.operators import LiftedOperator
+from bidual.testing import (
+    check_architecture,
+    check_datafit,
+    check_gauge,
+    check_loss,
+    check_operator,
+    concrete_subclasses,
+    example_targets,
+)
+
+SEEDS = range(3)
+LOSS_CLASSES = concrete_subclasses(Loss)
+ARCHITECTURES = concrete_subclasses(Architecture)
+
+
+def generator(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def example_operators(seed: int) -> list[LiftedOperator]:
+    rng = generator(seed)
+    examples = [cls.example(rng) for cls in ARCHITECTURES]
+    return [architecture.lift(X, c) for architecture, X in examples for c in (1, 3)]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("cls", LOSS_CLASSES)
+def test_loss(cls: type[Loss], seed: int) -> None:
+    check_loss(cls(), generator(seed))
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("cls", LOSS_CLASSES)
+def test_datafit(cls: type[Loss], seed: int, intercept: bool) -> None:
+    rng, loss = generator(seed), cls()
+    weight = None if seed == 0 else 0.2 + torch.rand(9, generator=rng, dtype=torch.float64)
+    check_datafit(Datafit(loss, example_targets(loss, 9, 1 + seed, rng), weight, intercept), rng)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("cls", concrete_subclasses(Gauge))
+def test_gauge(cls: type[Gauge], seed: int) -> None:
+    check_gauge(cls(), generator(seed))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_operator(seed: int) -> None:
+    for operator in example_operators(seed):
+        check_operator(operator, generator(seed))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("cls", ARCHITECTURES)
+def test_architecture(cls: type[Architecture], seed: int) -> None:
+    check_architecture(cls, generator(seed))
+
+
+def test_every_operator_is_some_architecture_s() -> None:
+    assert {type(operator) for operator in example_operators(0)} == set(concrete_subclasses(LiftedOperator))
+
+
+def test_every_loss_and_gauge_is_registered_under_its_name() -> None:
+    assert set(LOSSES.values()) == set(LOSS_CLASSES)
+    assert set(GAUGES.values()) == set(concrete_subclasses(Gauge))
+    assert all(cls.name == name for registry in (LOSSES, GAUGES) for name, cls in registry.items())
