@@ -122,7 +122,7 @@ def _rounded_up_polar(problem: Problem, V: Tensor) -> float:
 
 
 def _best_scale(value: Callable[[float], float], largest: float, steps: int = 60) -> float:
-    """argmax of a concave function (-inf off its domain) over [0, largest], by golden section; both ends are clipped."""
+    """argmax of a concave function (-inf off its domain) over [0, largest], by golden section."""
     if largest <= 1 and value(largest) >= value(largest * (1 - 1e-7)):
         return largest  # still rising at the end: concavity leaves nothing to search
     low, high = 0.0, min(largest, 2.0)

@@ -25,7 +25,7 @@ class Datafit:
 
     loss: Loss
     targets: Matrix
-    weight: Float[Tensor, "n"] | None = None
+    weight: Float[Tensor, " n"] | None = None
     intercept: bool = False
 
     def __post_init__(self) -> None:
@@ -58,7 +58,7 @@ class Datafit:
         """F(P)."""
         return self.value_at(P, self.offset(P))
 
-    def value_at(self, P: Matrix, b: Float[Tensor, "c"]) -> float:
+    def value_at(self, P: Matrix, b: Float[Tensor, " c"]) -> float:
         """The sum at a given intercept, an upper bound of F(P)."""
         return float((self.weights[:, 0] * self.loss.value(P + b, self.targets)).sum())
 
@@ -85,7 +85,7 @@ class Datafit:
         """argmin_q step * sum_i w_i l(q_i, y_i) + 1/2 |q - p|^2, without the intercept."""
         return self.loss.prox(P, self.targets, step * self.weights, start)
 
-    def offset(self, P: Matrix) -> Float[Tensor, "c"]:
+    def offset(self, P: Matrix) -> Float[Tensor, " c"]:
         """The best intercept for the predictions P; zeros where there is none."""
         if not self.intercept:
             return P.new_zeros(P.shape[1])
@@ -126,7 +126,8 @@ def _newton_intercept(fit: Datafit, P: Tensor, steps: int = 300) -> Tensor:
         if float(slope.abs().max()) <= flat:
             break
         values, vectors = torch.linalg.eigh(fit.loss.summed_hessian(P + b, fit.targets, fit.weights))
-        direction = vectors @ ((vectors.T @ slope) / (values.clamp(min=0) + damping))
+        curved = values > 1e-13 * values.max()  # equal shifts of all outputs change nothing: never move along them
+        direction = vectors @ (curved * (vectors.T @ slope) / (values.clamp(min=0) + damping))
         decrease, value = float(slope @ direction), fit.value_at(P, b - direction)
         if value <= current - 1e-4 * decrease:
             b, current, damping = b - direction, value, max(damping / 10, 1e-12)

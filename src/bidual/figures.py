@@ -39,7 +39,7 @@ def path_figure(rows: Sequence[Mapping[str, Any]], suffix: str = ".png") -> byte
         (above, "loss", "train loss per row", _COLOURS[0]),
         (below, "neurons", "neurons", _COLOURS[1]),
     ):
-        axes.plot(betas, [row[key] for row in rows], marker="o", markersize=4, color=colour)
+        axes.plot(betas, [row[key] for row in rows], marker="o", markersize=4, color=colour, clip_on=False)
         axes.set_ylabel(label)
         axes.set_ylim(bottom=0)
         _plain(axes)
@@ -47,7 +47,7 @@ def path_figure(rows: Sequence[Mapping[str, Any]], suffix: str = ".png") -> byte
     below.set_xscale("log")
     below.set_xlabel("weight decay beta")
     worst = max(row["relative_gap"] for row in rows)
-    above.set_title(f"{len(rows)} networks, certified relative gaps at most {worst:.0e}", loc="left", fontsize=11)
+    above.set_title(f"{len(rows)} networks, certified relative gaps at most {worst:.1e}", loc="left", fontsize=11)
     return _bytes(figure, suffix)
 
 

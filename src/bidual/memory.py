@@ -17,7 +17,7 @@ def available_bytes(device: torch.device) -> int:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
 
 
-def human_bytes(count: float) -> str:
+def human_bytes(count: int | float) -> str:
     for unit in ("B", "kB", "MB", "GB"):
         if count < 1000:
             return f"{count:.3g} {unit}"

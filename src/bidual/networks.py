@@ -16,6 +16,11 @@ class RebuildableModule(nn.Module):
         """The constructor's arguments."""
         raise TypeError(f"{type(self).__name__} does not say its sizes.")
 
+    @property
+    def n_neurons(self) -> int:
+        """Neurons (filters, heads) whose outgoing weights are not all zero."""
+        raise TypeError(f"{type(self).__name__} does not count its neurons.")
+
     @classmethod
     def rebuild(cls, sizes: dict[str, int], state: dict[str, Tensor]) -> Self:
         module = cls(**sizes)
@@ -23,15 +28,23 @@ class RebuildableModule(nn.Module):
         return module
 
 
-class LinearNetwork(RebuildableModule):
-    """x -> W (U^T x + a) + b: a two-layer network without a nonlinearity."""
-
-    kind = "linear_mlp"
+class TwoLayerNetwork(RebuildableModule):
+    """A hidden and an output layer, each with a bias."""
 
     def __init__(self, n_features: int, n_neurons: int, n_outputs: int) -> None:
         super().__init__()
         self.hidden = _zero_linear(n_features, n_neurons)
         self.output = _zero_linear(n_neurons, n_outputs)
+
+    @property
+    def n_neurons(self) -> int:
+        return int((self.output.weight.detach() != 0).any(0).sum())
+
+
+class LinearNetwork(TwoLayerNetwork):
+    """x -> W (U^T x + a) + b: a two-layer network without a nonlinearity."""
+
+    kind = "linear_mlp"
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -46,7 +59,7 @@ class LinearNetwork(RebuildableModule):
         return self.output(self.hidden(x.to(self.hidden.weight.dtype)))
 
 
-class GatedNetwork(RebuildableModule):
+class GatedNetwork(TwoLayerNetwork):
     """x -> sum_j 1{g_p(j)^T x + h_p(j) >= 0} (u_j^T x + a_j) w_j + b: a two-layer gated-ReLU network.
 
     The gates are constants; neuron j uses gate ``gate_index[j]``.
@@ -55,10 +68,8 @@ class GatedNetwork(RebuildableModule):
     kind = "gated_mlp"
 
     def __init__(self, n_features: int, n_gates: int, n_neurons: int, n_outputs: int) -> None:
-        super().__init__()
+        super().__init__(n_features, n_neurons, n_outputs)
         self.gates = _zero_linear(n_features, n_gates).requires_grad_(False)
-        self.hidden = _zero_linear(n_features, n_neurons)
-        self.output = _zero_linear(n_neurons, n_outputs)
         self.gate_index: Tensor
         self.register_buffer("gate_index", torch.zeros(n_neurons, dtype=torch.long))
 

@@ -27,14 +27,16 @@ def export(estimator: ConvexEstimator, path: str | os.PathLike[str]) -> None:
     """
     check_is_fitted(estimator)
     check_target(path)
-    head: nn.Module
-    if is_classifier(estimator):
-        probabilities = hasattr(estimator, "predict_proba")
-        head = _Classifier(estimator.module_, probabilities, isinstance(estimator._make_loss(), Softmax))
-        names = ["scores", "label", "probabilities"][: 2 + probabilities]
-    else:
-        head, names = _Regressor(estimator.module_, estimator._flat), ["predictions"]
-    write_atomically(path, _graph(head, names, estimator))
+    write_atomically(path, _graph(*head_of(estimator), estimator))
+
+
+def head_of(estimator: ConvexEstimator) -> tuple[nn.Module, list[str]]:
+    """The network with what the estimator makes of its outputs, and the names of the results."""
+    if not is_classifier(estimator):
+        return _Regressor(estimator.module_, estimator._flat), ["predictions"]
+    probabilities = hasattr(estimator, "predict_proba")
+    head = _Classifier(estimator.module_, probabilities, isinstance(estimator._make_loss(), Softmax))
+    return head, ["scores", "label", "probabilities"][: 2 + probabilities]
 
 
 class _Regressor(nn.Module):

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import clone
-from torch import nn
 
 from bidual.auto import beta_grid, solve_path
 from bidual.driver import Solution
-from bidual.estimators.base import ConvexEstimator, count_neurons
+from bidual.estimators.base import ConvexEstimator
+from bidual.networks import RebuildableModule
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +29,7 @@ class Path:
     betas: list[float]
     beta_max: float
     solutions: list[Solution]
-    modules: list[nn.Module]
+    modules: list[RebuildableModule]
     n_neurons: list[int]
     losses: list[float]
 
@@ -65,6 +65,6 @@ def regularization_path(
         problem.beta_max,
         solutions,
         modules,
-        [count_neurons(module) for module in modules],
+        [module.n_neurons for module in modules],
         [problem.datafit.value_at(P, offset) for P, offset in predictions],
     )

@@ -18,7 +18,7 @@ def sample_gates(
     generator: torch.Generator,
     *,
     bias: bool = False,
-    weight: Float[Tensor, "n"] | None = None,
+    weight: Float[Tensor, " n"] | None = None,
 ) -> Float[Tensor, "k p"]:
     r"""``count`` random gates h for the columns of X, and for a constant column behind them if ``bias``.
 

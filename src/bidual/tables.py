@@ -2,6 +2,7 @@
 
 import difflib
 import os
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,7 @@ from numpy.typing import NDArray
 
 from bidual.columns import Categorical, Column, Numeric, column_from_json, fit_column
 
-_READERS = {
-    ".csv": pd.read_csv,
-    ".parquet": pd.read_parquet,
-    ".pq": pd.read_parquet,
-}
+_SUFFIXES = (".csv", ".parquet", ".pq")
 _MOST_CLASSES = 20
 
 
@@ -25,7 +22,7 @@ def read_table(path: str | os.PathLike[str]) -> pd.DataFrame:
     if not path.is_file():
         what = "it is a folder" if path.is_dir() else "there is no such file"
         raise ValueError(f"cannot read {path}: {what}; give a CSV or Parquet file.")
-    if path.suffix.lower() not in _READERS:
+    if path.suffix.lower() not in _SUFFIXES:
         raise ValueError(f"cannot read {path}: its suffix is {path.suffix!r}; use .csv or .parquet.")
     if not path.stat().st_size:
         raise ValueError(f"{path} is empty; give a table with a header and at least one row.")
@@ -40,16 +37,23 @@ def read_table(path: str | os.PathLike[str]) -> pd.DataFrame:
 
 def _parse(path: Path) -> pd.DataFrame:
     try:
-        frame = _READERS[path.suffix.lower()](path)
+        frame = _read_csv(path) if path.suffix.lower() == ".csv" else pd.read_parquet(path)
+    except pd.errors.ParserWarning as error:
+        raise ValueError(f"{path} has rows with more fields than its header; name every column.") from error
     except pd.errors.EmptyDataError as error:
         raise ValueError(f"{path} is empty; give a table with a header and at least one row.") from error
     except Exception as error:  # pyarrow and pandas raise many kinds
         reason = " ".join(str(error).split()).rstrip(".")
         raise ValueError(f"cannot read {path} as {path.suffix[1:]}: {reason}.") from error
-    if path.suffix.lower() == ".csv" and not isinstance(frame.index, pd.RangeIndex):
-        raise ValueError(f"{path} has rows with more fields than its header; name every column.")
     frame.columns = frame.columns.map(str)
     return frame.reset_index(drop=True)
+
+
+def _read_csv(path: Path) -> pd.DataFrame:
+    """Rows longer than the header are an error, not an index."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", pd.errors.ParserWarning)
+        return pd.read_csv(path, index_col=False)
 
 
 def split_target(frame: pd.DataFrame, target: str) -> tuple[pd.DataFrame, pd.Series]:
@@ -139,12 +143,9 @@ class TableEncoder:
         numeric = [column for column in self.columns if isinstance(column, Numeric)]
         levels = [len(column.levels) for column in self.columns if isinstance(column, Categorical)]
         filled = sum(column.missing for column in self.columns)
-        parts = [f"{len(numeric)} numeric columns standardised"]
-        if levels:
-            parts.append(f"{len(levels)} categorical columns as {sum(levels)} one-hot columns")
-        if filled:
-            parts.append(f"{filled} missing values filled in (median, or a level of their own)")
-        return ", ".join(parts)
+        parts = [f"{len(numeric)} numeric standardised", f"{len(levels)} categorical as {sum(levels)} one-hot"]
+        note = f", {filled} missing values filled in (median, or a level of their own)" if filled else ""
+        return f"{len(self.columns)} columns: " + ", ".join(part for part in parts if part[0] != "0") + note
 
     def to_json(self) -> list[dict[str, Any]]:
         return [column.to_json() for column in self.columns]

@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from bidual.gauges import Blocks, Gauge
+from bidual.networks import RebuildableModule
 from bidual.operators import LiftedOperator
 
 
@@ -26,7 +27,7 @@ class Architecture(ABC):
     def gauge(self) -> Gauge:
         """What a lifted variable costs."""
 
-    def decode(self, Z: Blocks, offset: Float[Tensor, "c"] | None = None) -> nn.Module:
+    def decode(self, Z: Blocks, offset: Float[Tensor, " c"] | None = None) -> RebuildableModule:
         """An ordinary network with predictions A Z + offset, whose weights cost Omega(Z)."""
         return self._decode(Z, Z.new_zeros(Z.shape[2]) if offset is None else offset)
 
@@ -43,4 +44,4 @@ class Architecture(ABC):
     def _lift(self, X: Tensor, n_outputs: int) -> LiftedOperator: ...
 
     @abstractmethod
-    def _decode(self, Z: Tensor, offset: Tensor) -> nn.Module: ...
+    def _decode(self, Z: Tensor, offset: Tensor) -> RebuildableModule: ...

@@ -7,9 +7,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from bidual.abilities import ability
 from bidual.architectures.base import Architecture
-from bidual.gauges import GAUGES, Factors, Gauge
-from bidual.networks import GatedNetwork, LinearNetwork
+from bidual.gauges import GAUGES, Factorised, Factors, Gauge
+from bidual.networks import GatedNetwork, LinearNetwork, RebuildableModule, TwoLayerNetwork
 from bidual.operators import GatedOperator, LiftedOperator, LinearOperator
 from bidual.patterns import activations, sample_gates, with_constant
 
@@ -34,7 +35,7 @@ class LinearMLP(Architecture):
     def _lift(self, X: Tensor, n_outputs: int) -> LiftedOperator:
         return LinearOperator(with_constant(X) if self.bias else X, n_outputs)
 
-    def _decode(self, Z: Tensor, offset: Tensor) -> nn.Module:
+    def _decode(self, Z: Tensor, offset: Tensor) -> RebuildableModule:
         U, W, _ = _neurons(self.gauge(), Z)
         features = Z.shape[1] - self.bias
         module = LinearNetwork(features, U.shape[1], Z.shape[2])
@@ -42,8 +43,10 @@ class LinearMLP(Architecture):
         return module
 
     def regulariser(self, module: nn.Module) -> float:
+        if not isinstance(module, LinearNetwork):
+            raise TypeError(f"expected a LinearNetwork, got {type(module).__name__}.")
         U, W = _weights(module, self.bias)
-        return self.gauge().factor_penalty(Factors(U[None], W[None]))
+        return ability(self.gauge(), Factorised).factor_penalty(Factors(U[None], W[None]))
 
     @classmethod
     def example(cls, generator: torch.Generator) -> tuple[Self, Tensor]:
@@ -70,7 +73,7 @@ class GatedMLP(Architecture):
         X = with_constant(X) if self.bias else X
         return GatedOperator(X, activations(X, self.gates.to(X)), n_outputs)
 
-    def _decode(self, Z: Tensor, offset: Tensor) -> nn.Module:
+    def _decode(self, Z: Tensor, offset: Tensor) -> RebuildableModule:
         U, W, block = _neurons(self.gauge(), Z)
         used, index = torch.unique(block, return_inverse=True)
         gates = self.gates.to(Z)[:, used]
@@ -88,7 +91,7 @@ class GatedMLP(Architecture):
         if not isinstance(module, GatedNetwork):
             raise TypeError(f"expected a GatedNetwork, got {type(module).__name__}.")
         U, W = _weights(module, self.bias)
-        gauge = self.gauge()
+        gauge = ability(self.gauge(), Factorised)
         masks = [module.gate_index == p for p in range(module.gates.out_features)]
         return sum(gauge.factor_penalty(Factors(U[None, :, m], W[None, :, m])) for m in masks if bool(m.any()))
 
@@ -100,7 +103,7 @@ class GatedMLP(Architecture):
 
 def _neurons(gauge: Gauge, Z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """U (d, m), W (c, m) and the block of every neuron that is not zero; one zero neuron if all are."""
-    U, W = gauge.split(Z)  # type: ignore[attr-defined]
+    U, W = ability(gauge, Factorised).split(Z)
     size = torch.linalg.vector_norm(U, dim=1) * torch.linalg.vector_norm(W, dim=1)
     alive = size > 1e-14 * size.max().clamp(min=torch.finfo(Z.dtype).tiny)
     if not bool(alive.any()):
@@ -109,7 +112,7 @@ def _neurons(gauge: Gauge, Z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return U[block, :, column].T, W[block, :, column].T, block
 
 
-def _fill(module: nn.Module, U: Tensor, W: Tensor, offset: Tensor, features: int) -> None:
+def _fill(module: TwoLayerNetwork, U: Tensor, W: Tensor, offset: Tensor, features: int) -> None:
     with torch.no_grad():
         module.hidden.weight.copy_(U[:features].T)
         if len(U) > features:
@@ -118,7 +121,7 @@ def _fill(module: nn.Module, U: Tensor, W: Tensor, offset: Tensor, features: int
         module.output.bias.copy_(offset)
 
 
-def _weights(module: nn.Module, bias: bool) -> tuple[Tensor, Tensor]:
+def _weights(module: TwoLayerNetwork, bias: bool) -> tuple[Tensor, Tensor]:
     """U (d, m) with the hidden bias behind it, and W (c, m)."""
     U = module.hidden.weight.detach().T
     return (torch.cat([U, module.hidden.bias.detach()[None]]) if bias else U), module.output.weight.detach()

@@ -22,10 +22,11 @@ for command in (demo, fit, predict, path, bench):
     app.command()(command)
 
 
-def _show_version(wanted: bool) -> None:
+def _show_version(wanted: bool) -> bool:
     if wanted:
         typer.echo(f"bidual {version('bidual')}")
         raise typer.Exit
+    return wanted
 
 
 @app.callback()

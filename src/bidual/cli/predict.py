@@ -16,7 +16,9 @@ from bidual.tables import read_table
 
 
 def predict(
-    model: Annotated[Path, typer.Argument(help="A model file written by `bidual fit`.", show_default=False)],
+    model: Annotated[
+        Path, typer.Argument(help="A model written by `bidual fit`.", metavar="MODEL", show_default=False)
+    ],
     data: t.Data,
     out: Annotated[
         Path | None, typer.Option(help="A CSV file to write instead of printing.", show_default=False)

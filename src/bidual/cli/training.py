@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 import typer
 from numpy.typing import NDArray
-from rich.markup import escape
 
 from bidual.estimators.base import ConvexEstimator
 from bidual.estimators.cv import ConvexMLPClassifierCV, ConvexMLPRegressorCV
@@ -17,9 +16,9 @@ from bidual.tables import TableEncoder, guess_task, read_table, split_target, ta
 
 TASKS = ("auto", "classification", "regression")
 
-Data = Annotated[Path, typer.Argument(help="A CSV or Parquet file with a header.", show_default=False)]
+Data = Annotated[Path, typer.Argument(help="A CSV or Parquet file with a header.", metavar="DATA", show_default=False)]
 Target = Annotated[str, typer.Option(help="The column to predict.", show_default=False)]
-Task = Annotated[str, typer.Option(help=escape("auto, classification or regression."))]
+Task = Annotated[str, typer.Option(help="auto, classification or regression.")]
 Patterns = Annotated[int | None, typer.Option(help="How many gates to sample (200 if not given).", show_default=False)]
 Activation = Annotated[str, typer.Option(help="gated_relu or linear.")]
 LossName = Annotated[str, typer.Option(help="auto, or the name of a loss: squared, logistic, softmax, hinge, ...")]

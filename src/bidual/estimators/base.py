@@ -72,8 +72,8 @@ class ConvexEstimator(BaseEstimator):
     def _validate_fit(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=self._numeric_targets)
-        Y = self._encode_targets(y)
+        X, targets = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=self._numeric_targets)
+        Y = self._encode_targets(targets)
         weight = None
         if sample_weight is not None:
             weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
@@ -116,7 +116,7 @@ class ConvexEstimator(BaseEstimator):
         self.certificate_ = solution.certificate
         self.history_ = solution.history
         self.n_iter_ = max(solution.n_steps, 1)
-        self.n_neurons_ = count_neurons(self.module_)
+        self.n_neurons_ = self.module_.n_neurons
         self.solver_ = solution.solver
         if solution.certificate.relative_gap > self.tol:
             warnings.warn(
@@ -159,8 +159,3 @@ def resolve_loss(loss: str | Loss, default: type[Loss]) -> Loss:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
-
-
-def count_neurons(module: torch.nn.Module) -> int:
-    """Neurons of a decoded network whose outgoing weights are not all zero."""
-    return int((module.output.weight.detach() != 0).any(0).sum())

@@ -73,10 +73,12 @@ class ConvexMLP(ConvexEstimator):
             return LinearMLP(self.penalty, self.hidden_bias)
         if self.warm_start and self._same_gates(X):
             return self.architecture_
-        count = np.shape(self.gates)[1] if np.ndim(self.gates) == 2 else self._pattern_count()
-        _refuse_beyond_memory(X, count, n_outputs)
-        gates = self._sampled_gates(X, weight) if self.gates is None else self._given_gates(X)
-        return GatedMLP(gates, self.penalty, self.hidden_bias)
+        if self.gates is not None:
+            gates = self._given_gates(X)
+            _refuse_beyond_memory(X, gates.shape[1], n_outputs)
+            return GatedMLP(gates, self.penalty, self.hidden_bias)
+        _refuse_beyond_memory(X, self._pattern_count(), n_outputs)
+        return GatedMLP(self._sampled_gates(X, weight), self.penalty, self.hidden_bias)
 
     def _pattern_count(self) -> int:
         return AUTO_PATTERNS if self.patterns == "auto" else int(self.patterns)

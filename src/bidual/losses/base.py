@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-Rows = Float[Tensor, "n"]
+Rows = Float[Tensor, " n"]
 Matrix = Float[Tensor, "n c"]
 
 
@@ -105,7 +105,8 @@ class Loss(ABC):
         return self._epigraph(Y)
 
     def check_targets(self, Y: Matrix) -> None:
-        """Raise a ValueError if Y is not a target of this loss."""
+        """Raise a ValueError if Y is not a target of this loss; any real number is one by default."""
+        return
 
     @abstractmethod
     def _value(self, P: Tensor, Y: Tensor) -> Tensor: ...

@@ -58,9 +58,8 @@ class Softmax(Loss):
         return q * (1 - q)
 
     def _summed_hessian(self, P: Tensor, Y: Tensor, weight: Tensor) -> Tensor:
-        # Equal shifts of all outputs change nothing; that null direction is filled, so that Newton never moves along it.
         q = torch.softmax(P, 1)
-        return torch.diag((weight * q).sum(0)) - (weight * q).T @ q + weight.sum() / q.shape[1] ** 2
+        return torch.diag((weight * q).sum(0)) - (weight * q).T @ q
 
     def _balance(self, V: Tensor, Y: Tensor, weight: Tensor) -> Tensor:
         r"""Flows between classes must balance (notes on CP A.6): M[k, l] = sum of v_il over samples i of class k.

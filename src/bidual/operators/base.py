@@ -89,7 +89,7 @@ class LiftedOperator(ABC):
 class HasKernel(Protocol):
     """Outputs do not mix: A A* = K kron I_c with K (n, n), and K = B B^T with the design B (n, blocks * rows)."""
 
-    def kernel(self, weights: Float[Tensor, "p"] | None = None) -> Float[Tensor, "n n"]:
+    def kernel(self, weights: Float[Tensor, " p"] | None = None) -> Float[Tensor, "n n"]:
         """sum_p weights_p A_p A_p^T for one output."""
 
     def responses(self, G: Float[Tensor, "p a"], blocks: Tensor) -> Float[Tensor, "n q"]:

@@ -56,7 +56,7 @@ class GatedOperator(LiftedOperator):
     def _select(self, blocks: Tensor) -> Self:
         return type(self)(self.X, self.patterns[blocks], self.n_outputs)
 
-    def kernel(self, weights: Float[Tensor, "p"] | None = None) -> Float[Tensor, "n n"]:
+    def kernel(self, weights: Float[Tensor, " p"] | None = None) -> Float[Tensor, "n n"]:
         D = self.patterns
         if weights is not None:
             used = weights > 0

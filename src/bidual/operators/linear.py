@@ -44,7 +44,7 @@ class LinearOperator(LiftedOperator):
     def _select(self, blocks: Tensor) -> Self:
         return type(self)(self.X, self.n_outputs, len(blocks))
 
-    def kernel(self, weights: Float[Tensor, "p"] | None = None) -> Float[Tensor, "n n"]:
+    def kernel(self, weights: Float[Tensor, " p"] | None = None) -> Float[Tensor, "n n"]:
         K = self.X @ self.X.T
         return K * (self.n_blocks if weights is None else weights.sum())
 

@@ -7,6 +7,7 @@ import torch
 from scipy.optimize import minimize
 from torch import Tensor
 
+from bidual.abilities import ability
 from bidual.driver import Solver
 from bidual.gauges import Factorised, Factors
 from bidual.problem import Problem
@@ -42,7 +43,7 @@ class BurerMonteiro(Solver):
             raise ValueError(f"rank must be at least 1, got {self.rank}.")
 
     def _refusal(self, problem: Problem) -> str | None:
-        if not problem.gauge.smooth_factors(problem.operator.block_shape[2]):  # type: ignore[attr-defined]
+        if not ability(problem.gauge, Factorised).smooth_factors(problem.operator.block_shape[2]):
             return (
                 f"burer_monteiro needs a smooth price on factors; {problem.gauge.name} with several outputs has none."
             )
@@ -58,7 +59,7 @@ class BurerMonteiro(Solver):
             for side in (a, b)
         )
         if start is not None:
-            left, right = problem.gauge.split(start)  # type: ignore[attr-defined]
+            left, right = ability(problem.gauge, Factorised).split(start)
             kept = min(m, left.shape[2])
             U[:, :, :kept] += left[:, :, :kept]
             W[:, :, :kept] += right[:, :, :kept]

@@ -12,6 +12,8 @@ from numpy import ndarray
 from scipy import sparse
 from torch import Tensor
 
+from bidual.abilities import ability
+from bidual.gauges import Conic
 from bidual.losses import ConeRows, Epigraph
 from bidual.operators import HasKernel, LiftedOperator
 from bidual.problem import Problem
@@ -83,7 +85,9 @@ def conic_program(problem: Problem, balance: float) -> ConicProgram:
     data, A = problem.datafit, sparse.csr_array(lifted_matrix(problem.operator))
     epigraph = data.loss.epigraph(data.targets)
     units = _units(problem, epigraph, A, balance)
-    gauge = gauge_cones(problem.gauge.cone(problem.operator.output_shape[1]), problem.operator.block_shape)  # type: ignore[attr-defined]
+    gauge = gauge_cones(
+        ability(problem.gauge, Conic).cone(problem.operator.block_shape[2]), problem.operator.block_shape
+    )
     quadratic, linear = _loss_cost(epigraph, _numpy(data.weights), units)
     blocks = [
         _coupling_rows(A, gauge, data.intercept, data.targets.shape, units),
@@ -121,7 +125,7 @@ def conic_entries(problem: Problem) -> int:
     is full; every semidefinite cone adds the square of its triangle.
     """
     (n, c), (p, a, b) = problem.operator.output_shape, problem.operator.block_shape
-    kind = problem.gauge.cone(c)  # type: ignore[attr-defined]
+    kind = ability(problem.gauge, Conic).cone(c)
     apart = kind == "second_order_per_column" and isinstance(problem.operator, HasKernel)
     rows = n if apart else n * c
     triangle = (a + b) * (a + b + 1) // 2

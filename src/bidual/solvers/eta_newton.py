@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from bidual.abilities import ability
 from bidual.driver import Solver
 from bidual.gauges import EuclideanGroups
 from bidual.losses import Squared
@@ -53,7 +54,7 @@ class EtaNewton(Solver):
     def _refusal(self, problem: Problem) -> str | None:
         if not isinstance(problem.datafit.loss, Squared):
             return f"eta_newton needs squared loss, got {problem.datafit.loss.name}."
-        if not problem.gauge.column_groups(problem.operator.block_shape[2]):  # type: ignore[attr-defined]
+        if not ability(problem.gauge, EuclideanGroups).column_groups(problem.operator.block_shape[2]):
             return f"eta_newton needs a sum of Euclidean norms; {problem.gauge.name} with several outputs is none."
         n, p = problem.operator.output_shape[0], problem.operator.block_shape[0]
         need = 8 * (4 * n * n + 3 * n * p + 3 * p * p)
@@ -64,7 +65,7 @@ class EtaNewton(Solver):
     def init(self, problem: Problem, start: Tensor | None, dual: Tensor | None) -> list[_Group]:
         p, _, c = problem.operator.block_shape
         groups = []
-        for columns in problem.gauge.column_groups(c):  # type: ignore[attr-defined]
+        for columns in ability(problem.gauge, EuclideanGroups).column_groups(c):
             if start is None or not bool(start[:, :, columns].any()):
                 Y = problem.datafit.targets[:, columns]
                 eta = Y.new_full((p,), 0.01 * float(Y.square().sum()) / (problem.beta * p))
@@ -103,7 +104,7 @@ def _adjoint(problem: Problem, group: _Group) -> Tensor:
 
 
 def _minimise(problem: Problem, columns: list[int], eta: Tensor) -> _Inner:
-    M = problem.operator.kernel(eta)  # type: ignore[attr-defined]
+    M = ability(problem.operator, HasKernel).kernel(eta)
     M.diagonal().add_(problem.beta / problem.datafit.weights[:, 0])
     L = robust_cholesky(M)
     Y = problem.datafit.targets[:, columns]
@@ -142,7 +143,7 @@ def _hessian(problem: Problem, L: Tensor, S: Tensor, free: Tensor) -> Tensor:
     H = S.new_zeros(len(free), len(free))
     ones = torch.linalg.solve_triangular(L, S.new_ones(len(L), 1), upper=False)
     for k in range(S.shape[2]):
-        R = problem.operator.responses(S[:, :, k], free)  # type: ignore[attr-defined]
+        R = ability(problem.operator, HasKernel).responses(S[:, :, k], free)
         W = torch.linalg.solve_triangular(L, R, upper=False)
         H += W.T @ W
         if problem.datafit.intercept:

@@ -6,6 +6,7 @@ from math import sqrt
 import torch
 from torch import Tensor
 
+from bidual.abilities import ability
 from bidual.driver import Solver
 from bidual.gauges import Proximable
 from bidual.problem import Problem
@@ -51,9 +52,7 @@ class FISTA(Solver):
         gradient = work.operator.adjoint(V)
         at_q = work.datafit.value(state.AQ)
         while True:
-            Z = work.gauge.prox(  # type: ignore[attr-defined]
-                state.Q - gradient / state.lipschitz, work.beta / state.lipschitz
-            )
+            Z = ability(work.gauge, Proximable).prox(state.Q - gradient / state.lipschitz, work.beta / state.lipschitz)
             AZ = work.operator.forward(Z)
             move = Z - state.Q
             model = at_q + float((gradient * move).sum()) + 0.5 * state.lipschitz * float(move.square().sum())

@@ -8,6 +8,7 @@ from jaxtyping import Float
 from scipy.linalg import blas
 from torch import Tensor
 
+from bidual.abilities import ability
 from bidual.operators import HasKernel, LiftedOperator
 
 Solve = Callable[[Tensor], tuple[Tensor, Tensor]]
@@ -22,13 +23,13 @@ class ShiftedKernel:
     """
 
     def __init__(self, operator: LiftedOperator, intercept: bool) -> None:
-        assert isinstance(operator, HasKernel)
         self.intercept = intercept
         self.narrow = is_narrow(operator)
-        self.matrix = operator.design() if self.narrow else operator.kernel()
+        source = ability(operator, HasKernel)
+        self.matrix = source.design() if self.narrow else source.kernel()
         self.mean_diagonal = float((self.matrix.square().sum(1) if self.narrow else self.matrix.diagonal()).mean())
 
-    def factor(self, shift: Float[Tensor, "n"]) -> Solve:
+    def factor(self, shift: Float[Tensor, " n"]) -> Solve:
         solve = self._narrow(shift) if self.narrow else _cholesky_solver(self.matrix + torch.diag(shift))
         if not self.intercept:
             return lambda R: (solve(R), R.new_zeros(R.shape[1]))

@@ -7,6 +7,7 @@ from math import sqrt
 import torch
 from torch import Tensor
 
+from bidual.abilities import ability
 from bidual.driver import Solver
 from bidual.gauges import Proximable
 from bidual.losses import Squared
@@ -159,7 +160,7 @@ def _shift(state: _State) -> Tensor:
 
 def _take_proxes(state: _State) -> None:
     problem = state.problem
-    state.Z = problem.gauge.prox(state.V, problem.beta / state.rho)  # type: ignore[attr-defined]
+    state.Z = ability(problem.gauge, Proximable).prox(state.V, problem.beta / state.rho)
     active = state.Z.flatten(1).any(1).nonzero()[:, 0]
     if len(active) < 0.75 * len(state.Z):
         state.AZ = problem.operator.select(active).forward(state.Z[active])

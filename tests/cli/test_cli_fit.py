@@ -1,0 +1,130 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from cli_tools import refused, run, write_table
+
+from bidual.serialize import load, read
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    return write_table(tmp_path)
+
+
+FAST = ("--patterns", 6, "--tol", 1e-2)
+
+
+def test_fit_chooses_beta_and_reports(table: Path) -> None:
+    out = table.parent / "model.safetensors"
+    code, text, err = run("fit", table, "--target", "label", "--loss", "squared", "--out", out, *FAST)
+    assert (code, err) == (0, "")
+    for fact in ("classification", "relative gap", "cv loss", "train accuracy", "neurons", "seconds", str(out)):
+        assert fact in text
+    assert type(load(out)).__name__ == "ConvexMLPClassifierCV"
+
+
+def test_json_is_pure_and_the_model_remembers_the_table(table: Path) -> None:
+    out = table.parent / "model.safetensors"
+    code, text, err = run("fit", table, "--target", "level", "--beta", "auto", "--out", out, "--json", *FAST)
+    facts = json.loads(text)
+    assert (code, err, facts["task"]) == (0, "", "regression")
+    assert facts["relative_gap"] <= 1e-2
+    assert facts["beta"] == pytest.approx(0.1 * facts["beta_max"])
+    assert facts["primal"] >= facts["dual"]
+    saved = read(out)
+    assert saved.encoder is not None
+    score = saved.estimator.score(saved.encoder.transform(pd.read_csv(table)), pd.read_csv(table)["level"])
+    assert score == pytest.approx(facts["train_r2"])
+
+
+def test_quiet_prints_nothing_and_options_arrive(table: Path) -> None:
+    out = table.parent / "model.safetensors"
+    options = ("--task", "regression", "--activation", "linear", "--loss", "huber", "--penalty", "frobenius")
+    assert run("fit", table, "--target", "level", "--beta", 0.5, "--out", out, "--quiet", *options, *FAST) == (
+        0,
+        "",
+        "",
+    )
+    parameters = load(out).get_params()
+    assert parameters["beta"] == 0.5
+    assert [parameters[name] for name in ("activation", "loss", "penalty", "verbose")] == [
+        "linear",
+        "huber",
+        "frobenius",
+        0,
+    ]
+
+
+BAD: dict[str, tuple[tuple[object, ...], str]] = {
+    "target": (("--target", "lable"), "did you mean 'label'"),
+    "task": (("--task", "ranking"), "task must be one of"),
+    "negative beta": (("--beta", "-1"), "positive"),
+    "NaN beta": (("--beta", "nan"), "positive"),
+    "beta text": (("--beta", "big"), "beta must be cv, auto or a positive number, got 'big'"),
+    "solver": (("--solver", "magic"), "solver must be"),
+    "solver and gauge": (
+        ("--solver", "burer_monteiro", "--penalty", "per_output", "--target", "shade"),
+        "burer_monteiro",
+    ),
+    "activation": (("--activation", "tanh"), "activation must be one of"),
+    "loss": (("--loss", "magic"), "loss must be"),
+    "loss of the task": (("--target", "level", "--loss", "hinge"), "is for classifiers"),
+    "penalty": (("--penalty", "l0"), "penalty must be one of"),
+    "patterns": (("--patterns", 0), "patterns must be"),
+    "memory": (("--patterns", 10**13), "lower patterns"),
+    "tol": (("--tol", 2), "tol must be between"),
+    "time": (("--max-time", -1), "max_time must be"),
+    "option": (("--frobnicate",), "No such option"),
+    "whole number": (("--patterns", "many"), "--patterns"),
+    "regression of texts": (("--task", "regression"), "regression needs numbers"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_options(name: str, table: Path) -> None:
+    if name == "solver and gauge":
+        three = pd.read_csv(table).assign(shade=np.array(["a", "b", "c"])[np.arange(40) % 3])
+        three.to_csv(table, index=False)
+    out = table.parent / "model.safetensors"
+    out.write_text("old")
+    options, message = BAD[name]
+    assert refused(message, "fit", table, "--target", "label", "--out", out, "--beta", "auto", *options)
+    assert out.read_text() == "old"
+    assert {file.name for file in table.parent.iterdir()} == {table.name, out.name}
+
+
+BAD_TABLES: dict[str, tuple[str, str]] = {
+    "empty": ("", "is empty"),
+    "no rows": ("a,label\n", "no rows"),
+    "one class": ("a,label\n1,x\n2,x\n3,x\n", "at least two classes"),
+    "infinity": ("a,label\n1,x\ninf,y\n3,x\n", "infinity"),
+    "missing target": ("a,label\n1,x\n2,\n3,y\n", "missing in 1 of 3 rows"),
+    "target only": ("label\nx\ny\n", "only column"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_TABLES)
+def test_bad_tables(name: str, tmp_path: Path) -> None:
+    content, message = BAD_TABLES[name]
+    (tmp_path / "t.csv").write_text(content)
+    assert refused(message, "fit", tmp_path / "t.csv", "--target", "label", "--out", tmp_path / "m", "--beta", "auto")
+    assert not (tmp_path / "m").exists()
+
+
+def test_places_that_cannot_be_written_are_refused_before_the_table_is_read(tmp_path: Path) -> None:
+    missing = (tmp_path / "none.csv", "--target", "y", "--out")
+    assert refused("the folder", "fit", *missing, tmp_path / "none" / "m")
+    assert refused("is a folder", "fit", *missing, tmp_path)
+
+
+def test_a_fit_that_runs_out_of_time_warns_and_is_saved(table: Path) -> None:
+    out = table.parent / "model.safetensors"
+    options = ("--beta", "auto", "--tol", 1e-9, "--max-time", 1e-6)
+    code, _, err = run("fit", table, "--target", "label", "--out", out, "--quiet", *options)
+    assert code == 0
+    assert err.startswith("warning: certified relative gap")
+    assert err.count("\n") == 1
+    assert out.exists()
