@@ -15,7 +15,7 @@ from bidual.solvers import FISTA, SOLVERS, EtaNewton, InteriorPoint, KernelADMM,
 # An interior point factors one triangle of (rows + cols) per semidefinite block. Up to this many operations it beats
 # everything (spiral of BM 4.1); up to the second number it is worth trying when all else has stalled.
 _CHEAP_CONES, _TOLERABLE_CONES = 3e6, 3e8
-_SMALL_DESIGN = 150_000
+_SMALL_DESIGN, _TINY_DESIGN = 150_000, 20_000
 _LARGEST_KERNEL = 12_000
 
 
@@ -38,7 +38,8 @@ def _candidates(problem: Problem, tol: float) -> Iterator[Stage]:
     n, (p, a, c) = problem.operator.output_shape[0], problem.operator.block_shape
     coupled = c > 1 and problem.gauge.name == "nuclear"
     cones = p * ((a + c) * (a + c + 1) / 2) ** 3 if coupled else 0.0
-    if coupled and cones <= _CHEAP_CONES and n * p * a * c <= _SMALL_DESIGN:
+    small = n * p * a * c <= (_SMALL_DESIGN if coupled else _TINY_DESIGN)
+    if small and cones <= _CHEAP_CONES and (coupled or tol < 1e-4):
         yield Stage(InteriorPoint(), tol, 2)
     if min(n, 2 * p * a) <= _LARGEST_KERNEL:
         yield Stage(KernelADMM("float32"), max(tol, 1e-3), 400)

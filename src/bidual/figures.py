@@ -85,10 +85,11 @@ def _regions(axes: Axes, estimator: ConvexEstimator, X: NDArray[np.float64], y: 
     labels = np.searchsorted(estimator.classes_, estimator.predict(grid)).reshape(len(ticks), -1)
     colours = _COLOURS[: len(estimator.classes_)]
     extent = (-reach, reach, -reach, reach)
-    scale = {"vmin": 0, "vmax": max(len(colours) - 1, 1)}
-    axes.imshow(labels, origin="lower", extent=extent, cmap=ListedColormap(colours), alpha=0.28, **scale)
+    top = max(len(colours) - 1, 1)
+    axes.imshow(labels, origin="lower", extent=extent, cmap=ListedColormap(colours), alpha=0.28, vmin=0, vmax=top)
     for label, colour in zip(estimator.classes_, colours, strict=True):
-        axes.scatter(*X[y == label].T, s=18, color=colour, edgecolor="white", linewidth=0.5)
+        across, up = X[y == label].T
+        axes.scatter(across, up, s=18, color=colour, edgecolor="white", linewidth=0.5)
     axes.set_xticks([])
     axes.set_yticks([])
     axes.set_aspect("equal")

@@ -86,7 +86,7 @@ def _describe(estimator: ConvexEstimator, tensors: Tensors) -> dict[str, Any]:
         pack(tensor, f"network.{name}", tensors)
     pack(certificate.point, "certificate.point", tensors)
     pack(certificate.dual_point, "certificate.dual_point", tensors)
-    fields = {f.name: getattr(architecture, f.name) for f in dataclasses.fields(architecture)}
+    fields = {f.name: getattr(architecture, f.name) for f in dataclasses.fields(architecture)}  # type: ignore[arg-type]
     fitted = {key: value for key, value in vars(estimator).items() if _FITTED_NAME.fullmatch(key)}
     return {
         "parameters": {k: pack(v, k, tensors) for k, v in estimator.get_params(deep=False).items()},

@@ -1,4 +1,5 @@
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -6,6 +7,7 @@ import pandas as pd
 import pytest
 from cli_tools import refused, run, write_table
 
+from bidual.estimators.cv import ConvexMLPClassifierCV
 from bidual.serialize import load, read
 
 
@@ -17,9 +19,10 @@ def table(tmp_path: Path) -> Path:
 FAST = ("--patterns", 6, "--tol", 1e-2)
 
 
-def test_fit_chooses_beta_and_reports(table: Path) -> None:
+def test_fit_chooses_beta_and_reports(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bidual.cli.training.ConvexMLPClassifierCV", partial(ConvexMLPClassifierCV, n_betas=3, cv=2))
     out = table.parent / "model.safetensors"
-    code, text, err = run("fit", table, "--target", "label", "--loss", "squared", "--out", out, *FAST)
+    code, text, err = run("fit", table, "--target", "label", "--out", out, *FAST)
     assert (code, err) == (0, "")
     for fact in ("classification", "relative gap", "cv loss", "train accuracy", "neurons", "seconds", str(out)):
         assert fact in text

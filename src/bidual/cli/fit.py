@@ -36,8 +36,13 @@ def fit(
     Numeric columns are standardised, others one-hot encoded; the model file remembers how.
     """
     check_target(out)
-    settings = {"patterns": patterns, "activation": activation, "loss": loss, "penalty": penalty, "solver": solver}
-    settings |= {"tol": tol, "max_time": max_time, "random_state": seed}
+    settings: dict[str, Any] = {"activation": activation, "loss": loss, "penalty": penalty, "solver": solver}
+    settings |= {
+        "patterns": "auto" if patterns is None else patterns,
+        "tol": tol,
+        "max_time": max_time,
+        "random_state": seed,
+    }
     table = t.load_training(data, target, task)
     estimator = t.make_estimator(table.task, beta, settings)
     began = time.perf_counter()

@@ -34,8 +34,13 @@ def path(
     """Train along a path of weight decays, and show loss, size and certified gap of every network."""
     if figure is not None:
         check_figure(figure)
-    settings = {"patterns": patterns, "activation": activation, "loss": loss, "penalty": penalty, "solver": solver}
-    settings |= {"tol": tol, "max_time": max_time, "random_state": seed}
+    settings: dict[str, Any] = {"activation": activation, "loss": loss, "penalty": penalty, "solver": solver}
+    settings |= {
+        "patterns": "auto" if patterns is None else patterns,
+        "tol": tol,
+        "max_time": max_time,
+        "random_state": seed,
+    }
     table = t.load_training(data, target, task)
     estimator = t.make_estimator(table.task, "auto", settings)
     began = time.perf_counter()

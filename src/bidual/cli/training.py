@@ -57,8 +57,6 @@ def load_training(path: Path, target: str, task: str) -> TrainingTable:
 
 def make_estimator(task: str, beta: str, settings: dict[str, Any]) -> ConvexEstimator:
     """The estimator for a task; beta is "cv", "auto" or a number."""
-    if settings.get("patterns", "") is None:
-        settings = settings | {"patterns": "auto"}
     classifies = task == "classification"
     if beta == "cv":
         return (ConvexMLPClassifierCV if classifies else ConvexMLPRegressorCV)(**settings)
