@@ -8,13 +8,24 @@ SMALL = {"patterns": 10, "tol": 1e-4}
 CV = {**SMALL, "n_betas": 3, "cv": 3}
 
 
+def expected_failures(estimator):
+    """The check wants equal predictions to 1e-7; ours agree to about the square root of the certified gap.
+
+    tests/estimators/test_mlp.py holds the same statement at a tolerance that follows from the gap.
+    """
+    smooth_finish = isinstance(estimator, ConvexMLPRegressor)  # squared loss ends with Newton steps: exact to rounding
+    reason = "iterative solver: agreement up to tol"
+    return {} if smooth_finish else {"check_sample_weight_equivalence_on_dense_data": reason}
+
+
 @parametrize_with_checks(
     [
         ConvexMLPClassifier(**SMALL),
         ConvexMLPRegressor(**SMALL),
         ConvexMLPClassifierCV(**CV),
         ConvexMLPRegressorCV(**CV),
-    ]
+    ],
+    expected_failed_checks=expected_failures,
 )
 def test_conformance(estimator, check):
     check(estimator)

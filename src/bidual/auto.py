@@ -11,6 +11,7 @@ from bidual.gauges import Blocks
 from bidual.losses.base import Matrix
 from bidual.problem import Problem
 from bidual.solvers import FISTA, SOLVERS, EtaNewton, InteriorPoint, KernelADMM, PrimalDual
+from bidual.threads import threads_for
 
 # An interior point factors one triangle of (rows + cols) per semidefinite block. Up to this many operations it beats
 # everything (spiral of BM 4.1); up to the second number it is worth trying when all else has stalled.
@@ -70,6 +71,20 @@ def solve_auto(
         if solver == "auto"
         else (Stage(make_solver(solver), tol, 10_000 if max_steps is None else max_steps),)
     )
+    with threads_for(problem.operator):
+        return _run(problem, stages, tol, max_steps, max_time, start, dual, callback)
+
+
+def _run(
+    problem: Problem,
+    stages: Sequence[Stage],
+    tol: float,
+    max_steps: int | None,
+    max_time: float | None,
+    start: Blocks | None,
+    dual: Matrix | None,
+    callback: Callback | None,
+) -> Solution:
     began, done = time.perf_counter(), None
     for stage in stages:
         spent = time.perf_counter() - began
@@ -134,6 +149,16 @@ def beta_grid(beta_max: float, count: int, ratio: float) -> list[float]:
     if count < 1 or not 0 < ratio < 1:
         raise ValueError(f"a path needs count >= 1 and 0 < ratio < 1, got {count} and {ratio}.")
     return [float(beta) for beta in beta_max * np.geomspace(1.0, ratio, count)]
+
+
+def check_betas(betas: Sequence[float]) -> None:
+    """Refuse a list of betas that is empty or holds anything but positive finite numbers."""
+    try:
+        values = np.asarray(betas, dtype=np.float64)
+    except (TypeError, ValueError):
+        values = np.array([np.nan])
+    if values.ndim != 1 or not len(values) or not (np.isfinite(values) & (values > 0)).all():
+        raise ValueError(f"betas must be a list of positive finite numbers, got {betas!r}.")
 
 
 def solve_path(problem: Problem, betas: Sequence[float], **options: object) -> list[Solution]:

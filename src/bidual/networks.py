@@ -95,11 +95,16 @@ class GatedNetwork(TwoLayerNetwork):
         return self.output(self.hidden(x) * on[:, self.gate_index])
 
 
+class _ZeroLinear(nn.Linear):
+    """A linear layer that starts at zero, without a draw from the global generator."""
+
+    def reset_parameters(self) -> None:
+        nn.init.zeros_(self.weight)
+        nn.init.zeros_(self.bias)
+
+
 def _zero_linear(n_in: int, n_out: int) -> nn.Linear:
-    layer = nn.utils.skip_init(nn.Linear, n_in, n_out, dtype=torch.float64)
-    nn.init.zeros_(layer.weight)
-    nn.init.zeros_(layer.bias)
-    return layer
+    return _ZeroLinear(n_in, n_out, dtype=torch.float64)
 
 
 NETWORKS: dict[str, type[RebuildableModule]] = {cls.kind: cls for cls in (LinearNetwork, GatedNetwork)}

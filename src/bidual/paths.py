@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import clone
 
-from bidual.auto import beta_grid, solve_path
+from bidual.auto import beta_grid, check_betas, solve_path
 from bidual.driver import Solution
 from bidual.estimators.base import ConvexEstimator
 from bidual.networks import RebuildableModule
@@ -53,10 +52,10 @@ def regularization_path(
     """
     estimator = clone(estimator)
     estimator._check_parameters()
-    if betas is not None and not all(np.isfinite(beta) and beta > 0 for beta in betas):
-        raise ValueError(f"betas must be positive and finite, got {list(betas)}.")
+    if betas is not None:
+        check_betas(betas)
     problem, architecture = estimator._build(*estimator._validate_fit(X, y, sample_weight))
-    grid = beta_grid(problem.beta_max, n_betas, ratio) if betas is None else [float(beta) for beta in betas]
+    grid = beta_grid(problem.beta_max or 1.0, n_betas, ratio) if betas is None else [float(beta) for beta in betas]
     solutions = solve_path(problem, grid, **estimator._solver_options())
     predictions = [problem.predictions(solution.Z) for solution in solutions]
     modules = [architecture.decode(s.Z, offset) for s, (_, offset) in zip(solutions, predictions, strict=True)]

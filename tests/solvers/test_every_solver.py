@@ -3,8 +3,6 @@
 from functools import cache
 
 import pytest
-from oracles.cvxpy_oracle import cvxpy_optimum
-from oracles.problems import SHAPES, gated_problem
 
 from bidual.auto import solve_auto
 from bidual.driver import solve
@@ -12,6 +10,8 @@ from bidual.gauges import GAUGES
 from bidual.losses import LOSSES
 from bidual.problem import Problem
 from bidual.solvers import SOLVERS
+from oracles.cvxpy_oracle import cvxpy_optimum
+from oracles.problems import SHAPES, gated_problem
 
 FITTING = [(s, loss, g) for s in sorted(SOLVERS) for loss in LOSSES for g in GAUGES if s != "interior_point"]
 SLOW_TAIL = {"fista": 1e-5, "primal_dual": 1e-4, "burer_monteiro": 1e-4}  # first-order methods: looser targets

@@ -1,19 +1,18 @@
 """InteriorPoint ends certified, at the optimum that cvxpy finds, for every loss, gauge and degenerate shape."""
 
 import pytest
-import torch
 from torch import Tensor
 
 from bidual.datafit import Datafit
 from bidual.driver import Status, solve
 from bidual.gauges import GAUGES, Nuclear
-from bidual.losses import LOSSES, Huber, Loss, MarginLoss, Softmax, Squared
-from bidual.operators import GatedOperator, LinearOperator
-from bidual.patterns import activations, sample_gates
+from bidual.losses import LOSSES, Huber, Loss, Squared
+from bidual.operators import LinearOperator
 from bidual.problem import Problem
 from bidual.solvers.interior_point import InteriorPoint
 from oracles.cvxpy_oracle import cvxpy_optimum
-from oracles.problems import CASES, gated_problem, normal, random_targets, repeated_rows, zero_column
+from oracles.problems import CASES, gated_problem, normal, repeated_rows, zero_column
+
 
 def assert_solved(problem: Problem) -> None:
     solution = solve(problem, InteriorPoint(), tol=1e-6)

@@ -15,7 +15,6 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import train_test_split
 from sklearn.neural_network import MLPClassifier
 from sklearn.preprocessing import StandardScaler
-from threadpoolctl import threadpool_limits
 
 from bidual.cli.output import print_json, print_table, working
 from bidual.cli.training import Json
@@ -23,6 +22,7 @@ from bidual.datasets import make_spiral
 from bidual.estimators.mlp import ConvexMLPClassifier
 from bidual.figures import demo_figure
 from bidual.files import write_atomically
+from bidual.threads import one_thread
 
 SEEDS = range(5)
 TOL = 1e-4
@@ -51,7 +51,7 @@ def demo(
     out.mkdir(parents=True, exist_ok=True)
     splits = {"spiral": spiral_split(), "breast cancer": cancer_split()}
     models, rows = {}, []
-    with threadpool_limits(1):  # small problems: one thread is fastest for both, and times compare
+    with one_thread():
         for name, split in splits.items():
             with working(f"training on {name}", quiet=json):
                 models[name], row = _ours(name, split)

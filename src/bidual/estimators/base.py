@@ -112,7 +112,7 @@ class ConvexEstimator(BaseEstimator):
     def _store(self, problem: Problem, architecture: Architecture, solution: Solution) -> None:
         _, offset = problem.predictions(solution.Z)
         self.architecture_ = architecture
-        self.module_ = architecture.decode(solution.Z, offset)
+        self.module_ = architecture.decode(solution.Z, offset).to(solution.Z.device)
         self.certificate_ = solution.certificate
         self.history_ = solution.history
         self.n_iter_ = max(solution.n_steps, 1)
@@ -131,7 +131,8 @@ class ConvexEstimator(BaseEstimator):
         check_is_fitted(self)
         X = validate_data(self, X, dtype=np.float64, reset=False)
         with torch.no_grad():
-            return self.module_(torch.tensor(X, device=torch.device(self.device))).cpu().numpy()
+            samples = torch.tensor(np.ascontiguousarray(X), device=torch.device(self.device))
+            return self.module_(samples).cpu().numpy()
 
     def save(self, path: str) -> None:
         """Write the fitted network with its certificate to a safetensors file; see :func:`bidual.load`."""

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.model_selection import check_cv
 from torch import Tensor
 
-from bidual.auto import beta_grid, solve_path
+from bidual.auto import beta_grid, check_betas, solve_path
 from bidual.estimators.mlp import ConvexMLP
 from bidual.estimators.targets import ClassifierTargets, RegressorTargets
 from bidual.losses import Loss
@@ -78,8 +78,9 @@ class CrossValidated(ConvexMLP):
         self._check_parameters()
         tensors = self._validate_fit(X, y, sample_weight)
         problem, _ = self._build(*tensors)
-        self.betas_ = np.array(self._grid(problem.beta_max))
-        self.cv_scores_ = self._scores(*tensors, self.betas_ / problem.beta_max)
+        scale = problem.beta_max or 1.0  # a constant target: the zero network is best for every beta
+        self.betas_ = np.array(self._grid(scale))
+        self.cv_scores_ = self._scores(*tensors, self.betas_ / scale)
         self.best_index_ = _largest_of_the_best(self.cv_scores_.mean(1), self.betas_)
         self._chosen = float(self.betas_[self.best_index_])
         return super().fit(X, y, sample_weight)
@@ -87,8 +88,12 @@ class CrossValidated(ConvexMLP):
     def _check_parameters(self) -> None:
         super()._check_parameters()
         given = self.betas
-        if given is not None and not (len(given) and all(np.isfinite(beta) and beta > 0 for beta in given)):
-            raise ValueError(f"betas must be positive and finite, got {list(given)}.")
+        if given is not None:
+            check_betas(given)
+        if not (isinstance(self.n_betas, (int, np.integer)) and self.n_betas > 0):
+            raise ValueError(f"n_betas must be a positive whole number, got {self.n_betas!r}.")
+        if not 0 < self.beta_ratio < 1:
+            raise ValueError(f"beta_ratio must be between 0 and 1, got {self.beta_ratio!r}.")
         if not 0 < self.cv_tol < 1:
             raise ValueError(f"cv_tol must be between 0 and 1, got {self.cv_tol!r}.")
 
@@ -113,7 +118,7 @@ class CrossValidated(ConvexMLP):
             problem, architecture = self._unscaled_problem(X[rows], Y[rows], None if weight is None else weight[rows])
             options = {**self._solver_options(), "tol": max(self.cv_tol, self.tol)}
             column = []
-            for solution in solve_path(problem, list(fractions * problem.beta_max), **options):
+            for solution in solve_path(problem, list(fractions * (problem.beta_max or 1.0)), **options):
                 module = architecture.decode(solution.Z, problem.predictions(solution.Z)[1])
                 column.append(self._held_out_score(module, X, Y, weight, held_out))
             columns.append(column)
@@ -147,6 +152,7 @@ class ConvexMLPClassifierCV(ClassifierTargets, CrossValidated):
         betas: the weight decays to try; by default ``n_betas`` below beta_max, down to ``beta_ratio`` times it.
         cv: folds, as in scikit-learn (5 stratified folds by default).
         cv_tol: the certified relative gap of the fits on folds; the last fit reaches ``tol``.
+        max_time: a limit in seconds on every single fit, not on all of them together.
 
     The other parameters are those of :class:`ConvexMLPClassifier`. Folds are scored by the held-out loss.
 

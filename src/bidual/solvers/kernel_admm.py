@@ -34,6 +34,7 @@ class _State:
     solve: Solve
     nu: Tensor
     G: Tensor
+    b: Tensor
     anderson: Anderson = field(default_factory=Anderson)
     steps: int = 0
     guess: float = 1.0
@@ -85,7 +86,21 @@ class KernelADMM(Solver):
             dual = dual.to(AZ)
             V, v = Z - small.operator.adjoint(dual) / rho, v + dual / tau
         state = _State(
-            small, kernel, direct, rho, tau, V, AZ, v, Z, AZ, AZ + b, _unset, torch.zeros_like(AZ), torch.zeros_like(Z)
+            small,
+            kernel,
+            direct,
+            rho,
+            tau,
+            V,
+            AZ,
+            v,
+            Z,
+            AZ,
+            AZ + b,
+            _unset,
+            torch.zeros_like(AZ),
+            torch.zeros_like(Z),
+            b,
         )
         state.AV = small.operator.forward(V)
         state.solve = kernel.factor(_shift(state))
@@ -107,6 +122,7 @@ class KernelADMM(Solver):
         data, alpha = state.problem.datafit, self.relaxation
         s = data.targets if state.direct else 2 * state.q - state.v
         state.nu, b = state.solve(s - (2 * state.AZ - state.AV))
+        state.b = b
         state.G = state.problem.operator.adjoint(state.nu)
         AW = s - b - _shift(state)[:, None] * state.nu
         moves = [alpha * (state.G - (state.V - state.Z)), alpha * (AW - state.AZ)]
@@ -124,7 +140,7 @@ class KernelADMM(Solver):
     def _watch(self, state: _State) -> None:
         """A guess of the relative gap in working precision, and how long since it last fell."""
         problem, theta = state.problem, -state.rho * state.nu
-        primal = problem.primal(state.Z)
+        primal = problem.datafit.value_at(state.AZ, state.b) + problem.beta * problem.gauge.value(state.Z)
         polar = problem.gauge.polar(state.rho * state.G).upper
         scale = min(1.0, problem.beta / polar) if polar > 0 else 1.0
         dual = -problem.datafit.conjugate(scale * problem.datafit.into_domain(theta))
