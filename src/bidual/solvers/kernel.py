@@ -67,11 +67,11 @@ def _cholesky_solver(M: Tensor) -> Callable[[Tensor], Tensor]:
     L = robust_cholesky(M)
     if L.device.type != "cpu":
         return lambda R: torch.cholesky_solve(R, L)
-    upper = L.numpy().T  # Fortran order without a copy: L is the transpose of this upper factor
+    lower = np.asfortranarray(L.numpy())  # once: BLAS would copy any other order at every call
     trsv = blas.strsv if L.dtype == torch.float32 else blas.dtrsv
 
     def column(r: np.ndarray) -> np.ndarray:
-        return trsv(upper, trsv(upper, r, lower=0, trans=1), lower=0, trans=0)
+        return trsv(lower, trsv(lower, r, lower=1), lower=1, trans=1)
 
     def solve(R: Tensor) -> Tensor:
         if R.shape[1] > _MANY_COLUMNS:
