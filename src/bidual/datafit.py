@@ -129,7 +129,7 @@ def _newton_intercept(fit: Datafit, P: Tensor, steps: int = 300) -> Tensor:
         curved = values > 1e-13 * values.max()  # equal shifts of all outputs change nothing: never move along them
         direction = vectors @ (curved * (vectors.T @ slope) / (values.clamp(min=0) + damping))
         decrease, value = float(slope @ direction), fit.value_at(P, b - direction)
-        if decrease <= 4 * torch.finfo(P.dtype).eps * abs(current):  # less than values can tell: the last step
+        if damping <= 1e-3 and decrease <= 4 * torch.finfo(P.dtype).eps * abs(current):  # values can tell no more
             return b - direction if value <= current else b
         if value <= current - 1e-4 * decrease:
             b, current, damping = b - direction, value, max(damping / 10, 1e-12)

@@ -1,0 +1,26 @@
+"""Contract checks that ship with the package: run them on a loss, gauge, operator or architecture of your own.
+
+Every ``check_*`` raises an AssertionError that says which promise was broken, and by how much. They draw from the given
+generator only, work in float64 and take a fraction of a second:
+
+    check_loss(MyLoss(), torch.Generator().manual_seed(0))
+"""
+
+from bidual.testing.architecture import check_architecture
+from bidual.testing.datafit import check_datafit
+from bidual.testing.discovery import concrete_subclasses
+from bidual.testing.gauge import check_gauge
+from bidual.testing.loss import check_loss, example_targets
+from bidual.testing.operator import check_operator
+from bidual.testing.tools import own_checks_only
+
+__all__ = [
+    "check_architecture",
+    "check_datafit",
+    "check_gauge",
+    "check_loss",
+    "check_operator",
+    "concrete_subclasses",
+    "example_targets",
+    "own_checks_only",
+]

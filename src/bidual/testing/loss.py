@@ -1,0 +1,138 @@
+"""What every loss promises."""
+
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from bidual.losses import Loss, MarginLoss, Softmax
+from bidual.losses.base import Matrix
+from bidual.testing.tools import normal, positive, require, require_at_least, require_close, require_refused
+
+
+def example_targets(loss: Loss, n: int, c: int, generator: torch.Generator) -> Matrix:
+    """Random targets that ``loss`` accepts; the first rows of a softmax target show every class."""
+    if isinstance(loss, Softmax):
+        rest = torch.randint(c, (max(n - c, 0),), generator=generator)
+        return torch.eye(c, dtype=torch.float64)[torch.cat([torch.arange(c), rest])[:n]]
+    Y = normal((n, c), generator)
+    return torch.where(Y >= 0, 1.0, -1.0).to(Y) if isinstance(loss, MarginLoss) else Y
+
+
+# ------------------------------------------------------------------------------------------------------------ losses
+
+
+def check_loss(loss: Loss, generator: torch.Generator) -> None:
+    """A loss is non-negative and convex, and its gradient, conjugate, prox and domain belong together."""
+    for c in (1, 2, 3):
+        Y = example_targets(loss, 12, c, generator)
+        loss.check_targets(Y)
+        for scale in (0.1, 1.0, 30.0, 3000.0):
+            P = scale * normal(Y.shape, generator)
+            _check_subgradient(loss, P, Y, generator)
+            _check_fenchel_young(loss, P, Y, generator)
+            _check_prox(loss, P, Y, generator)
+        _check_conjugate(loss, Y, generator)
+        _check_domain(loss, Y, generator)
+        _check_balance(loss, Y, generator)
+        if loss.smoothness is not None:
+            _check_derivatives(loss, Y, generator)
+            _check_smoothness(loss, Y, generator)
+    _check_row_shapes(loss)
+
+
+def _check_subgradient(loss: Loss, P: Tensor, Y: Tensor, generator: torch.Generator) -> None:
+    value, slope = loss.value(P, Y), loss.grad(P, Y)
+    require(value.shape == Y.shape[:1] and slope.shape == Y.shape, "loss: one number and one row per sample")
+    require(bool(torch.isfinite(value).all()), f"loss: value is finite, got {value.max()} at |p| = {P.abs().max():.3g}")
+    require(bool((value >= 0).all()), f"loss: value is not negative, got {value.min()}")
+    for step in (1e-3, 1.0, 1e3):
+        move = step * normal(P.shape, generator)
+        tangent = value + (slope * move).sum(1)
+        require_at_least(loss.value(P + move, Y), tangent, "loss: convex, above the tangent given by grad")
+
+
+def _check_derivatives(loss: Loss, Y: Tensor, generator: torch.Generator, h: float = 1e-5) -> None:
+    """grad, curvature and summed_hessian against central differences."""
+    P, weight = normal(Y.shape, generator), positive((len(Y), 1), generator)
+    hessian = torch.zeros(Y.shape[1], Y.shape[1], dtype=Y.dtype)
+    for k, e in enumerate(h * torch.eye(Y.shape[1], dtype=Y.dtype)):
+        slope = (loss.value(P + e, Y) - loss.value(P - e, Y)) / (2 * h)
+        require_close(loss.grad(P, Y)[:, k], slope, "loss: grad against finite differences", 1e-5)
+        bend = (loss.grad(P + e, Y) - loss.grad(P - e, Y)) / (2 * h)
+        require_close(loss.curvature(P, Y)[:, k], bend[:, k], "loss: curvature against finite differences", 1e-5)
+        hessian[:, k] = (weight * bend).sum(0)
+    require_close(loss.summed_hessian(P, Y, weight), hessian, "loss: summed_hessian against finite differences", 1e-5)
+
+
+def _check_fenchel_young(loss: Loss, P: Tensor, Y: Tensor, generator: torch.Generator) -> None:
+    V, slope, value = loss.into_domain(2 * normal(P.shape, generator), Y), loss.grad(P, Y), loss.value(P, Y)
+    product, touching = (P * V).sum(1), (P * slope).sum(1)
+    require_at_least(value + loss.conjugate(V, Y), product, "loss: Fenchel-Young inequality")
+    require_close(value + loss.conjugate(slope, Y), touching, "loss: Fenchel-Young equality at the gradient", 1e-11)
+
+
+def _check_conjugate(loss: Loss, Y: Tensor, generator: torch.Generator, step: float = 1e6) -> None:
+    """The supremum is climbed by the proximal point method, which runs away where the conjugate is infinite."""
+    for V in (normal(Y.shape, generator), loss.into_domain(normal(Y.shape, generator), Y)):
+        P, claimed = torch.zeros_like(Y), loss.conjugate(V, Y)
+        for _ in range(4):
+            P = loss.prox(P + step * V, Y, step)
+        climbed = (P * V).sum(1) - loss.value(P, Y)
+        inside = torch.isfinite(claimed)
+        require_close(claimed[inside], climbed[inside], "loss: conjugate is the supremum on its domain", 1e-4)
+        require(bool((climbed[~inside] > 10).all()), "loss: conjugate is infinite only where the supremum is")
+
+
+def _check_domain(loss: Loss, Y: Tensor, generator: torch.Generator) -> None:
+    for scale in (0.1, 1.0, 10.0):
+        V = loss.into_domain(scale * normal(Y.shape, generator), Y)
+        require(bool(torch.isfinite(loss.conjugate(V, Y)).all()), "loss: into_domain lands in the domain")
+        require_close(loss.into_domain(V, Y), V, "loss: into_domain keeps a point of the domain", 1e-14)
+        slope = loss.grad(scale * normal(Y.shape, generator), Y)
+        require_close(loss.into_domain(slope, Y), slope, "loss: gradients lie in the domain", 1e-14)
+        part = loss.conjugate(0.3 * V, Y)
+        require(bool(torch.isfinite(part).all()), "loss: the domain contains 0 and is convex, so 0.3 V stays in it")
+
+
+def _check_prox(loss: Loss, P: Tensor, Y: Tensor, generator: torch.Generator) -> None:
+    """(p - q) / step must be a subgradient at q = prox(p)."""
+    step = 10 ** (6 * torch.rand(len(P), 1, generator=generator, dtype=P.dtype) - 3)
+    for start in (None, normal(P.shape, generator)):
+        Q = loss.prox(P, Y, step, start)
+        require(bool(torch.isfinite(Q).all()), f"loss: prox is finite at |p| = {P.abs().max():.3g}")
+        V = (P - Q) / step
+        inside = loss.into_domain(V, Y)
+        rounding = 1e-13 * P.abs().amax(1, keepdim=True) / step
+        require(bool(((V - inside).abs() <= 1e-11 + rounding).all()), "loss: (p - prox(p)) / step is a subgradient")
+        gap = loss.value(Q, Y) + loss.conjugate(inside, Y) - (Q * inside).sum(1)
+        allowed = (1e-11 + rounding[:, 0]) * (1 + P.abs().sum(1))
+        require(bool((gap.abs() <= allowed).all()), f"loss: prox is optimal, Fenchel-Young gap {gap.abs().max():.2e}")
+
+
+def _check_balance(loss: Loss, Y: Tensor, generator: torch.Generator) -> None:
+    weight = positive((len(Y), 1), generator)
+    for point in (normal(Y.shape, generator), loss.grad(normal(Y.shape, generator), Y)):
+        V = loss.balance(weight * loss.into_domain(point, Y), Y, weight)
+        excess = V.sum(0).abs().max() / V.abs().sum().clamp(min=1e-300)
+        require(float(excess) <= 1e-12, f"loss: balanced columns sum to zero, got {excess:.2e} relative")
+        require_close(loss.into_domain(V / weight, Y), V / weight, "loss: balance stays in the weighted domain", 1e-13)
+
+
+def _check_smoothness(loss: Loss, Y: Tensor, generator: torch.Generator) -> None:
+    for scale in (1e-4, 1.0, 10.0):
+        P = normal(Y.shape, generator)
+        move = scale * normal(Y.shape, generator)
+        change = torch.linalg.vector_norm(loss.grad(P + move, Y) - loss.grad(P, Y), dim=1)
+        bound = (loss.smoothness or 0.0) * torch.linalg.vector_norm(move, dim=1)
+        require_at_least(bound, change, "loss: smoothness bounds the change of grad")
+
+
+def _check_row_shapes(loss: Loss) -> None:
+    two, one = torch.ones(4, 2, dtype=torch.float64), torch.ones(4, 1, dtype=torch.float64)
+    for name in ("value", "grad", "conjugate", "into_domain", "curvature"):
+        require_refused(f"loss: {name} of shapes (4, 2) and (4, 1)", partial(getattr(loss, name), two, one))
+    require_refused("loss: prox of shapes (4, 2) and (4, 1)", lambda: loss.prox(two, one, 1.0))
+
+
+# ----------------------------------------------------------------------------------------------------------- datafit
