@@ -126,8 +126,8 @@ def _newton_intercept(fit: Datafit, P: Tensor, steps: int = 300) -> Tensor:
         if float(slope.abs().max()) <= flat:
             break
         values, vectors = torch.linalg.eigh(fit.loss.summed_hessian(P + b, fit.targets, fit.weights))
-        curved = values > 1e-13 * values.max()  # equal shifts of all outputs change nothing: never move along them
-        direction = vectors @ (curved * (vectors.T @ slope) / (values.clamp(min=0) + damping))
+        direction = vectors @ ((vectors.T @ slope) / (values.clamp(min=0) + damping))
+        direction = direction - direction.mean() * fit.loss.shift_invariant
         decrease, value = float(slope @ direction), fit.value_at(P, b - direction)
         if damping <= 1e-3 and decrease <= 4 * torch.finfo(P.dtype).eps * abs(current):  # values can tell no more
             return b - direction if value <= current else b

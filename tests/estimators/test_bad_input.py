@@ -86,8 +86,8 @@ def test_more_patterns_than_memory_says_the_bytes():
 
 
 def test_cross_validation_and_paths():
-    assert "betas must be positive" in refusal(ConvexMLPClassifierCV(betas=[1.0, -1.0]))
-    with pytest.raises(ValueError, match="betas must be positive"):
+    assert "betas must be a list of positive" in refusal(ConvexMLPClassifierCV(betas=[1.0, -1.0]))
+    with pytest.raises(ValueError, match="betas must be a list of positive"):
         regularization_path(ConvexMLPClassifier(), X, y, betas=[0.0])
     with pytest.raises(ValueError, match="0 < ratio < 1"):
         regularization_path(ConvexMLPClassifier(), X, y, ratio=2.0)

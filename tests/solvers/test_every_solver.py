@@ -14,7 +14,7 @@ from oracles.cvxpy_oracle import cvxpy_optimum
 from oracles.problems import SHAPES, gated_problem
 
 FITTING = [(s, loss, g) for s in sorted(SOLVERS) for loss in LOSSES for g in GAUGES if s != "interior_point"]
-SLOW_TAIL = {"fista": 1e-5, "primal_dual": 1e-4, "burer_monteiro": 1e-4}  # first-order methods: looser targets
+SLOW_TAIL = {"fista": 1e-5, "primal_dual": 1e-3, "burer_monteiro": 1e-4}  # first-order methods: looser targets
 
 
 @cache

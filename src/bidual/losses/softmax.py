@@ -15,6 +15,7 @@ class Softmax(Loss):
     name = "softmax"
     smoothness = 0.5  # the largest eigenvalue of diag(q) - q q^T
     separable = False
+    shift_invariant = True
 
     def check_targets(self, Y: Tensor) -> None:
         if not bool((((Y == 0) | (Y == 1)).all(1) & (Y.sum(1) == 1)).all()):
