@@ -32,8 +32,8 @@ def run(estimator: ConvexEstimator, folder: Path) -> tuple[dict[str, np.ndarray]
 
 
 CLASSIFIERS: dict[str, tuple[ConvexMLPClassifier, np.ndarray]] = {
-    "softmax": (ConvexMLPClassifier(**SMALL), THREE),
-    "logistic": (ConvexMLPClassifier(**SMALL), TWO),
+    "softmax": (ConvexMLPClassifier(loss="log_loss", **SMALL), THREE),
+    "logistic": (ConvexMLPClassifier(loss="log_loss", **SMALL), TWO),
     "hinge": (ConvexMLPClassifier(loss="hinge", **SMALL), THREE),
     "softmax of two": (ConvexMLPClassifier(loss="softmax", activation="linear", **SMALL), TWO),
     "logistic of three": (ConvexMLPClassifier(loss="logistic", **SMALL), THREE),

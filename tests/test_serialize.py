@@ -44,7 +44,7 @@ def fitted() -> ConvexMLPClassifier:
 
 @pytest.mark.parametrize("name", LABELS)
 def test_labels_keep_their_type(name: str, tmp_path: Path) -> None:
-    est = ConvexMLPClassifier(**SMALL).fit(X, LABELS[name])
+    est = ConvexMLPClassifier(loss="log_loss", **SMALL).fit(X, LABELS[name])
     again = roundtrip(est, tmp_path)
     assert type(again) is ConvexMLPClassifier
     assert again.classes_.dtype == est.classes_.dtype

@@ -19,7 +19,7 @@ def table(tmp_path: Path) -> Path:
 @pytest.fixture
 def model(table: Path) -> Path:
     path = table.parent / "model.safetensors"
-    options = ("--beta", "auto", "--patterns", 6, "--tol", 1e-2, "--quiet")
+    options = ("--beta", "auto", "--loss", "log_loss", "--patterns", 6, "--tol", 1e-2, "--quiet")
     assert run("fit", table, "--target", "label", "--out", path, *options).code == 0
     return path
 

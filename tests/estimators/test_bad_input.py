@@ -35,7 +35,7 @@ def refusal(estimator, X=X, y=y, **fit):
         ({"max_time": 0}, "max_time must be None or positive"),
         ({"gates": np.ones((2, 5))}, "gates must have shape (n_features, P) with 3 rows"),
         ({"gates": np.full((3, 5), np.nan)}, "gates must be finite"),
-        ({"solver": "eta_newton"}, "eta_newton needs squared loss, got logistic"),
+        ({"solver": "eta_newton", "loss": "logistic"}, "eta_newton needs squared loss, got logistic"),
         ({"solver": "fista", "loss": "hinge"}, "fista needs a smooth loss; hinge has kinks"),
     ],
 )

@@ -51,7 +51,7 @@ def test_weight_decay_of_the_plain_module_is_the_nuclear_price(numbers):
 def test_labels_of_any_kind(three_classes, names):
     X, y = three_classes
     labels = np.array(names)[y % len(names)]
-    fit = ConvexMLPClassifier(**SMALL).fit(X, labels)
+    fit = ConvexMLPClassifier(loss="log_loss", **SMALL).fit(X, labels)
     assert set(fit.classes_) == set(names)
     assert fit.score(X, labels) > 0.6
     assert fit.predict_proba(X).sum(1) == pytest.approx(np.ones(len(X)))
@@ -165,6 +165,12 @@ def test_cross_validation_chooses_from_its_grid(three_classes):
     assert fit.cv_scores_.shape == (5, 3)
     assert fit.beta_ == fit.betas_[fit.cv_scores_.mean(1).argmax()]
     assert fit.certificate_.relative_gap <= 1e-5
+
+
+def test_cross_validation_of_a_class_with_fewer_samples_than_folds():
+    X = np.random.default_rng(0).standard_normal((9, 2))
+    fit = ConvexMLPClassifierCV(n_betas=2, **SMALL).fit(X, [0, 1, 0, 1, 0, 1, 0, 0, 0])
+    assert fit.cv_scores_.shape == (2, 3)
 
 
 def test_cross_validation_with_own_betas(numbers):

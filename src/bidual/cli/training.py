@@ -21,7 +21,7 @@ Target = Annotated[str, typer.Option(help="The column to predict.", show_default
 Task = Annotated[str, typer.Option(help="auto, classification or regression.")]
 Patterns = Annotated[int | None, typer.Option(help="How many gates to sample (200 if not given).", show_default=False)]
 Activation = Annotated[str, typer.Option(help="gated_relu or linear.")]
-LossName = Annotated[str, typer.Option(help="auto, or the name of a loss: squared, logistic, softmax, hinge, ...")]
+LossName = Annotated[str, typer.Option(help="auto (squared), log_loss (gives probabilities), or the name of a loss.")]
 Penalty = Annotated[str, typer.Option(help="nuclear (weight decay), frobenius or per_output.")]
 SolverName = Annotated[str, typer.Option(help="auto, or the name of a solver.")]
 Tol = Annotated[float, typer.Option(help="The relative duality gap to certify.")]

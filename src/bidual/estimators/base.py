@@ -16,11 +16,11 @@ from bidual.architectures import Architecture
 from bidual.auto import make_solver, solve_auto
 from bidual.datafit import Datafit
 from bidual.driver import Solution
-from bidual.losses import LOSSES, Loss
+from bidual.losses import LOSSES, Loss, Squared
 from bidual.problem import Problem
 from bidual.progress import gap_progress
 
-# Where most of the UCI sets peak (docs/defaults.md), as a fraction of beta_max.
+# Where most of the UCI sets peak (docs/uci.md), as a fraction of beta_max.
 AUTO_BETA_FRACTION = 0.1
 
 
@@ -147,12 +147,12 @@ class ConvexEstimator(BaseEstimator):
         export(self, path)
 
 
-def resolve_loss(loss: str | Loss, default: type[Loss]) -> Loss:
-    """A loss from its name, an instance, or "auto"."""
+def resolve_loss(loss: str | Loss) -> Loss:
+    """A loss from its name, an instance, or "auto", which is squared loss."""
     if isinstance(loss, Loss):
         return loss
     if loss == "auto":
-        return default()
+        return Squared()
     if loss not in LOSSES:
         raise ValueError(f"loss must be 'auto', a Loss, or one of {sorted(LOSSES)}, got {loss!r}.")
     return LOSSES[loss]()

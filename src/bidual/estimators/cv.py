@@ -110,7 +110,7 @@ class CrossValidated(ConvexMLP):
         self, X: Tensor, Y: Tensor, weight: Tensor | None, fractions: NDArray[np.float64]
     ) -> NDArray[np.float64]:
         """Mean negative loss per sample on the held-out part, for every fraction and fold."""
-        folds = check_cv(self.cv, self._fold_labels(Y), classifier=not self._numeric_targets)
+        folds = check_cv(self._folds(Y), self._fold_labels(Y), classifier=not self._numeric_targets)
         columns = []
         for train, test in folds.split(np.zeros(len(Y)), self._fold_labels(Y)):
             held_out = torch.as_tensor(test, device=X.device)
@@ -123,6 +123,12 @@ class CrossValidated(ConvexMLP):
                 column.append(self._held_out_score(module, X, Y, weight, held_out))
             columns.append(column)
         return np.array(columns).T
+
+    def _folds(self, Y: Tensor) -> Any:
+        """The user's folds; by default five, or as many as the smallest class has samples."""
+        if self.cv is not None or self._numeric_targets:
+            return self.cv
+        return int(np.clip(np.unique(self._fold_labels(Y), return_counts=True)[1].min(), 2, 5))
 
     def _held_out_score(
         self, module: torch.nn.Module, X: Tensor, Y: Tensor, weight: Tensor | None, rows: Tensor
@@ -150,7 +156,7 @@ class ConvexMLPClassifierCV(ClassifierTargets, CrossValidated):
 
     Args:
         betas: the weight decays to try; by default ``n_betas`` below beta_max, down to ``beta_ratio`` times it.
-        cv: folds, as in scikit-learn (5 stratified folds by default).
+        cv: folds, as in scikit-learn; by default 5 stratified ones, or as many as the smallest class has samples.
         cv_tol: the certified relative gap of the fits on folds; the last fit reaches ``tol``.
         max_time: a limit in seconds on every single fit, not on all of them together.
 

@@ -129,7 +129,8 @@ class ConvexMLPClassifier(ClassifierTargets, ConvexMLP):
         patterns: how many gates to sample; "auto" is 200.
         gates: own gates, shape (n_features, P), in the units of the X that is passed to ``fit``.
         penalty: "nuclear" (weight decay on vector outputs), "frobenius" (one group per gate) or "per_output".
-        loss: "auto" (logistic, or softmax for more than two classes), the name of a loss, or a Loss.
+        loss: "auto" (squared), "log_loss" (logistic, or softmax beyond two classes; gives ``predict_proba``), the
+            name of a loss in ``bidual.losses.LOSSES``, or a Loss.
         solver: "auto" or a name in ``bidual.solvers.SOLVERS``.
         tol: the certified relative duality gap to reach; a ConvergenceWarning says so if it was not.
         max_iter: a limit on solver steps, None for the solver's own.
