@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bidual.driver import Callback, Record, Solution, Solver, Status, solve
-from bidual.gauges import Blocks
+from bidual.gauges import Blocks, Conic
 from bidual.losses.base import Matrix
 from bidual.problem import Problem
 from bidual.solvers import FISTA, SOLVERS, EtaNewton, InteriorPoint, KernelADMM, PrimalDual
@@ -37,7 +37,7 @@ def plan(problem: Problem, tol: float) -> tuple[Stage, ...]:
 
 def _candidates(problem: Problem, tol: float) -> Iterator[Stage]:
     n, (p, a, c) = problem.operator.output_shape[0], problem.operator.block_shape
-    coupled = c > 1 and problem.gauge.name == "nuclear"
+    coupled = isinstance(problem.gauge, Conic) and problem.gauge.cone(c) == "semidefinite"
     cones = p * ((a + c) * (a + c + 1) / 2) ** 3 if coupled else 0.0
     small = n * p * a * c <= (_SMALL_DESIGN if coupled else _TINY_DESIGN)
     if small and cones <= _CHEAP_CONES and (coupled or tol < 1e-4):
@@ -92,7 +92,7 @@ def _run(
             problem,
             stage.solver,
             tol=stage.tol,
-            max_steps=stage.max_steps if max_steps is None else min(stage.max_steps, max_steps),
+            max_steps=stage.max_steps if max_steps is None else max_steps - (done.n_steps if done else 0),
             max_time=None if max_time is None else max(max_time - spent, 0.0),
             start=start,
             dual=dual,

@@ -65,17 +65,23 @@ class Certificate:
             raise ValueError(f"a dual of scope {other.scope.name} says nothing about scope {self.scope.name}.")
         if other.dual <= self.dual:
             return self
+        _assert_weak_duality(self.primal, other.dual)
         return replace(self, dual=other.dual, dual_point=other.dual_point, polar=other.polar)
 
     def recheck(self, problem: Problem) -> bool:
-        """Recompute both bounds from the witnesses alone; True if they hold (to float64 rounding)."""
+        """Recompute both bounds from the witnesses alone; True if they hold for ``problem`` (to float64 rounding)."""
         again = problem.to(torch.float64)
+        fits = tuple(self.point.shape) == again.operator.block_shape
+        fits = fits and self.dual_point.shape == again.datafit.targets.shape and self.scope is Scope.BLOCKS
+        if not fits or not all(math.isfinite(x) for x in (self.primal, self.dual, self.polar)):
+            return False
         V = again.datafit.into_domain(self.dual_point)
         moved = float(torch.linalg.vector_norm(V - self.dual_point)) > 1e-9 * float(torch.linalg.vector_norm(V))
-        if moved or _rounded_up_polar(again, V) > again.beta * (1 + 1e-9):
+        polar = _rounded_up_polar(again, V)
+        if moved or polar > again.beta * (1 + 1e-9) or polar > self.polar * (1 + 1e-9) + 1e-300:
             return False
         primal, dual = again.primal(self.point), -again.datafit.conjugate(V)
-        slack = 1e-9 * max(abs(self.primal), 1e-300)
+        slack = 1e-9 * abs(self.primal)
         return abs(primal - self.primal) <= slack and dual >= self.dual - slack
 
     def __str__(self) -> str:
@@ -97,28 +103,47 @@ def certify(problem: Problem, Z: Blocks, candidates: Sequence[Matrix] = ()) -> C
     predictions = problem.operator.forward(Z)
     primal = problem.datafit.value(predictions) + problem.beta * problem.gauge.value(Z)
     trials = [problem.datafit.grad(predictions), *(V.to(torch.float64) for V in candidates)]
-    best = max((_lower_bound(problem, V) for V in trials), key=lambda bound: bound[0])
-    if best[0] > primal + 1e-8 * abs(primal):
-        raise SoundnessError(f"dual {best[0]!r} exceeds primal {primal!r}; please report this problem.")
+    offset = problem.datafit.offset(predictions)
+    best = max((_lower_bound(problem, V, offset) for V in trials), key=lambda bound: bound[0])
+    _assert_weak_duality(primal, best[0])
     return Certificate(primal, best[0], Z, best[1], best[2])
 
 
-def _lower_bound(problem: Problem, V: Tensor) -> tuple[float, Tensor, float]:
-    """(dual value, feasible V, upper bound of its polar) from any V."""
+def _assert_weak_duality(primal: float, dual: float) -> None:
+    if dual > primal + 1e-8 * abs(primal):
+        raise SoundnessError(f"dual {dual!r} exceeds primal {primal!r}; please report this problem.")
+
+
+def _lower_bound(problem: Problem, V: Tensor, offset: Tensor) -> tuple[float, Tensor, float]:
+    """(dual value, feasible V, upper bound of its polar) from any V; ``offset`` is the size of intercepts here."""
     V = problem.datafit.into_domain(V)
     if not bool(torch.isfinite(V).all()):
         V = torch.zeros_like(V)
     polar = _rounded_up_polar(problem, V)
-    largest = problem.beta / polar if polar > 0 else math.inf
+    largest = math.inf if polar == 0 else problem.beta / polar if polar > 0 else 0.0  # NaN allows nothing
     scale = _best_scale(lambda s: -problem.datafit.conjugate(s * V), largest)
-    value = -problem.datafit.conjugate(scale * V)
-    return value - 16 * _EPS * abs(value), scale * V, scale * polar
+    V = scale * V
+    value = -problem.datafit.conjugate(V)
+    return value - _rounding_of_dual(problem, V, offset), V, scale * polar
 
 
 def _rounded_up_polar(problem: Problem, V: Tensor) -> float:
     """Omega°(-A* V) with an allowance for the rounding of the products that make A* V."""
-    allowance = 4 * math.sqrt(len(V)) * _EPS * problem.operator.magnitude * float(torch.linalg.vector_norm(V))
-    return problem.gauge.polar(-problem.operator.adjoint(V)).upper + allowance
+    G = -problem.operator.adjoint(V)
+    top = float(G.abs().max()) if G.numel() else 0.0
+    if not math.isfinite(top):
+        return math.inf
+    size = top * problem.gauge.polar(G / top).upper if top > 0 else 0.0  # gauges square: keep them off the range's ends
+    return size + 4 * math.sqrt(len(V)) * _EPS * problem.operator.magnitude * float(torch.linalg.vector_norm(V))
+
+
+def _rounding_of_dual(problem: Problem, V: Tensor, offset: Tensor) -> float:
+    """How far -F*(V) can be off: cancellation in its sum, and a balance 1^T V = 0 that holds to rounding only."""
+    terms = float(problem.datafit.conjugate_rows(V).abs().sum()) + float((V * problem.datafit.targets).abs().sum())
+    slack = 4 * math.sqrt(len(V)) * _EPS * terms
+    if problem.datafit.intercept:
+        slack += 4 * float(((V.sum(0).abs() + _EPS * V.abs().sum(0)) * (offset.abs() + 1)).sum())
+    return slack if math.isfinite(slack) else math.inf
 
 
 def _best_scale(value: Callable[[float], float], largest: float, steps: int = 60) -> float:

@@ -21,12 +21,16 @@ class Datafit:
     With ``intercept=True`` it is the partial minimum F(P) = min_b sum_i w_i l(p_i + b, y_i), which is again a convex
     function of P: its gradient is that of the sum at the best b, and its conjugate is that of the sum, restricted to
     1^T V = 0. No solver needs to know about the intercept to be certified.
+
+    For losses of p - y the targets are then centred, which changes neither F nor F* but keeps large offsets out of the
+    arithmetic: ``targets`` and :meth:`offset` are in centred units, ``shift`` is what to add to the latter.
     """
 
     loss: Loss
     targets: Matrix
     weight: Float[Tensor, " n"] | None = None
     intercept: bool = False
+    shift: Float[Tensor, " c"] | None = None
 
     def __post_init__(self) -> None:
         Y, w = self.targets, self.weight
@@ -37,6 +41,11 @@ class Datafit:
         if w is not None and (w.shape != Y.shape[:1] or not bool((torch.isfinite(w) & (w > 0)).all())):
             raise ValueError("weight must be one positive finite number per sample. Drop samples of weight zero.")
         self.loss.check_targets(Y)
+        if self.shift is None:
+            share = self.weights / self.weights.sum()
+            shift = (share * Y).sum(0) if self.intercept and self.loss.translates else Y.new_zeros(Y.shape[1])
+            object.__setattr__(self, "shift", shift)
+            object.__setattr__(self, "targets", Y - shift)
 
     @cached_property
     def weights(self) -> Float[Tensor, "n 1"]:
@@ -52,7 +61,8 @@ class Datafit:
 
     def to(self, dtype: torch.dtype) -> Self:
         weight = None if self.weight is None else self.weight.to(dtype)
-        return type(self)(self.loss, self.targets.to(dtype), weight, self.intercept)
+        assert self.shift is not None
+        return type(self)(self.loss, self.targets.to(dtype), weight, self.intercept, self.shift.to(dtype))
 
     def value(self, P: Matrix) -> float:
         """F(P)."""
@@ -73,8 +83,14 @@ class Datafit:
 
     def conjugate(self, V: Matrix) -> float:
         """F*(V), +inf off the domain. With an intercept V must be balanced, 1^T V = 0 (up to rounding)."""
-        rows = self.weights[:, 0] * self.loss.conjugate(V / self.weights, self.targets)
-        return float(rows.sum())
+        unbalanced = V.sum(0).abs() > 4096 * torch.finfo(V.dtype).eps * V.abs().sum(0)
+        if self.intercept and bool(unbalanced.any()):
+            return float("inf")
+        return float(self.conjugate_rows(V).sum())
+
+    def conjugate_rows(self, V: Matrix) -> Float[Tensor, " n"]:
+        """The summands w_i l*(v_i / w_i) of F*(V)."""
+        return self.weights[:, 0] * self.loss.conjugate(V / self.weights, self.targets)
 
     def into_domain(self, V: Matrix) -> Matrix:
         """A point of dom F* near V: clipped sample by sample, then balanced if there is an intercept."""
@@ -86,7 +102,7 @@ class Datafit:
         return self.loss.prox(P, self.targets, step * self.weights, start)
 
     def offset(self, P: Matrix) -> Float[Tensor, " c"]:
-        """The best intercept for the predictions P; zeros where there is none."""
+        """The best intercept for the predictions P, in the units of the centred targets; zeros where there is none."""
         if not self.intercept:
             return P.new_zeros(P.shape[1])
         return _root_per_output(self, P, self.loss.grad) if self.loss.separable else _newton_intercept(self, P)

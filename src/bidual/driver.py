@@ -68,7 +68,7 @@ class Solver(ABC):
             thing = getattr(problem, part)
             for protocol in protocols:
                 if not isinstance(thing, protocol):
-                    return f"{self.name} needs the ability {protocol.__name__}; {type(thing).__name__} has it not."
+                    return f"{self.name} needs {part}s that are {protocol.__name__}; {type(thing).__name__} is not."
         if self.needs_smooth_loss and problem.datafit.smoothness is None:
             return f"{self.name} needs a smooth loss; {problem.datafit.loss.name} has kinks."
         return self._refusal(problem)
@@ -122,6 +122,8 @@ def solve(
 ) -> Solution:
     """Run ``solver`` until the certified relative gap is at most ``tol``, and return the best point seen."""
     solver.check(problem)
+    start = None if start is None else start.to(problem.operator.like)
+    dual = None if dual is None else dual.to(problem.operator.like)
     judge = _Judge(problem, solver.name, callback)
     judge.look(0, problem.operator.zeros() if start is None else start, () if dual is None else (dual,))
     status, step = Status.CERTIFIED, 0

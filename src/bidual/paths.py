@@ -65,5 +65,5 @@ def regularization_path(
         solutions,
         modules,
         [module.n_neurons for module in modules],
-        [problem.datafit.value_at(P, offset) for P, offset in predictions],
+        [problem.datafit.value(P) for P, _ in predictions],
     )

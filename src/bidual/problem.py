@@ -49,7 +49,10 @@ class Problem:
 
     @cached_property
     def beta_max(self) -> float:
-        r"""Omega°(-A* V) at a subgradient V of F at 0: from this beta on, the zero network is optimal."""
+        r"""Omega°(-A* V) at a subgradient V of F at 0: from this beta on, the zero network is optimal.
+
+        For a smooth loss it is the smallest such beta; for a loss with kinks other subgradients may give a smaller one.
+        """
         V = self.datafit.into_domain(self.residual(self.operator.zeros()))
         return self.gauge.polar(-self.operator.adjoint(V)).upper
 
@@ -63,6 +66,7 @@ class Problem:
         return replace(self, operator=self.operator.to(dtype), datafit=self.datafit.to(dtype))
 
     def predictions(self, Z: Blocks) -> tuple[Tensor, Tensor]:
-        """A Z and the intercept that goes with it."""
+        """A Z and the intercept that goes with it, in the units of the targets that were given."""
         P = self.operator.forward(Z)
-        return P, self.datafit.offset(P)
+        assert self.datafit.shift is not None
+        return P, self.datafit.offset(P) + self.datafit.shift

@@ -13,6 +13,7 @@ class Huber(Loss):
     delta: float = 1.0
     name = "huber"
     smoothness = 1.0
+    translates = True
 
     def __post_init__(self) -> None:
         if not self.delta > 0:

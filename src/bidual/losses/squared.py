@@ -9,6 +9,8 @@ class Squared(Loss):
 
     name = "squared"
     smoothness = 1.0
+    translates = True
+    half_square = True
 
     def _value(self, P: Tensor, Y: Tensor) -> Tensor:
         return 0.5 * (P - Y).square().sum(1)

@@ -99,6 +99,12 @@ class HasKernel(Protocol):
         """B, whose columns are the features of one output."""
 
 
+def frobenius_norm(X: Tensor) -> float:
+    """|X|_F without overflow or underflow of the squares."""
+    top = float(X.abs().max()) if X.numel() else 0.0
+    return top * float(torch.linalg.vector_norm(X / top)) if top > 0 else 0.0
+
+
 def _has_shape(what: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
     if tuple(tensor.shape) != shape:
         raise ValueError(f"the {what} must have shape {shape}, got {tuple(tensor.shape)}.")

@@ -5,7 +5,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from bidual.operators.base import LiftedOperator
+from bidual.operators.base import LiftedOperator, frobenius_norm
 
 
 class GatedOperator(LiftedOperator):
@@ -39,7 +39,7 @@ class GatedOperator(LiftedOperator):
 
     @cached_property
     def magnitude(self) -> float:
-        return float(torch.linalg.vector_norm(self.X))
+        return frobenius_norm(self.X)
 
     def to(self, dtype: torch.dtype) -> Self:
         return self if dtype == self.X.dtype else type(self)(self.X.to(dtype), self.patterns, self.n_outputs)

@@ -5,7 +5,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from bidual.operators.base import LiftedOperator
+from bidual.operators.base import LiftedOperator, frobenius_norm
 
 
 class LinearOperator(LiftedOperator):
@@ -30,7 +30,7 @@ class LinearOperator(LiftedOperator):
 
     @cached_property
     def magnitude(self) -> float:
-        return float(torch.linalg.vector_norm(self.X))
+        return frobenius_norm(self.X)
 
     def to(self, dtype: torch.dtype) -> Self:
         return self if dtype == self.X.dtype else type(self)(self.X.to(dtype), self.n_outputs, self.n_blocks)

@@ -10,7 +10,6 @@ from torch import Tensor
 from bidual.abilities import ability
 from bidual.driver import Solver
 from bidual.gauges import EuclideanGroups
-from bidual.losses import Squared
 from bidual.memory import available_bytes, human_bytes
 from bidual.operators import HasKernel
 from bidual.problem import Problem
@@ -52,7 +51,7 @@ class EtaNewton(Solver):
     check_every = 1
 
     def _refusal(self, problem: Problem) -> str | None:
-        if not isinstance(problem.datafit.loss, Squared):
+        if not problem.datafit.loss.half_square:
             return f"eta_newton needs squared loss, got {problem.datafit.loss.name}."
         if not ability(problem.gauge, EuclideanGroups).column_groups(problem.operator.block_shape[2]):
             return f"eta_newton needs a sum of Euclidean norms; {problem.gauge.name} with several outputs is none."

@@ -51,12 +51,13 @@ class FISTA(Solver):
         V = work.datafit.grad(state.AQ)
         gradient = work.operator.adjoint(V)
         at_q = work.datafit.value(state.AQ)
-        while True:
+        rounding = 8 * sqrt(len(V)) * torch.finfo(V.dtype).eps
+        for _ in range(100):
             Z = ability(work.gauge, Proximable).prox(state.Q - gradient / state.lipschitz, work.beta / state.lipschitz)
             AZ = work.operator.forward(Z)
             move = Z - state.Q
             model = at_q + float((gradient * move).sum()) + 0.5 * state.lipschitz * float(move.square().sum())
-            if work.datafit.value(AZ) <= model + 1e-10 * abs(model):
+            if work.datafit.value(AZ) <= model + rounding * abs(at_q):
                 break
             state.lipschitz *= 1.5
         return self._extrapolate(state, Z, AZ)

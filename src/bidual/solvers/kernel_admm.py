@@ -10,7 +10,6 @@ from torch import Tensor
 from bidual.abilities import ability
 from bidual.driver import Solver
 from bidual.gauges import Proximable
-from bidual.losses import Squared
 from bidual.memory import available_bytes, human_bytes
 from bidual.operators import HasKernel
 from bidual.problem import Problem
@@ -73,7 +72,7 @@ class KernelADMM(Solver):
     def init(self, problem: Problem, start: Tensor | None, dual: Tensor | None) -> _State:
         small = problem.to(getattr(torch, self.dtype))
         kernel = ShiftedKernel(small.operator, small.datafit.intercept)
-        direct = isinstance(small.datafit.loss, Squared)
+        direct = small.datafit.loss.half_square
         tau = 1.0 if direct else 0.5 * (small.datafit.smoothness or 1.0)
         beta_max = problem.beta_max
         ratio = min(problem.beta / beta_max, 1.0) if beta_max > 0 else 1.0
