@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bidual.certificate import Certificate, certify
+from bidual.certificate import Certificate, Scope, certify
 from bidual.datafit import Datafit
 from bidual.gauges import GAUGES, Group, Nuclear
 from bidual.losses import Absolute, Hinge, Huber, Logistic, Loss, Softmax, Squared, SquaredHinge
@@ -200,3 +200,25 @@ def test_a_certificate_prints_on_one_line() -> None:
     text = str(certified()[1])
     assert "\n" not in text
     assert "BLOCKS" in text
+
+
+def test_a_forged_certificate_is_found_out() -> None:
+    problem = certified()[0]
+    honest = certify(problem, problem.operator.zeros())
+    assert honest.recheck(problem)
+    forged = [
+        replace(honest, primal=math.inf, dual=1e9),
+        replace(honest, scope=Scope.ALL_PATTERNS),
+        replace(honest, polar=0.0),
+        replace(honest, point=honest.point[:1]),
+    ]
+    assert not any(certificate.recheck(problem) for certificate in forged)
+
+
+@pytest.mark.parametrize("scale", [1e-170, 1e-80, 1e80, 1e150])
+def test_extreme_units_give_no_false_bound(scale: float) -> None:
+    plain = certified()[0]
+    operator = GatedOperator(scale * plain.operator.X, plain.operator.patterns, plain.operator.n_outputs)
+    problem = replace(plain, operator=operator, beta=scale * plain.beta)
+    certificate = certify(problem, problem.operator.zeros())
+    assert certificate.dual <= certify(plain, plain.operator.zeros()).dual * (1 + 1e-9)

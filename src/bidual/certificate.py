@@ -129,12 +129,8 @@ def _lower_bound(problem: Problem, V: Tensor, offset: Tensor) -> tuple[float, Te
 
 def _rounded_up_polar(problem: Problem, V: Tensor) -> float:
     """Omega°(-A* V) with an allowance for the rounding of the products that make A* V."""
-    G = -problem.operator.adjoint(V)
-    top = float(G.abs().max()) if G.numel() else 0.0
-    if not math.isfinite(top):
-        return math.inf
-    size = top * problem.gauge.polar(G / top).upper if top > 0 else 0.0  # gauges square: keep them off the range's ends
-    return size + 4 * math.sqrt(len(V)) * _EPS * problem.operator.magnitude * float(torch.linalg.vector_norm(V))
+    allowance = 4 * math.sqrt(len(V)) * _EPS * problem.operator.magnitude * float(torch.linalg.vector_norm(V))
+    return problem.gauge.polar(-problem.operator.adjoint(V)).upper + allowance
 
 
 def _rounding_of_dual(problem: Problem, V: Tensor, offset: Tensor) -> float:

@@ -83,7 +83,7 @@ class Datafit:
 
     def conjugate(self, V: Matrix) -> float:
         """F*(V), +inf off the domain. With an intercept V must be balanced, 1^T V = 0 (up to rounding)."""
-        unbalanced = V.sum(0).abs() > 4096 * torch.finfo(V.dtype).eps * V.abs().sum(0)
+        unbalanced = V.sum(0).abs() > 4096 * torch.finfo(V.dtype).eps * V.abs().sum()
         if self.intercept and bool(unbalanced.any()):
             return float("inf")
         return float(self.conjugate_rows(V).sum())

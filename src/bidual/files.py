@@ -5,9 +5,11 @@ import secrets
 from pathlib import Path
 
 
-def check_target(path: str | os.PathLike[str]) -> Path:
-    """The path as a Path, if a file can be put there; said before any work is done."""
+def check_target(path: str | os.PathLike[str], *inputs: str | os.PathLike[str]) -> Path:
+    """The path as a Path, if a file can be put there and it is none of the inputs; said before any work is done."""
     path = Path(path)
+    if any(path.resolve() == Path(other).resolve() for other in inputs):
+        raise ValueError(f"cannot write {path}: it is also read; give the output another name.")
     if path.is_dir():
         raise IsADirectoryError(f"cannot write {path}: it is a folder; give the name of a file.")
     if not path.parent.is_dir():

@@ -6,6 +6,7 @@ import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from importlib.metadata import version
 
 import torch
@@ -77,6 +78,7 @@ class _Classifier(nn.Module):
 def _graph(head: nn.Module, names: list[str], estimator: ConvexEstimator) -> bytes:
     example = torch.zeros(3, estimator.n_features_in_, dtype=torch.float64)
     shapes = {"X": {0: torch.export.Dim("n")}}
+    head = deepcopy(head).cpu()
     with _quiet(), torch.no_grad():
         program = torch.onnx.export(
             head, (example,), dynamo=True, verbose=False, input_names=["X"], output_names=names, dynamic_shapes=shapes

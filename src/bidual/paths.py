@@ -1,10 +1,12 @@
 """Regularisation paths: one certified network per beta, each warm-started at the last."""
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from numpy.typing import ArrayLike
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 
 from bidual.auto import beta_grid, check_betas, solve_path
 from bidual.driver import Solution
@@ -57,6 +59,15 @@ def regularization_path(
     problem, architecture = estimator._build(*estimator._validate_fit(X, y, sample_weight))
     grid = beta_grid(problem.beta_max or 1.0, n_betas, ratio) if betas is None else [float(beta) for beta in betas]
     solutions = solve_path(problem, grid, **estimator._solver_options())
+    missed = [beta for beta, s in zip(grid, solutions, strict=True) if s.certificate.relative_gap > estimator.tol]
+    if missed:
+        worst = max(s.certificate.relative_gap for s in solutions)
+        warnings.warn(
+            f"{len(missed)} of {len(grid)} networks miss tol={estimator.tol:g} (largest certified relative gap "
+            f"{worst:.1e}); raise max_iter or max_time, or tol.",
+            ConvergenceWarning,
+            stacklevel=2,
+        )
     predictions = [problem.predictions(solution.Z) for solution in solutions]
     modules = [architecture.decode(s.Z, offset) for s, (_, offset) in zip(solutions, predictions, strict=True)]
     return Path(

@@ -31,7 +31,9 @@ def refusal(estimator, X=X, y=y, **fit):
         ({"patterns": 0}, "patterns must be 'auto' or a positive whole number"),
         ({"patterns": 2.5}, "got 2.5"),
         ({"tol": 0}, "tol must be between 0 and 1"),
-        ({"max_iter": -1}, "max_iter must be None or positive"),
+        ({"max_iter": -1}, "max_iter must be None or a positive whole number"),
+        ({"max_iter": 2.5}, "max_iter must be None or a positive whole number"),
+        ({"device": "gpu"}, "device must be one that torch has here"),
         ({"max_time": 0}, "max_time must be None or positive"),
         ({"gates": np.ones((2, 5))}, "gates must have shape (n_features, P) with 3 rows"),
         ({"gates": np.full((3, 5), np.nan)}, "gates must be finite"),
@@ -76,6 +78,7 @@ def test_classification_losses_are_not_for_regression():
 def test_weights():
     assert "zero" in refusal(ConvexMLPClassifier(), sample_weight=np.zeros(20))
     assert refusal(ConvexMLPClassifier(), sample_weight=-np.ones(20))
+    assert "one class only" in refusal(ConvexMLPClassifier(), sample_weight=y)
 
 
 def test_more_patterns_than_memory_says_the_bytes():

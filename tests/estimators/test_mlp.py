@@ -185,3 +185,28 @@ def test_verbose_shows_the_gap_on_standard_error(three_classes, capsys):
     captured = capsys.readouterr()
     assert "gap" in captured.err
     assert captured.out == ""
+
+
+def test_a_refused_fit_leaves_the_model_as_it_was(three_classes):
+    X, y = three_classes
+    fit = ConvexMLPClassifier(**SMALL).fit(X, y)
+    before = fit.predict(X)
+    with pytest.raises(ValueError, match="one class only"):
+        fit.fit(X, np.zeros(len(X)))
+    assert (fit.predict(X) == before).all()
+
+
+def test_warm_start_follows_changed_gates(three_classes):
+    X, y = three_classes
+    fit = ConvexMLPClassifier(warm_start=True, patterns=10, tol=1e-3).fit(X, y)
+    assert fit.set_params(patterns=25).fit(X, y).architecture_.gates.shape[1] > 10
+    with pytest.raises(ValueError, match="gates must have shape"):
+        fit.set_params(gates=np.ones((3, 2))).fit(X, y)
+
+
+@pytest.mark.parametrize("loss", ["squared", "huber", "absolute"])
+def test_large_offsets_of_the_target_do_no_harm(numbers, loss):
+    X, y = numbers
+    plain, far = (ConvexMLPRegressor(loss=loss, beta=1.0, **SMALL).fit(X, y + offset) for offset in (0, 1e8))
+    assert far.certificate_.primal == pytest.approx(plain.certificate_.primal, rel=1e-4)
+    assert far.predict(X) - 1e8 == pytest.approx(plain.predict(X), abs=0.2)

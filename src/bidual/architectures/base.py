@@ -29,7 +29,7 @@ class Architecture(ABC):
 
     def decode(self, Z: Blocks, offset: Float[Tensor, " c"] | None = None) -> RebuildableModule:
         """An ordinary network with predictions A Z + offset, whose weights cost Omega(Z)."""
-        return self._decode(Z, Z.new_zeros(Z.shape[2]) if offset is None else offset)
+        return self._decode(Z, Z.new_zeros(Z.shape[2]) if offset is None else offset).to(Z.device)
 
     @abstractmethod
     def regulariser(self, module: nn.Module) -> float:

@@ -68,7 +68,7 @@ def _explain(error: Exception) -> str | None:
         return error.format_message() or "wrong use; see --help."
     if isinstance(error, OSError) and error.strerror and error.filename:
         return f"{error.filename}: {error.strerror.lower()}."
-    if isinstance(error, (ValueError, OSError, MemoryError)):
+    if isinstance(error, (ValueError, OSError, MemoryError, FloatingPointError)):
         return str(error) or type(error).__name__
     return None
 

@@ -35,7 +35,7 @@ def fit(
 
     Numeric columns are standardised, others one-hot encoded; the model file remembers how.
     """
-    check_target(out)
+    check_target(out, data)
     settings: dict[str, Any] = {"activation": activation, "loss": loss, "penalty": penalty, "solver": solver}
     settings |= {
         "patterns": "auto" if patterns is None else patterns,

@@ -10,7 +10,7 @@ from rich.table import Table
 from bidual.cli import training as t
 from bidual.cli.output import print_json, print_table, working
 from bidual.figures import check_figure, path_figure
-from bidual.files import write_atomically
+from bidual.files import check_target, write_atomically
 from bidual.paths import Path, regularization_path
 
 
@@ -34,6 +34,7 @@ def path(
     """Train along a path of weight decays, and show loss, size and certified gap of every network."""
     if figure is not None:
         check_figure(figure)
+        check_target(figure, data)
     settings: dict[str, Any] = {"activation": activation, "loss": loss, "penalty": penalty, "solver": solver}
     settings |= {
         "patterns": "auto" if patterns is None else patterns,

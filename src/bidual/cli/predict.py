@@ -28,7 +28,7 @@ def predict(
 ) -> None:
     """Predict every row of a table with a saved model; CSV on standard output unless asked otherwise."""
     if out is not None:
-        check_target(out)
+        check_target(out, model, data)
     saved = read(model)
     if proba and not hasattr(saved.estimator, "predict_proba"):
         raise ValueError(

@@ -35,6 +35,15 @@ class ConvexEstimator(BaseEstimator):
             y: labels or targets, shape (n,) or (n, c).
             sample_weight: one non-negative number per sample; a weight of 2 is the same as a repeated sample.
         """
+        before = dict(self.__dict__)
+        try:
+            return self._fit(X, y, sample_weight)
+        except BaseException:  # a refused fit leaves the estimator as it was
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
+
+    def _fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> Self:
         self._check_parameters()
         X, Y, weight = self._validate_fit(X, y, sample_weight)
         problem, architecture = self._build(X, Y, weight)
@@ -58,14 +67,15 @@ class ConvexEstimator(BaseEstimator):
 
     def _check_parameters(self) -> None:
         """What can be refused before the data are looked at."""
-        if not (isinstance(self.tol, (int, float)) and 0 < self.tol < 1):
+        if not (_is_number(self.tol) and 0 < self.tol < 1):
             raise ValueError(f"tol must be between 0 and 1, got {self.tol!r}. It is a relative duality gap, like 1e-4.")
         if self.beta != "auto" and not (_is_number(self.beta) and np.isfinite(self.beta) and self.beta > 0):
             raise ValueError(f"beta must be 'auto' or a positive finite number, got {self.beta!r}.")
-        for name in ("max_iter", "max_time"):
-            value = getattr(self, name)
-            if value is not None and not (_is_number(value) and value > 0):
-                raise ValueError(f"{name} must be None or positive, got {value!r}.")
+        if self.max_iter is not None and not (_is_number(self.max_iter) and self.max_iter > 0 == self.max_iter % 1):
+            raise ValueError(f"max_iter must be None or a positive whole number, got {self.max_iter!r}.")
+        if self.max_time is not None and not (_is_number(self.max_time) and self.max_time > 0):
+            raise ValueError(f"max_time must be None or positive, got {self.max_time!r}.")
+        _check_device(self.device)
         if self.solver != "auto":
             make_solver(self.solver)
 
@@ -77,8 +87,8 @@ class ConvexEstimator(BaseEstimator):
         weight = None
         if sample_weight is not None:
             weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-            if not weight.any():
-                raise ValueError("sample_weight must be positive for at least one sample, got zeros only.")
+            self._encode_targets(targets[weight > 0])  # a class may have weight zero only
+            Y = self._encode_targets(targets)
         device = torch.device(self.device)
         tensors = [torch.tensor(np.ascontiguousarray(array), device=device) for array in (X, Y)]
         return tensors[0], tensors[1], None if weight is None else torch.tensor(weight, device=device)
@@ -107,12 +117,12 @@ class ConvexEstimator(BaseEstimator):
         if last is None or tuple(last.point.shape) != problem.operator.block_shape:
             return None, None
         same_samples = last.dual_point.shape == problem.datafit.targets.shape
-        return last.point.to(problem.operator.like), last.dual_point if same_samples else None
+        return last.point, last.dual_point if same_samples else None
 
     def _store(self, problem: Problem, architecture: Architecture, solution: Solution) -> None:
         _, offset = problem.predictions(solution.Z)
         self.architecture_ = architecture
-        self.module_ = architecture.decode(solution.Z, offset).to(solution.Z.device)
+        self.module_ = architecture.decode(solution.Z, offset)
         self.certificate_ = solution.certificate
         self.history_ = solution.history
         self.n_iter_ = max(solution.n_steps, 1)
@@ -131,8 +141,8 @@ class ConvexEstimator(BaseEstimator):
         check_is_fitted(self)
         X = validate_data(self, X, dtype=np.float64, reset=False)
         with torch.no_grad():
-            samples = torch.tensor(np.ascontiguousarray(X), device=torch.device(self.device))
-            return self.module_(samples).cpu().numpy()
+            device = next(self.module_.parameters()).device
+            return self.module_(torch.tensor(np.ascontiguousarray(X), device=device)).cpu().numpy()
 
     def save(self, path: str) -> None:
         """Write the fitted network with its certificate to a safetensors file; see :func:`bidual.load`."""
@@ -156,6 +166,13 @@ def resolve_loss(loss: str | Loss) -> Loss:
     if loss not in LOSSES:
         raise ValueError(f"loss must be 'auto', a Loss, or one of {sorted(LOSSES)}, got {loss!r}.")
     return LOSSES[loss]()
+
+
+def _check_device(device: str) -> None:
+    try:
+        torch.empty(0, device=torch.device(device))
+    except (RuntimeError, AssertionError, TypeError) as error:
+        raise ValueError(f"device must be one that torch has here, such as 'cpu', got {device!r}.") from error
 
 
 def _is_number(value: object) -> bool:

@@ -69,13 +69,10 @@ class CrossValidated(ConvexMLP):
     beta = "auto"
     warm_start = False
 
-    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """Choose beta by cross-validation, then train on all samples to a certified relative gap of ``tol``.
-
-        Args:
-            X, y, sample_weight: as in the estimator without CV; weights count in the fits and in the scores.
-        """
+    def _fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> Self:
+        """Choose beta by cross-validation, then train on all samples; weights count in the fits and in the scores."""
         self._check_parameters()
+        self._chosen: float | None = None
         tensors = self._validate_fit(X, y, sample_weight)
         problem, _ = self._build(*tensors)
         scale = problem.beta_max or 1.0  # a constant target: the zero network is best for every beta
@@ -83,7 +80,7 @@ class CrossValidated(ConvexMLP):
         self.cv_scores_ = self._scores(*tensors, self.betas_ / scale)
         self.best_index_ = _largest_of_the_best(self.cv_scores_.mean(1), self.betas_)
         self._chosen = float(self.betas_[self.best_index_])
-        return super().fit(X, y, sample_weight)
+        return super()._fit(X, y, sample_weight)
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
@@ -125,9 +122,11 @@ class CrossValidated(ConvexMLP):
         return np.array(columns).T
 
     def _folds(self, Y: Tensor) -> Any:
-        """The user's folds; by default five, or as many as the smallest class has samples."""
-        if self.cv is not None or self._numeric_targets:
+        """The user's folds; by default five, or as many as the smallest class (or the data) has samples."""
+        if self.cv is not None:
             return self.cv
+        if self._numeric_targets:
+            return int(np.clip(len(Y), 2, 5))
         return int(np.clip(np.unique(self._fold_labels(Y), return_counts=True)[1].min(), 2, 5))
 
     def _held_out_score(

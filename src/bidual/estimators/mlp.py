@@ -73,6 +73,7 @@ class ConvexMLP(ConvexEstimator):
             return LinearMLP(self.penalty, self.hidden_bias)
         if self.warm_start and self._same_gates(X):
             return self.architecture_
+        self._gate_settings = self._current_gate_settings()
         if self.gates is not None:
             gates = self._given_gates(X)
             _refuse_beyond_memory(X, gates.shape[1], n_outputs)
@@ -100,9 +101,15 @@ class ConvexMLP(ConvexEstimator):
         return torch.tensor(gates, device=X.device)
 
     def _same_gates(self, X: Tensor) -> bool:
+        """Whether the last fit's gates are what the parameters ask for now."""
         last = getattr(self, "architecture_", None)
         rows = X.shape[1] + bool(self.hidden_bias)
-        return isinstance(last, GatedMLP) and last.penalty == self.penalty and len(last.gates) == rows
+        fitting = isinstance(last, GatedMLP) and len(last.gates) == rows
+        return fitting and getattr(self, "_gate_settings", None) == self._current_gate_settings()
+
+    def _current_gate_settings(self) -> tuple[object, ...]:
+        own = None if self.gates is None else np.asarray(self.gates).tobytes()
+        return (self.patterns, self.penalty, self.hidden_bias, repr(self.random_state), own)
 
 
 def _refuse_beyond_memory(X: Tensor, count: int, n_outputs: int) -> None:

@@ -41,12 +41,13 @@ class ClassifierTargets(ClassifierMixin):
     def _encode_targets(self, y: NDArray[Any]) -> NDArray[np.float64]:
         y = column_or_1d(y, warn=True)
         check_classification_targets(y)
-        self.classes_, codes = np.unique(y, return_inverse=True)
-        if len(self.classes_) < 2:
+        classes, codes = np.unique(y, return_inverse=True)
+        if len(classes) < 2:
             raise ValueError(
-                f"a classifier needs at least two classes in y, got one class only ({self.classes_[0]!r}); "
-                "add samples of another class."
+                f"a classifier needs at least two classes in y of positive weight, got one class only: {classes}; add "
+                "samples of another class."
             )
+        self.classes_ = classes
         loss = self._make_loss()
         if len(self.classes_) == 2 and not isinstance(loss, Softmax):
             return np.where(codes == 1, 1.0, -1.0)[:, None]

@@ -1,5 +1,6 @@
 """The price Omega of a lifted variable, its polar, and what some gauges can do besides."""
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
@@ -39,9 +40,13 @@ class Gauge(ABC):
         return self._value(Z)
 
     def polar(self, G: Blocks) -> Bracket:
-        """Omega°(G), bracketed."""
+        """Omega°(G), bracketed; G is scaled to size one first, because gauges square and squares leave the range."""
         _three_dimensional(G)
-        return self._polar(G)
+        size = float(G.abs().max()) if G.numel() else 0.0
+        if size == 0 or not math.isfinite(size):
+            return Bracket(size, size) if size == 0 else Bracket(0.0, math.inf)
+        bracket = self._polar(G / size)
+        return Bracket(size * bracket.lower, size * bracket.upper)
 
     @abstractmethod
     def _value(self, Z: Tensor) -> float: ...
