@@ -47,7 +47,7 @@ def test_gradients_balance_with_an_intercept(loss: Loss) -> None:
     fit = Datafit(loss, example_targets(loss, 9, 2, rng()), None, True)
     for scale in (0.1, 1.0, 10.0):
         V = fit.grad(scale * normal(9, 2))
-        assert float(V.sum(0).abs().max()) <= 1e-6 * float(V.abs().sum()) + 1e-14
+        assert float(V.sum(0).abs().max()) <= 1e-6 * float(V.abs().sum()) + 1e-7
 
 
 @EVERY_LOSS

@@ -78,7 +78,7 @@ def test_every_solver_takes_every_shape(solver, shape):
 def test_single_precision_problems_run_and_are_judged_in_double(solver):
     problem, optimum = judged("squared", "nuclear", "tall", 1, intercept=True)
     engine = SOLVERS[solver](dtype="float32") if solver in ("fista", "kernel_admm") else SOLVERS[solver]()
-    solution = solve(problem.to(torch.float32), engine, tol=1e-4, max_steps=2_000, max_time=20)
+    solution = solve(problem.to(torch.float32), engine, tol=1e-4, max_steps=2_000, max_time=20.0)
     assert solution.certificate.point.dtype is torch.float64
     assert solution.certificate.dual <= optimum * (1 + 1e-5)
     assert solution.certificate.relative_gap <= 1e-3

@@ -124,17 +124,24 @@ def _newton_step(problem: Problem, group: _Group) -> None:
     H = _hessian(problem, group.inner.L, S, free)
     target = _bounded_quadratic(H, gradient[free], group.eta[free])
     move = target - group.eta[free]
-    floor = 1e-14 * max(float(target.max()), float(group.eta.max()))
     for halving in range(12):
         eta = group.eta.clone()
         eta[free] = (group.eta[free] + 0.5**halving * move).clamp(min=0)
-        eta[eta < floor] = 0
-        inner = _minimise(problem, group.columns, eta)
-        if inner.value <= group.inner.value * (1 + 1e-13):
-            stuck = inner.value >= group.inner.value * (1 - 1e-15) and torch.equal(eta > 0, group.eta > 0)
-            group.eta, group.inner, group.done = eta, inner, stuck
+        if _accept(problem, group, eta):
             return
-    group.done = True
+    # Where dropping bounds spoiled the direction: eta_p <- |Z_p|, the majorisation step, which never goes up.
+    group.done = not _accept(problem, group, group.eta * (1 - 2 * gradient).clamp(min=0).sqrt())
+
+
+def _accept(problem: Problem, group: _Group, eta: Tensor) -> bool:
+    """Take the new eta unless the value rises; mark the group done when nothing changes any more."""
+    eta = torch.where(eta < 1e-14 * eta.max(), 0.0, eta)
+    inner = _minimise(problem, group.columns, eta)
+    if not inner.value <= group.inner.value * (1 + 1e-13):
+        return False
+    group.done = inner.value >= group.inner.value * (1 - 1e-15) and torch.equal(eta > 0, group.eta > 0)
+    group.eta, group.inner = eta, inner
+    return True
 
 
 def _hessian(problem: Problem, L: Tensor, S: Tensor, free: Tensor) -> Tensor:
