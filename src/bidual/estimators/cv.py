@@ -46,28 +46,27 @@ class CrossValidated(ConvexMLP):
         verbose: int | bool = 0,
         device: str = "cpu",
     ) -> None:
+        super().__init__(
+            activation=activation,
+            patterns=patterns,
+            gates=gates,
+            penalty=penalty,
+            loss=loss,
+            solver=solver,
+            tol=tol,
+            max_iter=max_iter,
+            max_time=max_time,
+            hidden_bias=hidden_bias,
+            fit_intercept=fit_intercept,
+            random_state=random_state,
+            verbose=verbose,
+            device=device,
+        )
         self.betas = betas
         self.n_betas = n_betas
         self.beta_ratio = beta_ratio
         self.cv = cv
         self.cv_tol = cv_tol
-        self.activation = activation
-        self.patterns = patterns
-        self.gates = gates
-        self.penalty = penalty
-        self.loss = loss
-        self.solver = solver
-        self.tol = tol
-        self.max_iter = max_iter
-        self.max_time = max_time
-        self.hidden_bias = hidden_bias
-        self.fit_intercept = fit_intercept
-        self.random_state = random_state
-        self.verbose = verbose
-        self.device = device
-
-    beta = "auto"
-    warm_start = False
 
     def _fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> Self:
         """Choose beta by cross-validation, then train on all samples; weights count in the fits and in the scores."""

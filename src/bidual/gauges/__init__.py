@@ -1,8 +1,8 @@
 """Gauges. A new one is one file here and one line in ``GAUGES``."""
 
 from bidual.gauges.base import (
+    BlockGauge,
     Blocks,
-    BlockSeparable,
     Bracket,
     Conic,
     EuclideanGroups,
@@ -19,7 +19,7 @@ GAUGES: dict[str, type[Gauge]] = {cls.name: cls for cls in (Nuclear, Group, PerO
 
 __all__ = [
     "GAUGES",
-    "BlockSeparable",
+    "BlockGauge",
     "Blocks",
     "Bracket",
     "Conic",

@@ -55,20 +55,30 @@ class Gauge(ABC):
     def _polar(self, G: Tensor) -> Bracket: ...
 
 
+class BlockGauge(Gauge):
+    """A gauge that is a sum over blocks: its polar is the largest over blocks. Subclasses price one block at a time."""
+
+    @abstractmethod
+    def block_value(self, Z: Blocks) -> Float[Tensor, " p"]:
+        """The price of every block."""
+
+    @abstractmethod
+    def block_polar(self, G: Blocks) -> Float[Tensor, " p"]:
+        """The polar of every block."""
+
+    def _value(self, Z: Tensor) -> float:
+        return float(self.block_value(Z).sum())
+
+    def _polar(self, G: Tensor) -> Bracket:
+        worst = float(self.block_polar(G).max())
+        return Bracket(worst, worst)
+
+
 @runtime_checkable
 class Proximable(Protocol):
     """``prox(Z, step)`` = argmin_Q step * Omega(Q) + 1/2 |Q - Z|^2."""
 
     def prox(self, Z: Blocks, step: float) -> Blocks: ...
-
-
-@runtime_checkable
-class BlockSeparable(Protocol):
-    """Omega is a sum over blocks; ``block_value`` and ``block_polar`` give one number per block."""
-
-    def block_value(self, Z: Blocks) -> Float[Tensor, " p"]: ...
-
-    def block_polar(self, G: Blocks) -> Float[Tensor, " p"]: ...
 
 
 @runtime_checkable

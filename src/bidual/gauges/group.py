@@ -1,10 +1,10 @@
 import torch
 from torch import Tensor
 
-from bidual.gauges.base import Bracket, Factors, Gauge
+from bidual.gauges.base import BlockGauge, Factors
 
 
-class Group(Gauge):
+class Group(BlockGauge):
     r"""Sum of Frobenius norms of the blocks, sum_p |Z_p|_F: one group per gate.
 
     As a price on neurons it charges 1/2 (|U_p|_F^2 + |W_p|_op^2), because |U W^T|_F <= |U|_F |W|_op.
@@ -12,17 +12,11 @@ class Group(Gauge):
 
     name = "frobenius"
 
-    def _value(self, Z: Tensor) -> float:
-        return float(self.block_value(Z).sum())
-
-    def _polar(self, G: Tensor) -> Bracket:
-        worst = float(self.block_polar(G).max()) if len(G) else 0.0
-        return Bracket(worst, worst)
-
     def block_value(self, Z: Tensor) -> Tensor:
         return torch.linalg.vector_norm(Z, dim=(1, 2))
 
-    block_polar = block_value
+    def block_polar(self, G: Tensor) -> Tensor:
+        return self.block_value(G)
 
     def prox(self, Z: Tensor, step: float) -> Tensor:
         norm = self.block_value(Z)[:, None, None]

@@ -1,11 +1,11 @@
 import torch
 from torch import Tensor
 
-from bidual.gauges.base import Bracket, Factors, Gauge
+from bidual.gauges.base import BlockGauge, Factors
 from bidual.gauges.group import shrink
 
 
-class Nuclear(Gauge):
+class Nuclear(BlockGauge):
     r"""Sum of nuclear norms of the blocks, sum_p |Z_p|_*.
 
     The price of a gated or linear two-layer network with c outputs under weight decay (BM eq. 2 and 5). With c = 1 it
@@ -13,13 +13,6 @@ class Nuclear(Gauge):
     """
 
     name = "nuclear"
-
-    def _value(self, Z: Tensor) -> float:
-        return float(self.block_value(Z).sum())
-
-    def _polar(self, G: Tensor) -> Bracket:
-        worst = float(self.block_polar(G).max()) if len(G) else 0.0
-        return Bracket(worst, worst)
 
     def block_value(self, Z: Tensor) -> Tensor:
         if min(Z.shape[1:]) == 1:

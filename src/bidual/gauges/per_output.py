@@ -1,24 +1,17 @@
 import torch
 from torch import Tensor
 
-from bidual.gauges.base import Bracket, Factors, Gauge
+from bidual.gauges.base import BlockGauge, Factors
 from bidual.gauges.group import inverse, shrink
 
 
-class PerOutput(Gauge):
+class PerOutput(BlockGauge):
     r"""One group per gate and output, sum_p sum_k |Z_p[:, k]|_2, as libraries without vector outputs charge.
 
     It is the gauge of the norm pair C = 2, R = 1 in BM (14)-(15): neurons cost 1/2 (|u_j|_2^2 + |w_j|_1^2).
     """
 
     name = "per_output"
-
-    def _value(self, Z: Tensor) -> float:
-        return float(self.block_value(Z).sum())
-
-    def _polar(self, G: Tensor) -> Bracket:
-        worst = float(self.block_polar(G).max()) if len(G) else 0.0
-        return Bracket(worst, worst)
 
     def block_value(self, Z: Tensor) -> Tensor:
         return torch.linalg.vector_norm(Z, dim=1).sum(1)

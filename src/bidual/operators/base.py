@@ -1,6 +1,7 @@
 """The linear map A from lifted variables to predictions."""
 
 from abc import ABC, abstractmethod
+from functools import cached_property
 from typing import Protocol, Self, runtime_checkable
 
 import torch
@@ -83,6 +84,25 @@ class LiftedOperator(ABC):
 
     @abstractmethod
     def _select(self, blocks: Tensor) -> Self: ...
+
+
+class SampleOperator(LiftedOperator):
+    """An operator on plain samples X (n, d) with ``n_outputs`` columns of predictions."""
+
+    X: Float[Tensor, "n d"]
+    n_outputs: int
+
+    @property
+    def output_shape(self) -> tuple[int, int]:
+        return len(self.X), self.n_outputs
+
+    @property
+    def like(self) -> Tensor:
+        return self.X
+
+    @cached_property
+    def magnitude(self) -> float:
+        return frobenius_norm(self.X)
 
 
 @runtime_checkable

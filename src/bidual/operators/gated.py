@@ -1,14 +1,13 @@
-from functools import cached_property
 from typing import Self
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from bidual.operators.base import LiftedOperator, frobenius_norm
+from bidual.operators.base import SampleOperator
 
 
-class GatedOperator(LiftedOperator):
+class GatedOperator(SampleOperator):
     r"""A Z = sum_p D_p X Z_p, with D_p the diagonal 0/1 matrix of activation pattern p (BM eq. 5).
 
     Forward and adjoint are products with the constant pattern matrix D (n, P), so that no (n, P, c) array is made:
@@ -28,18 +27,6 @@ class GatedOperator(LiftedOperator):
     @property
     def block_shape(self) -> tuple[int, int, int]:
         return len(self.patterns), self.X.shape[1], self.n_outputs
-
-    @property
-    def output_shape(self) -> tuple[int, int]:
-        return len(self.X), self.n_outputs
-
-    @property
-    def like(self) -> Tensor:
-        return self.X
-
-    @cached_property
-    def magnitude(self) -> float:
-        return frobenius_norm(self.X)
 
     def to(self, dtype: torch.dtype) -> Self:
         return self if dtype == self.X.dtype else type(self)(self.X.to(dtype), self.patterns, self.n_outputs)

@@ -1,14 +1,13 @@
-from functools import cached_property
 from typing import Self
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from bidual.operators.base import LiftedOperator, frobenius_norm
+from bidual.operators.base import SampleOperator
 
 
-class LinearOperator(LiftedOperator):
+class LinearOperator(SampleOperator):
     """A Z = X Z_1, one block (BM eq. 2), or none when nothing is selected."""
 
     def __init__(self, X: Float[Tensor, "n d"], n_outputs: int, n_blocks: int = 1) -> None:
@@ -19,18 +18,6 @@ class LinearOperator(LiftedOperator):
     @property
     def block_shape(self) -> tuple[int, int, int]:
         return self.n_blocks, self.X.shape[1], self.n_outputs
-
-    @property
-    def output_shape(self) -> tuple[int, int]:
-        return len(self.X), self.n_outputs
-
-    @property
-    def like(self) -> Tensor:
-        return self.X
-
-    @cached_property
-    def magnitude(self) -> float:
-        return frobenius_norm(self.X)
 
     def to(self, dtype: torch.dtype) -> Self:
         return self if dtype == self.X.dtype else type(self)(self.X.to(dtype), self.n_outputs, self.n_blocks)

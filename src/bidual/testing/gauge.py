@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bidual.gauges import BlockSeparable, EuclideanGroups, Factorised, Factors, Gauge, Proximable
+from bidual.gauges import BlockGauge, EuclideanGroups, Factorised, Factors, Gauge, Proximable
 from bidual.testing.tools import normal, require, require_at_least, require_close, require_refused
 
 GAUGE_SHAPES = ((3, 4, 2), (2, 2, 5), (4, 3, 1), (2, 1, 3), (1, 7, 2), (1, 1, 1))
@@ -21,7 +21,7 @@ def check_gauge(gauge: Gauge, generator: torch.Generator) -> None:
             _check_gauge_prox(gauge, Z)
         if isinstance(gauge, Factorised):
             _check_factors(gauge, Z, generator)
-        if isinstance(gauge, BlockSeparable):
+        if isinstance(gauge, BlockGauge):
             require_close(float(gauge.block_value(Z).sum()), gauge.value(Z), "gauge: block values add up")
             require_close(float(gauge.block_polar(G).max()), gauge.polar(G).upper, "gauge: polar is the worst block's")
         if isinstance(gauge, EuclideanGroups) and (groups := gauge.column_groups(shape[2])):
