@@ -27,6 +27,8 @@ def read_table(path: str | os.PathLike[str]) -> pd.DataFrame:
     if not path.stat().st_size:
         raise ValueError(f"{path} is empty; give a table with a header and at least one row.")
     frame = _parse(path)
+    if frame.shape[1] == 1 and (mark := next((m for m in ";\t|" if m in frame.columns[0]), None)):
+        raise ValueError(f"{path} has its columns separated by {mark!r}; save it with commas.")
     if frame.columns.has_duplicates:
         twice = sorted(set(frame.columns[frame.columns.duplicated()]))
         raise ValueError(f"{path} has more than one column named {twice[0]!r}; rename them.")

@@ -131,3 +131,15 @@ def test_a_fit_that_runs_out_of_time_warns_and_is_saved(table: Path) -> None:
     assert err.startswith("warning: certified relative gap")
     assert err.count("\n") == 1
     assert out.exists()
+
+
+def test_the_table_is_never_overwritten_by_the_model(table: Path) -> None:
+    before = table.read_text()
+    assert refused("it is also read", "fit", table, "--target", "label", "--out", table)
+    assert table.read_text() == before
+
+
+def test_other_separators_are_named(tmp_path: Path) -> None:
+    table = tmp_path / "table.csv"
+    table.write_text("a;label\n1;x\n2;y\n")
+    assert refused("separated by ';'; save it with commas", "fit", table, "--target", "label", "--out", tmp_path / "m")
