@@ -96,7 +96,10 @@ class GatedNetwork(TwoLayerNetwork):
 
 
 class _ZeroLinear(nn.Linear):
-    """A linear layer that starts at zero, without a draw from the global generator."""
+    """A linear layer that starts at zero, without a draw from the global generator; it prints as what it is."""
+
+    def _get_name(self) -> str:
+        return "Linear"
 
     def reset_parameters(self) -> None:
         nn.init.zeros_(self.weight)
