@@ -73,6 +73,10 @@ class Solver(ABC):
             return f"{self.name} needs a smooth loss; {problem.datafit.loss.name} has kinks."
         return self._refusal(problem)
 
+    def limited(self, seconds: float | None) -> "Solver":
+        """The solver with a limit on one step; only solvers whose steps are long need to know."""
+        return self
+
     def check(self, problem: Problem) -> None:
         """Raise before any work is done if the solver cannot take the problem."""
         if reason := self.refusal(problem):
@@ -122,6 +126,7 @@ def solve(
 ) -> Solution:
     """Run ``solver`` until the certified relative gap is at most ``tol``, and return the best point seen."""
     solver.check(problem)
+    solver = solver.limited(max_time)
     start = None if start is None else start.to(problem.operator.like)
     dual = None if dual is None else dual.to(problem.operator.like)
     judge = _Judge(problem, solver.name, callback)

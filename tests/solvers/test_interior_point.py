@@ -70,3 +70,15 @@ def test_refuses_what_it_cannot_store() -> None:
     problem = gated_problem(normal(12, 3), Squared(), 3)
     with pytest.raises(ValueError, match=r"interior_point would store about .* numbers"):
         solve(problem, InteriorPoint(max_entries=100))
+
+
+def test_inactive_blocks_are_exactly_zero():
+    problem = gated_problem(normal(40, 3), Squared(), 2)
+    solution = solve(problem.with_beta(0.5 * problem.beta_max), InteriorPoint(), tol=1e-8)
+    used = solution.Z.flatten(1).any(1)
+    assert 0 < int(used.sum()) < len(solution.Z)
+
+
+def test_a_time_limit_stops_a_long_run():
+    solution = solve(gated_problem(normal(200, 8), Squared(), 3), InteriorPoint(), tol=1e-9, max_time=1e-2)
+    assert solution.status is Status.MAX_TIME
