@@ -210,6 +210,7 @@ def test_a_forged_certificate_is_found_out() -> None:
         replace(honest, primal=math.inf, dual=1e9),
         replace(honest, scope=Scope.ALL_PATTERNS),
         replace(honest, polar=0.0),
+        replace(honest, scale=1e20),
         replace(honest, point=honest.point[:1]),
     ]
     assert not any(certificate.recheck(problem) for certificate in forged)

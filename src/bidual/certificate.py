@@ -38,6 +38,7 @@ class Certificate:
         dual_point: the witness V of the lower bound.
         polar: an upper bound of Omega°(-A* V), at most beta.
         scope: which optimum is bounded.
+        scale: the data term of the prediction zero; a gap below 1e-13 times it is rounding.
     """
 
     primal: float
@@ -46,6 +47,7 @@ class Certificate:
     dual_point: Matrix
     polar: float
     scope: Scope = Scope.BLOCKS
+    scale: float = 0.0
 
     @property
     def gap(self) -> float:
@@ -54,9 +56,11 @@ class Certificate:
 
     @property
     def relative_gap(self) -> float:
-        """gap / primal, in [0, 1] because losses and gauges are non-negative."""
+        """gap / primal, in [0, 1] because losses and gauges are non-negative; 0 where the gap is only rounding."""
         if not math.isfinite(self.primal):
             return math.inf
+        if self.gap <= 1e-13 * self.scale:
+            return 0.0
         return self.gap / self.primal if self.primal > 0 else 0.0
 
     def with_dual_of(self, other: "Certificate") -> Self:
@@ -73,7 +77,9 @@ class Certificate:
         again = problem.to(torch.float64)
         fits = tuple(self.point.shape) == again.operator.block_shape
         fits = fits and self.dual_point.shape == again.datafit.targets.shape and self.scope is Scope.BLOCKS
-        if not fits or not all(math.isfinite(x) for x in (self.primal, self.dual, self.polar)):
+        if not fits or not all(math.isfinite(x) for x in (self.primal, self.dual, self.polar, self.scale)):
+            return False
+        if self.scale > again.datafit.scale * (1 + 1e-9):
             return False
         V = again.datafit.into_domain(self.dual_point)
         moved = float(torch.linalg.vector_norm(V - self.dual_point)) > 1e-9 * float(torch.linalg.vector_norm(V))
@@ -106,7 +112,7 @@ def certify(problem: Problem, Z: Blocks, candidates: Sequence[Matrix] = ()) -> C
     offset = problem.datafit.offset(predictions)
     best = max((_lower_bound(problem, V, offset) for V in trials), key=lambda bound: bound[0])
     _assert_weak_duality(primal, best[0])
-    return Certificate(primal, best[0], Z, best[1], best[2])
+    return Certificate(primal, best[0], Z, best[1], best[2], scale=problem.datafit.scale)
 
 
 def _assert_weak_duality(primal: float, dual: float) -> None:
@@ -129,8 +135,7 @@ def _lower_bound(problem: Problem, V: Tensor, offset: Tensor) -> tuple[float, Te
 
 def _rounded_up_polar(problem: Problem, V: Tensor) -> float:
     """Omega°(-A* V) with an allowance for the rounding of the products that make A* V."""
-    allowance = 4 * math.sqrt(len(V)) * _EPS * problem.operator.magnitude * float(torch.linalg.vector_norm(V))
-    return problem.gauge.polar(-problem.operator.adjoint(V)).upper + allowance
+    return problem.gauge.polar(-problem.operator.adjoint(V)).upper + problem.rounding_of_polar(V)
 
 
 def _rounding_of_dual(problem: Problem, V: Tensor, offset: Tensor) -> float:

@@ -64,6 +64,13 @@ class Datafit:
         assert self.shift is not None
         return type(self)(self.loss, self.targets.to(dtype), weight, self.intercept, self.shift.to(dtype))
 
+    @cached_property
+    def scale(self) -> float:
+        """The loss of predicting zero everywhere, without an intercept: what rounding of F is relative to."""
+        assert self.shift is not None
+        Y = self.targets + self.shift
+        return float((self.weights[:, 0] * self.loss.value(torch.zeros_like(Y), Y)).sum())
+
     def value(self, P: Matrix) -> float:
         """F(P)."""
         return self.value_at(P, self.offset(P))

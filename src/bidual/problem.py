@@ -54,7 +54,13 @@ class Problem:
         For a smooth loss it is the smallest such beta; for a loss with kinks other subgradients may give a smaller one.
         """
         V = self.datafit.into_domain(self.residual(self.operator.zeros()))
-        return self.gauge.polar(-self.operator.adjoint(V)).upper
+        value = self.gauge.polar(-self.operator.adjoint(V)).upper
+        return 0.0 if value <= self.rounding_of_polar(V) else value
+
+    def rounding_of_polar(self, V: Matrix) -> float:
+        """How much rounding of the products in A* V can change its polar."""
+        size = self.operator.magnitude * float(torch.linalg.vector_norm(V))
+        return 4 * math.sqrt(len(V)) * torch.finfo(V.dtype).eps * size
 
     def with_beta(self, beta: float) -> Self:
         return replace(self, beta=beta)

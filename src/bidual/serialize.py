@@ -95,7 +95,7 @@ def _describe(estimator: ConvexEstimator, tensors: Tensors) -> dict[str, Any]:
             "name": architecture.name,
             "fields": {k: pack(v, f"architecture.{k}", tensors) for k, v in fields.items()},
         },
-        "certificate": {k: getattr(certificate, k) for k in ("primal", "dual", "polar")}
+        "certificate": {k: getattr(certificate, k) for k in ("primal", "dual", "polar", "scale")}
         | {"scope": certificate.scope.name},
         "fitted": {k: pack(v, k, tensors) for k, v in fitted.items() if k not in _APART},
         "history": [dataclasses.astuple(record) for record in estimator.history_],
@@ -164,7 +164,7 @@ def _architecture(header: dict[str, Any], tensors: Tensors) -> Architecture:
 
 
 def _certificate(header: dict[str, Any], tensors: Tensors) -> Certificate:
-    bounds = {name: float(header[name]) for name in ("primal", "dual", "polar")}
+    bounds = {name: float(header[name]) for name in ("primal", "dual", "polar", "scale")}
     point, dual_point = tensors["certificate.point"], tensors["certificate.dual_point"]
     return Certificate(**bounds, point=point, dual_point=dual_point, scope=Scope[header["scope"]])
 
