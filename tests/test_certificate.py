@@ -223,3 +223,14 @@ def test_extreme_units_give_no_false_bound(scale: float) -> None:
     problem = replace(plain, operator=operator, beta=scale * plain.beta)
     certificate = certify(problem, problem.operator.zeros())
     assert certificate.dual <= certify(plain, plain.operator.zeros()).dual * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("loss", [Squared(), Huber(), Absolute()], ids=lambda loss: loss.name)
+def test_a_large_offset_of_the_targets_does_not_hide_a_gap(loss: Loss) -> None:
+    X, y = normal(30, 3), normal(30, 1, seed=1)
+    gaps = []
+    for offset in (0.0, 1e9):
+        problem = Problem(operator_on(X, 1, 0), Datafit(loss, y + offset, None, True), Nuclear(), 0.1)
+        gaps.append(certify(problem, problem.operator.zeros()).relative_gap)
+    assert gaps[0] > 1e-3
+    assert gaps[1] == pytest.approx(gaps[0], rel=1e-3)

@@ -66,10 +66,8 @@ class Datafit:
 
     @cached_property
     def scale(self) -> float:
-        """The loss of predicting zero everywhere, without an intercept: what rounding of F is relative to."""
-        assert self.shift is not None
-        Y = self.targets + self.shift
-        return float((self.weights[:, 0] * self.loss.value(torch.zeros_like(Y), Y)).sum())
+        """The loss of predicting zero for the (centred) targets: what rounding of F is relative to."""
+        return self.value_at(torch.zeros_like(self.targets), self.targets.new_zeros(self.targets.shape[1]))
 
     def value(self, P: Matrix) -> float:
         """F(P)."""

@@ -98,6 +98,17 @@ def test_a_weight_of_two_is_a_repeated_sample(numbers):
     assert weighted.predict(X) == pytest.approx(repeated.predict(X), abs=1e-3)
 
 
+@pytest.mark.parametrize("loss", ["squared", "log_loss"])
+def test_a_weight_of_two_is_a_repeated_sample_for_classifiers(three_classes, loss):
+    X, y = three_classes
+    weight = 1 + np.arange(len(X)) % 2
+    settings = {"loss": loss, "beta": 1.0, "patterns": 10, "tol": 1e-8}
+    weighted = ConvexMLPClassifier(**settings).fit(X, y, sample_weight=weight)
+    repeated = ConvexMLPClassifier(**settings).fit(np.repeat(X, weight, 0), np.repeat(y, weight, 0))
+    assert weighted.certificate_.primal == pytest.approx(repeated.certificate_.primal, rel=1e-7)
+    assert weighted.decision_function(X) == pytest.approx(repeated.decision_function(X), abs=1e-2)
+
+
 def test_gates_are_in_the_units_of_the_users_x(numbers):
     X, y = numbers
     X = 1000 * X + 5
