@@ -24,6 +24,8 @@ CORE = (
     "gauges",
     "operators",
     "patterns",
+    "polar",
+    "relu",
     "problem",
     "certificate",
     "driver",

@@ -3,5 +3,6 @@
 from bidual.operators.base import HasKernel, LiftedOperator
 from bidual.operators.gated import GatedOperator
 from bidual.operators.linear import LinearOperator
+from bidual.operators.neurons import NeuronOperator
 
-__all__ = ["GatedOperator", "HasKernel", "LiftedOperator", "LinearOperator"]
+__all__ = ["GatedOperator", "HasKernel", "LiftedOperator", "LinearOperator", "NeuronOperator"]

@@ -1,0 +1,62 @@
+"""The question every ReLU certificate asks: how steep is the steepest neuron?"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from bidual.gauges import Bracket
+from bidual.losses.base import Matrix
+
+Neurons = Float[Tensor, "q d"]
+
+
+@dataclass(frozen=True, eq=False)
+class Peaks:
+    """What an oracle knows about max { |V^T (X u)_+| : |u| <= 1 }: a bracket, and directions u that climb high.
+
+    Attributes:
+        bracket: ``lower`` is attained by a direction that was evaluated; ``upper`` is proved, infinity if it is not.
+        neurons: unit directions, best first.
+        values: |V^T (X u)_+| of each.
+    """
+
+    bracket: Bracket
+    neurons: Neurons
+    values: Float[Tensor, " q"]
+
+
+class NeuronOracle(ABC):
+    r"""Cone-constrained PCA over all activation patterns (CP eq. 38-41): max over |u| <= 1 of |V^T (X u)_+|_2.
+
+    It is the polar of the ReLU network's gauge, at -V or V alike. An oracle is made once for X and asked for many V.
+    """
+
+    proves: ClassVar[bool] = True  # False for a search, whose upper bound is infinity
+
+    X: Float[Tensor, "n d"]
+
+    def peaks(self, V: Matrix, above: float = 0.0, seeds: Neurons | None = None) -> Peaks:
+        """Bracket the maximum at V; list directions whose value exceeds ``above``, perhaps found from ``seeds``.
+
+        The bracket may be as wide as [lower, ``above``] when all that is left to know is that nothing exceeds it.
+        """
+        if V.ndim != 2 or len(V) != len(self.X):
+            raise ValueError(f"V must have one row per sample ({len(self.X)}), got shape {tuple(V.shape)}.")
+        V, X = V.to(torch.float64), self.X
+        if not bool(V.any()) or not bool(X.any()):
+            return Peaks(Bracket(0.0, 0.0), X.new_zeros(0, X.shape[1]), X.new_zeros(0))
+        return self._peaks(V, above, seeds)
+
+    @abstractmethod
+    def _peaks(self, V: Tensor, above: float, seeds: Tensor | None) -> Peaks: ...
+
+
+def steepness(X: Float[Tensor, "n d"], V: Matrix, neurons: Neurons) -> Float[Tensor, " q"]:
+    """|V^T (X u)_+| / |u| for every neuron u, 0 for the zero neuron: a lower bound of the polar each."""
+    norm = torch.linalg.vector_norm(neurons, dim=1)
+    value = torch.linalg.vector_norm((X @ neurons.T).clamp(min=0).T @ V, dim=1)
+    return torch.where(norm > 0, value / norm.clamp(min=torch.finfo(X.dtype).tiny), 0.0)
