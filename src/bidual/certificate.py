@@ -11,6 +11,7 @@ from torch import Tensor
 
 from bidual.gauges import Blocks
 from bidual.losses.base import Matrix
+from bidual.polar import NeuronOracle
 from bidual.problem import Problem
 
 _EPS = torch.finfo(torch.float64).eps
@@ -72,18 +73,23 @@ class Certificate:
         _assert_weak_duality(self.primal, other.dual)
         return replace(self, dual=other.dual, dual_point=other.dual_point, polar=other.polar)
 
-    def recheck(self, problem: Problem) -> bool:
-        """Recompute both bounds from the witnesses alone; True if they hold for ``problem`` (to float64 rounding)."""
+    def recheck(self, problem: Problem, everywhere: NeuronOracle | None = None) -> bool:
+        """Recompute both bounds from the witnesses alone; True if they hold for ``problem`` (to float64 rounding).
+
+        A certificate over all patterns needs an oracle for them, such as ``bidual.polar.Faces(X)``.
+        """
         again = problem.to(torch.float64)
+        if (self.scope is Scope.ALL_PATTERNS) is (everywhere is None):
+            return False
         fits = tuple(self.point.shape) == again.operator.block_shape
-        fits = fits and self.dual_point.shape == again.datafit.targets.shape and self.scope is Scope.BLOCKS
+        fits = fits and self.dual_point.shape == again.datafit.targets.shape
         if not fits or not all(math.isfinite(x) for x in (self.primal, self.dual, self.polar, self.scale)):
             return False
         if self.scale > again.datafit.scale * (1 + 1e-9):
             return False
         V = again.datafit.into_domain(self.dual_point)
         moved = float(torch.linalg.vector_norm(V - self.dual_point)) > 1e-9 * float(torch.linalg.vector_norm(V))
-        polar = _rounded_up_polar(again, V)
+        polar = _rounded_up_polar(again, V, everywhere)
         if moved or polar > again.beta * (1 + 1e-9) or polar > self.polar * (1 + 1e-9) + 1e-300:
             return False
         primal, dual = again.primal(self.point), -again.datafit.conjugate(V)
@@ -97,22 +103,42 @@ class Certificate:
         )
 
 
-def certify(problem: Problem, Z: Blocks, candidates: Sequence[Matrix] = ()) -> Certificate:
+def certify(
+    problem: Problem, Z: Blocks, candidates: Sequence[Matrix] = (), everywhere: NeuronOracle | None = None
+) -> Certificate:
     r"""Judge Z: evaluate P(Z), and the best lower bound from grad F(A Z) and the solver's own dual candidates.
 
     Every candidate is moved into dom F*, scaled by the s in [0, beta / Omega°(-A* V)] that maximises -F*(s V), and
-    evaluated. Sound at any point: nothing is assumed about Z or the candidates.
+    evaluated. Sound at any point: nothing is assumed about Z or the candidates. With an oracle for ``everywhere``, the
+    polar is over all activation patterns, and so is the scope.
     """
     problem, Z = problem.to(torch.float64), Z.to(torch.float64)
     if not bool(torch.isfinite(Z).all()):
-        return Certificate(math.inf, 0.0, Z, torch.zeros_like(problem.datafit.targets), 0.0)
+        return _no_point(problem, Z, Scope.BLOCKS if everywhere is None else Scope.ALL_PATTERNS)
+    trials = [problem.residual(Z), *(V.to(torch.float64) for V in candidates)]
+    inside = [into_domain(problem, V) for V in trials]
+    found = [judge(problem, Z, V, _rounded_up_polar(problem, V, everywhere), everywhere is not None) for V in inside]
+    return max(found, key=lambda certificate: certificate.dual)
+
+
+def judge(problem: Problem, Z: Blocks, V: Matrix, polar: float, all_patterns: bool) -> Certificate:
+    """Judge Z by one dual point V in dom F* whose polar is known to be at most ``polar``; nothing else is trusted."""
     predictions = problem.operator.forward(Z)
     primal = problem.datafit.value(predictions) + problem.beta * problem.gauge.value(Z)
-    trials = [problem.datafit.grad(predictions), *(V.to(torch.float64) for V in candidates)]
-    offset = problem.datafit.offset(predictions)
-    best = max((_lower_bound(problem, V, offset) for V in trials), key=lambda bound: bound[0])
-    _assert_weak_duality(primal, best[0])
-    return Certificate(primal, best[0], Z, best[1], best[2], scale=problem.datafit.scale)
+    dual, V, polar = _lower_bound(problem, V, polar, problem.datafit.offset(predictions))
+    _assert_weak_duality(primal, dual)
+    scope = Scope.ALL_PATTERNS if all_patterns else Scope.BLOCKS
+    return Certificate(primal, dual, Z, V, polar, scope, problem.datafit.scale)
+
+
+def into_domain(problem: Problem, V: Matrix) -> Matrix:
+    """A point of dom F* near V, zero if V is not finite."""
+    V = problem.datafit.into_domain(V)
+    return V if bool(torch.isfinite(V).all()) else torch.zeros_like(V)
+
+
+def _no_point(problem: Problem, Z: Tensor, scope: Scope) -> Certificate:
+    return Certificate(math.inf, 0.0, Z, torch.zeros_like(problem.datafit.targets), 0.0, scope)
 
 
 def _assert_weak_duality(primal: float, dual: float) -> None:
@@ -120,12 +146,8 @@ def _assert_weak_duality(primal: float, dual: float) -> None:
         raise SoundnessError(f"dual {dual!r} exceeds primal {primal!r}; please report this problem.")
 
 
-def _lower_bound(problem: Problem, V: Tensor, offset: Tensor) -> tuple[float, Tensor, float]:
+def _lower_bound(problem: Problem, V: Tensor, polar: float, offset: Tensor) -> tuple[float, Tensor, float]:
     """(dual value, feasible V, upper bound of its polar) from any V; ``offset`` is the size of intercepts here."""
-    V = problem.datafit.into_domain(V)
-    if not bool(torch.isfinite(V).all()):
-        V = torch.zeros_like(V)
-    polar = _rounded_up_polar(problem, V)
     largest = math.inf if polar == 0 else problem.beta / polar if polar > 0 else 0.0  # NaN allows nothing
     scale = _best_scale(lambda s: -problem.datafit.conjugate(s * V), largest)
     V = scale * V
@@ -133,9 +155,11 @@ def _lower_bound(problem: Problem, V: Tensor, offset: Tensor) -> tuple[float, Te
     return value - _rounding_of_dual(problem, V, offset), V, scale * polar
 
 
-def _rounded_up_polar(problem: Problem, V: Tensor) -> float:
+def _rounded_up_polar(problem: Problem, V: Tensor, everywhere: NeuronOracle | None) -> float:
     """Omega°(-A* V) with an allowance for the rounding of the products that make A* V."""
-    return problem.gauge.polar(-problem.operator.adjoint(V)).upper + problem.rounding_of_polar(V)
+    if everywhere is None:
+        return problem.gauge.polar(-problem.operator.adjoint(V)).upper + problem.rounding_of_polar(V)
+    return everywhere.peaks(V).bracket.upper + problem.rounding_of_polar(V)
 
 
 def _rounding_of_dual(problem: Problem, V: Tensor, offset: Tensor) -> float:

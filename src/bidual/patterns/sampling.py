@@ -45,11 +45,16 @@ def sample_gates(
 
 def distinct(patterns: Bool[Tensor, "p n"]) -> Tensor:
     """Indices of the first gate of every distinct pattern, in order, without the pattern that is off everywhere."""
+    order = first_of_each(patterns)
+    return order[patterns[order].any(1)]
+
+
+def first_of_each(patterns: Bool[Tensor, "p n"]) -> Tensor:
+    """Indices of the first of every distinct row, in order."""
     _, label = torch.unique(patterns, dim=0, return_inverse=True)
     first = torch.full((int(label.max()) + 1 if len(label) else 0,), len(label), device=patterns.device)
     first.scatter_reduce_(0, label, torch.arange(len(label), device=patterns.device), "amin")
-    order = first.sort().values
-    return order[patterns[order].any(1)]
+    return first.sort().values
 
 
 def with_constant(X: Float[Tensor, "n d"]) -> Float[Tensor, "n k"]:
