@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float
 from numpy import ndarray
 
 # Rows of a flat that differ by less than this, relative to their length, count as one hyperplane; arcs narrower than
-# this count as empty. Oracles add what that can change (:class:`bidual.polar.Faces`).
+# this count as empty. How far apart such rows really were is kept in `Arrangement.coarseness`.
 MERGE = 1e-11
 
 
@@ -47,14 +47,19 @@ class Cells:
 
 
 class Arrangement:
-    """All flats of dimension two and more of the rows of X (n, r), of full column rank, with their cells."""
+    """All flats of dimension two and more of the rows of X (n, r), of full column rank, with their cells.
+
+    Attributes:
+        coarseness: the largest relative distance that was taken for zero so far, at most ``2 * MERGE``.
+    """
 
     def __init__(self, X: Float[ndarray, "n r"]) -> None:
         self.X = X
         self.lengths = np.linalg.norm(X, axis=1)
         self._cells: dict[bytes, Cells] = {}
         self._children: dict[bytes, list[Flat]] = {}
-        tiny = self.lengths <= MERGE * self.lengths.max(initial=0.0)
+        self.coarseness = 0.0
+        tiny = self._negligible(self.lengths / max(self.lengths.max(initial=0.0), 1e-300))
         self.whole = Flat(np.eye(X.shape[1]), np.where(tiny[:, None], 0.0, X), tiny)
 
     def flats(self, dimension: int) -> list[Flat]:
@@ -68,7 +73,7 @@ class Arrangement:
         """The flats of one dimension less inside this one."""
         key = _key(flat)
         if key not in self._children:
-            self._children[key] = [self._child(flat, line) for line in _hyperplanes(flat)]
+            self._children[key] = [self._child(flat, normal) for normal in self._hyperplanes(flat)]
         return self._children[key]
 
     def cells(self, flat: Flat) -> Cells:
@@ -80,17 +85,44 @@ class Arrangement:
 
     def _cut(self, flat: Flat) -> Cells:
         if flat.dimension == 2:
-            return _arcs(flat)
+            return self._arcs(flat)
         return _merged(flat, [_lifted(flat, child, self.cells(child)) for child in self.children(flat)])
+
+    def _negligible(self, sizes: ndarray, limit: float = MERGE) -> Bool[ndarray, "..."]:
+        """Which of some relative sizes count as zero; the largest of them is remembered."""
+        small = sizes <= limit
+        self.coarseness = max(self.coarseness, float(np.max(sizes, where=small, initial=0.0)))
+        return small
 
     def _child(self, flat: Flat, normal: Float[ndarray, " k"]) -> Flat:
         basis = flat.basis @ _complement(normal)
         rows = self.X @ basis
-        vanishing = flat.vanishing | (np.linalg.norm(rows, axis=1) <= MERGE * self.lengths)
-        # a row that the hyperplanes were grouped by vanishes up to rounding, however short it is on this flat
-        on_flat = np.linalg.norm(flat.rows, axis=1)
-        vanishing |= np.linalg.norm(rows, axis=1) <= 2 * MERGE * on_flat
+        # compared with the row on the parent too: rows were grouped by their directions there, however short
+        there = np.minimum(self.lengths, np.linalg.norm(flat.rows, axis=1) * 2)
+        sizes = np.linalg.norm(rows, axis=1) / np.where(flat.vanishing, 1.0, np.maximum(there, 1e-300))
+        vanishing = flat.vanishing | self._negligible(np.where(flat.vanishing, 0.0, sizes), 2 * MERGE)
         return Flat(basis, np.where(vanishing[:, None], 0.0, rows), vanishing)
+
+    def _hyperplanes(self, flat: Flat) -> Iterator[Float[ndarray, " k"]]:
+        """A unit normal of every distinct hyperplane that the rows cut the flat with."""
+        rows = flat.rows[~flat.vanishing]
+        unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+        close = np.triu(np.abs(unit @ unit.T) > 1 - 1e-9, 1)
+        repeated = np.zeros(len(unit), dtype=bool)
+        for i, j in np.argwhere(close):
+            if not repeated[i]:
+                apart = min(np.linalg.norm(unit[i] - unit[j]), np.linalg.norm(unit[i] + unit[j]))
+                repeated[j] |= bool(self._negligible(np.array(apart)))
+        yield from unit[~repeated]
+
+    def _arcs(self, flat: Flat) -> Cells:
+        """The arcs of half a turn in a plane."""
+        rows = flat.rows[~flat.vanishing]
+        turn = np.sort(np.mod(np.arctan2(rows[:, 1], rows[:, 0]) + np.pi / 2, np.pi))
+        ends = np.append(turn[1:], turn[0] + np.pi)
+        middle = ((turn + ends) / 2)[~self._negligible(ends - turn)]
+        directions = np.column_stack([np.cos(middle), np.sin(middle)])
+        return Cells(directions @ flat.rows.T > 0, directions @ flat.basis.T)
 
 
 def _key(flat: Flat) -> bytes:
@@ -107,35 +139,11 @@ def _complement(normal: Float[ndarray, " k"]) -> Float[ndarray, "k l"]:
     return np.delete(H, pivot, axis=1)
 
 
-def _hyperplanes(flat: Flat) -> Iterator[Float[ndarray, " k"]]:
-    """A unit normal of every distinct hyperplane that the rows cut the flat with."""
-    rows = flat.rows[~flat.vanishing]
-    unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
-    close = np.triu(np.abs(unit @ unit.T) > 1 - 1e-9, 1)
-    repeated = np.zeros(len(unit), dtype=bool)
-    for i, j in np.argwhere(close):
-        if not repeated[i]:
-            apart = min(np.linalg.norm(unit[i] - unit[j]), np.linalg.norm(unit[i] + unit[j]))
-            repeated[j] |= bool(apart <= MERGE)
-    yield from unit[~repeated]
-
-
 def _line(flat: Flat) -> Cells:
     """A line has one cell and its opposite; a point has one, where nothing is active."""
     if flat.dimension == 0:
         return Cells(np.zeros((1, len(flat.rows)), dtype=bool), np.zeros((1, len(flat.basis))))
     return Cells((flat.rows[:, 0] > 0)[None], flat.basis.T)
-
-
-def _arcs(flat: Flat) -> Cells:
-    """The arcs of half a turn in a plane."""
-    rows = flat.rows[~flat.vanishing]
-    turn = np.sort(np.mod(np.arctan2(rows[:, 1], rows[:, 0]) + np.pi / 2, np.pi))
-    ends = np.append(turn[1:], turn[0] + np.pi)
-    wide = ends - turn > MERGE
-    middle = ((turn + ends) / 2)[wide]
-    directions = np.column_stack([np.cos(middle), np.sin(middle)])
-    return Cells(directions @ flat.rows.T > 0, directions @ flat.basis.T)
 
 
 def _lifted(flat: Flat, child: Flat, cells: Cells) -> Cells:

@@ -48,7 +48,12 @@ class Faces(NeuronOracle):
 
     @cached_property
     def _planes(self) -> Planes | None:
-        return Planes.of(self._arrangement.flats(2)) if self.rank >= 2 else None
+        if self.rank < 2:
+            return None
+        flats = self._arrangement.flats(2)
+        for flat in flats:
+            self._arrangement.cells(flat)  # measures how narrow the arcs are that the sweep leaves out
+        return Planes.of(flats)
 
     @cached_property
     def _arrangement(self) -> Arrangement:
@@ -82,7 +87,7 @@ class Faces(NeuronOracle):
         lengths = torch.linalg.vector_norm(self.X, dim=1)
         size = float(torch.linalg.vector_norm(V, dim=1) @ lengths)
         cut = self._reduced.remainder * float(torch.linalg.matrix_norm(V, ord=2))
-        return (8 * self.rank * MERGE + 16 * len(V) * _EPS) * size + cut
+        return (8 * self.rank * self._arrangement.coarseness + 16 * len(V) * _EPS) * size + cut
 
 
 def _two_directions(samples: Float[ndarray, "n 1"], V: Float[ndarray, "n c"]) -> Tops:
@@ -139,8 +144,7 @@ class _Solid:
         signs = np.where(active, 1.0, -1.0) * side[:, None]
         margin = np.where(self.vanishing, np.inf, signs * (u @ self.rows.T) / np.where(self.lengths > 0, self.lengths, 1))
         opposite = np.where(self.vanishing, np.inf, -margin)
-        slack = 64 * _EPS * top / np.maximum(gap, 1e-300) + MERGE
-        slack = np.minimum(slack, 1e-6)
+        slack = np.minimum(64 * _EPS * top / np.maximum(gap, 1e-300) + MERGE, 1e-6)
         ahead, behind = margin.min(1) >= -slack, opposite.min(1) >= -slack
         return ahead | behind, np.where((behind & ~ahead)[:, None], -u, u)
 

@@ -2,6 +2,7 @@
 
 from bidual.driver import Solver
 from bidual.solvers.burer_monteiro import BurerMonteiro
+from bidual.solvers.eta_interior_point import EtaInteriorPoint
 from bidual.solvers.eta_newton import EtaNewton
 from bidual.solvers.fista import FISTA
 from bidual.solvers.interior_point import InteriorPoint

@@ -1,0 +1,202 @@
+r"""Exact training of ReLU networks by columns: solve over the neurons at hand, ask the oracle for better ones, repeat.
+
+The master problem is a group lasso over a dictionary of neurons (:meth:`ReluProblem.over`); its dual point V is
+optimal for the network as soon as no neuron anywhere has |V^T (X u)_+| > beta (CP eq. 11). The papers' own method,
+Frank-Wolfe, adds one neuron a step and never re-optimises the others; see :mod:`bidual.frank_wolfe`.
+"""
+
+import time
+from dataclasses import dataclass
+from math import inf
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from bidual.auto import solve_auto
+from bidual.certificate import Certificate, into_domain, judge
+from bidual.driver import Callback, Record, Solution, Status, solve
+from bidual.operators import NeuronOperator
+from bidual.polar import NeuronOracle, Neurons, Peaks
+from bidual.problem import Problem
+from bidual.relu import ReluProblem
+from bidual.solvers import EtaInteriorPoint, InteriorPoint
+from bidual.threads import one_thread
+
+NAME = "column_generation"
+_SMALL_MASTER = 300_000  # numbers in the design of a master problem that an interior point takes within a second
+
+
+@dataclass(frozen=True, eq=False)
+class Training:
+    """A trained network: the program over its neurons, and a solution whose certificate is about all patterns.
+
+    Attributes:
+        problem: the master problem over the neurons that are left.
+        solution: Z (m, 1, c), one row of output weights per neuron of length one, with its certificate.
+        search_gap: what the relative gap would be if the steepest neuron that was found were the steepest of all; the
+            certified gap, if the oracle proves it.
+    """
+
+    problem: Problem
+    solution: Solution
+    search_gap: float
+
+    @property
+    def neurons(self) -> Neurons:
+        return neurons_of(self.problem)
+
+
+def neurons_of(problem: Problem) -> Neurons:
+    """The dictionary of a master problem."""
+    assert isinstance(problem.operator, NeuronOperator)
+    return problem.operator.neurons
+
+
+@dataclass(frozen=True)
+class ColumnGeneration:
+    """How to choose neurons.
+
+    Attributes:
+        add: the most neurons to add a round.
+        apart: the least 1 - cosine between the ones added, because near-copies make the master ill-conditioned.
+        steepest: how many of the steepest are added without regard to that.
+        master_share: of the current gap, what the master problem may leave.
+    """
+
+    add: int = 60
+    apart: float = 1e-3
+    steepest: int = 20
+    master_share: float = 0.03
+
+    def train(
+        self,
+        problem: ReluProblem,
+        oracle: NeuronOracle,
+        *,
+        tol: float = 1e-6,
+        max_rounds: int = 200,
+        max_time: float | None = None,
+        start: Neurons | None = None,
+        callback: Callback | None = None,
+    ) -> Training:
+        """Add neurons until the relative gap is at most ``tol``, or no neuron that helps is found."""
+        run = _Run(self, problem, oracle, tol, max_time, callback)
+        with one_thread():
+            return run.until(max_rounds, start)
+
+    def choose(self, peaks: Peaks, beta: float) -> Neurons:
+        """Violated neurons that are spread out, and the very steepest of all."""
+        steep = peaks.neurons[peaks.values > beta * (1 + 1e-12)][: 50 * self.add]
+        if not len(steep):
+            return steep
+        chosen = [0]
+        near = steep @ steep[0] > 1 - self.apart
+        while len(chosen) < self.add and not bool(near.all()):
+            chosen.append(int(torch.argmin(near.to(torch.int8))))
+            near |= steep @ steep[chosen[-1]] > 1 - self.apart
+        return steep[sorted({*chosen, *range(min(self.steepest, len(steep)))})]
+
+
+class _Run:
+    """One training run."""
+
+    def __init__(
+        self,
+        settings: ColumnGeneration,
+        problem: ReluProblem,
+        oracle: NeuronOracle,
+        tol: float,
+        max_time: float | None,
+        callback: Callback | None,
+    ) -> None:
+        self.settings, self.problem, self.oracle = settings, problem, oracle
+        self.tol, self.max_time, self.callback = tol, max_time, callback
+        self.began = time.perf_counter()
+        self.history: list[Record] = []
+        self.best: Certificate | None = None
+        self.gap = 1.0
+
+    @property
+    def seconds(self) -> float:
+        return time.perf_counter() - self.began
+
+    def until(self, max_rounds: int, start: Neurons | None) -> Training:
+        X = self.problem.X
+        master = self.problem.over(X.new_zeros(0, X.shape[1]) if start is None else start.to(X))
+        Z, rounds, status = master.operator.zeros(), 0, None
+        while status is None:
+            rounds += 1
+            master, Z, V = self._solved(master, Z)
+            peaks = self.oracle.peaks(V, self.problem.beta, neurons_of(master))
+            self._look(rounds, master, Z, V, peaks)
+            status = self._status(rounds, max_rounds)
+            if status is None:
+                master, Z, status = self._extended(master, Z, peaks)
+        assert self.best is not None
+        solution = Solution(Z, self.best, status, rounds, self.seconds, tuple(self.history), NAME)
+        return Training(master, solution, self.gap)
+
+    def _solved(self, master: Problem, Z: Tensor) -> tuple[Problem, Tensor, Tensor]:
+        """The master problem without idle neurons, its solution, and its dual point."""
+        limit = None if self.max_time is None else max(self.max_time - self.seconds, 1.0)
+        certificate = solve_master(master, self._inner_tol, Z, limit).certificate
+        used = certificate.point.abs().amax((1, 2)) > 0
+        kept = self.problem.over(neurons_of(master)[used])
+        return kept, certificate.point[used], into_domain(master, certificate.dual_point)
+
+    @property
+    def _inner_tol(self) -> float:
+        return max(min(self.settings.master_share * self.gap, 1e-3), 0.1 * self.tol)
+
+    def _look(self, rounds: int, master: Problem, Z: Tensor, V: Tensor, peaks: Peaks) -> None:
+        rounding = master.rounding_of_polar(V)
+        certificate = judge(master, Z, V, peaks.bracket.upper + rounding, all_patterns=True)
+        if self.best is not None:
+            certificate = certificate.with_dual_of(self.best)
+        self.best = certificate
+        guess = judge(master, Z, V, max(peaks.bracket.lower, self.problem.beta), all_patterns=True)
+        self.gap = certificate.relative_gap if self.oracle.proves else guess.relative_gap
+        values = (certificate.primal, certificate.dual, certificate.relative_gap)
+        self.history.append(Record(NAME, rounds, self.seconds, *values))
+        if self.callback is not None:
+            self.callback(self.history[-1])
+
+    def _status(self, rounds: int, max_rounds: int) -> Status | None:
+        if self.gap <= self.tol:
+            return Status.CERTIFIED if self.oracle.proves else Status.SEARCHED
+        if self.max_time is not None and self.seconds > self.max_time:
+            return Status.MAX_TIME
+        return Status.MAX_STEPS if rounds >= max_rounds else None
+
+    def _extended(self, master: Problem, Z: Tensor, peaks: Peaks) -> tuple[Problem, Tensor, Status | None]:
+        """The master with new neurons at weight zero; stalled if there are none and it cannot be solved any better."""
+        chosen = self.settings.choose(peaks, self.problem.beta)
+        known = neurons_of(master)
+        if len(known):
+            chosen = chosen[(chosen @ known.T).amax(1) < 1 - 1e-13]
+        stalled = not len(chosen) and self._inner_tol <= 0.1 * self.tol
+        if not len(chosen):
+            self.gap = self.gap / 10  # nothing to add: the master must be solved better
+        Z = torch.cat([Z, Z.new_zeros(len(chosen), *Z.shape[1:])])
+        return self.problem.over(torch.cat([known, chosen])), Z, Status.STALLED if stalled else None
+
+
+def solve_master(
+    problem: Problem, tol: float, start: Float[Tensor, "m 1 c"] | None = None, max_time: float | None = None
+) -> Solution:
+    """The group lasso over a dictionary, by interior points: in one variable per neuron, or on the conic form."""
+    if problem.operator.block_shape[0] == 0:
+        return solve(problem, EtaInteriorPoint(), tol=inf)
+    start = None if start is None or not bool(start.any()) else start
+    n, m = problem.operator.output_shape[0], problem.operator.block_shape[0]
+    stages = ([EtaInteriorPoint()] if problem.datafit.loss.half_square else []) + (
+        [InteriorPoint()] if n * m <= _SMALL_MASTER else []
+    )
+    for solver in stages:
+        if solver.refusal(problem) is None:
+            done = solve(problem, solver, tol=tol, max_steps=100, start=start, max_time=max_time)
+            if done.certificate.relative_gap <= tol:
+                return done
+            start = done.Z
+    return solve_auto(problem, tol=tol, start=start, max_time=max_time)
