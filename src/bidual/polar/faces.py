@@ -14,9 +14,9 @@ from bidual.patterns import check_enumerable
 from bidual.patterns.arrangement import MERGE, Arrangement, Flat
 from bidual.patterns.reduction import reduce_rank
 from bidual.polar.base import NeuronOracle, Peaks, steepness
-from bidual.polar.planes import FLAT_FORM, Planes, Tops
+from bidual.polar.planes import FLAT_FORM, LISTED, Planes, Tops
 
-_EPS = np.finfo(np.float64).eps
+_EPS = float(np.finfo(np.float64).eps)
 
 
 class Faces(NeuronOracle):
@@ -78,7 +78,7 @@ class Faces(NeuronOracle):
         for solid in self._solids:
             upper = max(upper, above)  # what is not above is not looked at
             found.append(solid.tops(V, upper, above if above > 0 else upper))
-            upper = max(upper, found[-1].upper)
+            upper = found[-1].upper
         directions, values = (np.concatenate([part[i] for part in found]) for i in (0, 1))
         return Tops(directions, values, upper)
 
@@ -115,9 +115,12 @@ class _Solid:
     def tops(self, V: Float[ndarray, "n c"], known: float, threshold: float) -> Tops:
         """Interior maxima beyond ``threshold``, and a bound on all of them, given that of all smaller faces."""
         M = (V[:, :, None] * self.rows[:, None, :]).reshape(len(V), -1)
-        found = [self._chunk(M, V.shape[1], known, threshold, chunk) for chunk in self._chunks()]
+        found: list[Tops] = []
+        for chunk in self._chunks():
+            found.append(self._chunk(M, V.shape[1], known, threshold, chunk))
+            known = max(known, found[-1].upper)
         directions, values = (np.concatenate([part[i] for part in found]) for i in (0, 1))
-        return Tops(directions, values, max(part.upper for part in found))
+        return Tops(directions, values, known)
 
     def _chunks(self, numbers: int = 4_000_000) -> list[slice]:
         size = max(1, numbers // self.active.shape[1])
@@ -129,23 +132,37 @@ class _Solid:
         G = np.concatenate([half, M.sum(0) - half]).reshape(2 * len(active), c, -1)
         steep = np.flatnonzero(np.einsum("pck,pck->p", G, G) > threshold**2)  # the Frobenius norm bounds the spectral
         top, gap, u = _principal(G[steep])
-        high = np.flatnonzero(top > threshold**2)
-        steep, top, gap, u = steep[high], top[high], gap[high], u[high]
-        side = np.where(steep < len(active), 1, -1)
-        inside, u = self._inside(active[steep % max(len(active), 1)], side, top, gap, u)
+        order = np.argsort(-top)
+        order = order[top[order] > threshold**2]
         flat = gap <= FLAT_FORM * top
-        upper = float(np.sqrt(np.max(top, where=inside & ~flat, initial=0.0)))
         if flat.any():  # no better than the cell's border, but for the gap
-            upper = max(upper, float(np.sqrt(known**2 + gap[flat].max())))
-        return Tops(u[inside] @ self.basis.T, np.sqrt(top[inside]), upper)
+            known = float(np.sqrt(known**2 + gap[flat].max()))
+        return self._climb_down(active, steep[order], top[order], gap[order], u[order], known)
 
-    def _inside(self, active: ndarray, side: ndarray, top: ndarray, gap: ndarray, u: ndarray) -> tuple[ndarray, ndarray]:
+    def _climb_down(
+        self, active: ndarray, cell: ndarray, top: ndarray, gap: ndarray, u: ndarray, known: float, batch: int = 500
+    ) -> Tops:
+        """Which of the tops, highest first, are in their cells; down to where neither the bound nor the list gains."""
+        directions, values = [np.zeros((0, len(self.basis)))], [np.zeros(0)]
+        for start in range(0, len(cell), batch):
+            part = slice(start, start + batch)
+            if sum(map(len, values)) >= LISTED and top[start] <= known**2:
+                break
+            inside, turned = self._inside(active, cell[part], top[part], gap[part], u[part])
+            directions.append(turned[inside] @ self.basis.T)
+            values.append(np.sqrt(top[part][inside]))
+            known = max(known, float(values[-1].max(initial=0.0)))
+        return Tops(np.concatenate(directions), np.concatenate(values), known)
+
+    def _inside(
+        self, active: ndarray, cell: ndarray, top: ndarray, gap: ndarray, u: ndarray
+    ) -> tuple[Bool[ndarray, " q"], Float[ndarray, "q k"]]:
         """Whether u or -u is in its cell, up to the rounding of u, and turned into it."""
-        signs = np.where(active, 1.0, -1.0) * side[:, None]
-        margin = np.where(self.vanishing, np.inf, signs * (u @ self.rows.T) / np.where(self.lengths > 0, self.lengths, 1))
-        opposite = np.where(self.vanishing, np.inf, -margin)
-        slack = np.minimum(64 * _EPS * top / np.maximum(gap, 1e-300) + MERGE, 1e-6)
-        ahead, behind = margin.min(1) >= -slack, opposite.min(1) >= -slack
+        signs = np.where(active[cell % len(active)], 1.0, -1.0)
+        signs[cell >= len(active)] *= -1
+        slack = np.minimum(64 * _EPS * top / np.maximum(gap, 1e-300) + MERGE, 1e-6)[:, None] * self.lengths
+        hidden = signs * (u @ self.rows.T)
+        ahead, behind = (hidden >= -slack).all(1), (hidden <= slack).all(1)
         return ahead | behind, np.where((behind & ~ahead)[:, None], -u, u)
 
 

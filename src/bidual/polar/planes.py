@@ -9,7 +9,8 @@ from numpy import ndarray
 
 from bidual.patterns.arrangement import MERGE, Flat
 
-_EPS = np.finfo(np.float64).eps
+_EPS = float(np.finfo(np.float64).eps)
+LISTED = 2000  # about how many directions are listed, highest first
 FLAT_FORM = 1e-8  # a quadratic form whose eigenvalues differ by less, relatively, is constant on a plane
 
 
@@ -78,7 +79,10 @@ class Planes:
         upper = np.sqrt(upper**2 + spread)
         best_at_top = inside & (np.sqrt(top.value) > at_end)
         value = np.where(best_at_top, np.sqrt(top.value), at_end)
-        chosen = np.nonzero(value > min(above, float(value.max()) * (1 - 1e-12)))
+        listed = value > min(above, float(value.max()) * (1 - 1e-12))
+        if listed.sum() > LISTED:
+            listed &= value >= np.partition(value, value.size - LISTED, axis=None)[-LISTED]
+        chosen = np.nonzero(listed)
         theta = np.where(best_at_top, low + np.mod(angle - low, np.pi), low)[chosen]
         directions = np.stack([np.cos(theta), np.sin(theta)], 1)
         lifted = np.einsum("qrk,qk->qr", self.basis[chunk][chosen[0]], directions)
