@@ -159,14 +159,3 @@ def check_betas(betas: Sequence[float]) -> None:
         values = np.array([np.nan])
     if values.ndim != 1 or not len(values) or not (np.isfinite(values) & (values > 0)).all():
         raise ValueError(f"betas must be a list of positive finite numbers, got {betas!r}.")
-
-
-def solve_path(problem: Problem, betas: Sequence[float], **options: object) -> list[Solution]:
-    """Solve for every beta, largest first, each warm-started at the last; in the order in which betas were given."""
-    solutions: dict[int, Solution] = {}
-    start, dual = None, None
-    for index in sorted(range(len(betas)), key=lambda i: -betas[i]):
-        solution = solve_auto(problem.with_beta(float(betas[index])), start=start, dual=dual, **options)  # type: ignore[arg-type]
-        start, dual = solution.Z, solution.certificate.dual_point
-        solutions[index] = solution
-    return [solutions[i] for i in range(len(betas))]

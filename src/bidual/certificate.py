@@ -152,7 +152,7 @@ def _lower_bound(problem: Problem, V: Tensor, polar: float, offset: Tensor) -> t
     scale = _best_scale(lambda s: -problem.datafit.conjugate(s * V), largest)
     V = scale * V
     value = -problem.datafit.conjugate(V)
-    return value - _rounding_of_dual(problem, V, offset), V, scale * polar
+    return value - _rounding_of_dual(problem, V, offset), V, scale * polar if scale > 0 else 0.0
 
 
 def _rounded_up_polar(problem: Problem, V: Tensor, everywhere: NeuronOracle | None) -> float:

@@ -37,6 +37,15 @@ class TwoLayerNetwork(RebuildableModule):
         self.output = _zero_linear(n_neurons, n_outputs)
 
     @property
+    def sizes(self) -> dict[str, int]:
+        hidden = self.hidden
+        return {
+            "n_features": hidden.in_features,
+            "n_neurons": hidden.out_features,
+            "n_outputs": self.output.out_features,
+        }
+
+    @property
     def n_neurons(self) -> int:
         return int((self.output.weight.detach() != 0).any(0).sum())
 
@@ -46,17 +55,17 @@ class LinearNetwork(TwoLayerNetwork):
 
     kind = "linear_mlp"
 
-    @property
-    def sizes(self) -> dict[str, int]:
-        hidden = self.hidden
-        return {
-            "n_features": hidden.in_features,
-            "n_neurons": hidden.out_features,
-            "n_outputs": self.output.out_features,
-        }
-
     def forward(self, x: Tensor) -> Tensor:
         return self.output(self.hidden(x.to(self.hidden.weight.dtype)))
+
+
+class ReluNetwork(TwoLayerNetwork):
+    """x -> sum_j (u_j^T x + a_j)_+ w_j + b: a two-layer ReLU network."""
+
+    kind = "relu_mlp"
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.output(torch.relu(self.hidden(x.to(self.hidden.weight.dtype))))
 
 
 class GatedNetwork(TwoLayerNetwork):
@@ -75,12 +84,7 @@ class GatedNetwork(TwoLayerNetwork):
 
     @property
     def sizes(self) -> dict[str, int]:
-        return {
-            "n_features": self.hidden.in_features,
-            "n_gates": self.gates.out_features,
-            "n_neurons": self.hidden.out_features,
-            "n_outputs": self.output.out_features,
-        }
+        return super().sizes | {"n_gates": self.gates.out_features}
 
     @classmethod
     def rebuild(cls, sizes: dict[str, int], state: dict[str, Tensor]) -> Self:
@@ -110,4 +114,4 @@ def _zero_linear(n_in: int, n_out: int) -> nn.Linear:
     return _ZeroLinear(n_in, n_out, dtype=torch.float64)
 
 
-NETWORKS: dict[str, type[RebuildableModule]] = {cls.kind: cls for cls in (LinearNetwork, GatedNetwork)}
+NETWORKS: dict[str, type[RebuildableModule]] = {cls.kind: cls for cls in (LinearNetwork, ReluNetwork, GatedNetwork)}

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
-from bidual.auto import beta_grid, check_betas, solve_path
+from bidual.auto import beta_grid, check_betas
 from bidual.driver import Solution
 from bidual.estimators.base import ConvexEstimator
 from bidual.networks import RebuildableModule
@@ -56,25 +56,24 @@ def regularization_path(
     estimator._check_parameters()
     if betas is not None:
         check_betas(betas)
-    problem, architecture = estimator._build(*estimator._validate_fit(X, y, sample_weight))
-    grid = beta_grid(problem.beta_max or 1.0, n_betas, ratio) if betas is None else [float(beta) for beta in betas]
-    solutions = solve_path(problem, grid, **estimator._solver_options())
-    missed = [beta for beta, s in zip(grid, solutions, strict=True) if s.certificate.relative_gap > estimator.tol]
-    if missed:
-        worst = max(s.certificate.relative_gap for s in solutions)
+    program = estimator._build(*estimator._validate_fit(X, y, sample_weight))
+    beta_max = estimator.beta_max_
+    grid = beta_grid(beta_max or 1.0, n_betas, ratio) if betas is None else [float(beta) for beta in betas]
+    fits = program.path(grid, **estimator._solver_options())
+    gaps = [fit.solution.certificate.relative_gap for fit in fits]
+    if max(gaps) > estimator.tol:
         warnings.warn(
-            f"{len(missed)} of {len(grid)} networks miss tol={estimator.tol:g} (largest certified relative gap "
-            f"{worst:.1e}); raise max_iter or max_time, or tol.",
+            f"{sum(gap > estimator.tol for gap in gaps)} of {len(grid)} networks miss tol={estimator.tol:g} (largest "
+            f"certified relative gap {max(gaps):.1e}); raise max_iter or max_time, or tol.",
             ConvergenceWarning,
             stacklevel=2,
         )
-    predictions = [problem.predictions(solution.Z) for solution in solutions]
-    modules = [architecture.decode(s.Z, offset) for s, (_, offset) in zip(solutions, predictions, strict=True)]
+    modules = [fit.module() for fit in fits]
     return Path(
         grid,
-        problem.beta_max,
-        solutions,
+        beta_max,
+        [fit.solution for fit in fits],
         modules,
         [module.n_neurons for module in modules],
-        [problem.datafit.value(P) for P, _ in predictions],
+        [fit.loss for fit in fits],
     )

@@ -13,7 +13,7 @@ import safetensors.torch
 import torch
 from sklearn.utils.validation import check_is_fitted
 
-from bidual.architectures import Architecture, GatedMLP, LinearMLP
+from bidual.architectures import Architecture, GatedMLP, LinearMLP, ReluMLP
 from bidual.certificate import Certificate, Scope
 from bidual.driver import Record
 from bidual.estimators.base import ConvexEstimator
@@ -28,7 +28,7 @@ FORMAT = 1
 ESTIMATORS: dict[str, type[ConvexEstimator]] = {
     cls.__name__: cls for cls in (ConvexMLPClassifier, ConvexMLPRegressor, ConvexMLPClassifierCV, ConvexMLPRegressorCV)
 }
-ARCHITECTURES: dict[str, type[Architecture]] = {cls.name: cls for cls in (LinearMLP, GatedMLP)}
+ARCHITECTURES: dict[str, type[Architecture]] = {cls.name: cls for cls in (LinearMLP, GatedMLP, ReluMLP)}
 
 _APART = {"module_", "certificate_", "architecture_", "history_"}  # fitted attributes with a place of their own
 _FITTED_NAME = re.compile(r"[a-z]\w*_|_flat|_chosen")

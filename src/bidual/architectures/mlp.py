@@ -39,13 +39,13 @@ class LinearMLP(Architecture):
         U, W, _ = _neurons(self.gauge(), Z)
         features = Z.shape[1] - self.bias
         module = LinearNetwork(features, U.shape[1], Z.shape[2])
-        _fill(module, U, W, offset, features)
+        fill(module, U, W, offset, features)
         return module
 
     def regulariser(self, module: nn.Module) -> float:
         if not isinstance(module, LinearNetwork):
             raise TypeError(f"expected a LinearNetwork, got {type(module).__name__}.")
-        U, W = _weights(module, self.bias)
+        U, W = weights(module, self.bias)
         return ability(self.gauge(), Factorised).factor_penalty(Factors(U[None], W[None]))
 
     @classmethod
@@ -79,7 +79,7 @@ class GatedMLP(Architecture):
         gates = self.gates.to(Z)[:, used]
         features = Z.shape[1] - self.bias
         module = GatedNetwork(features, gates.shape[1], U.shape[1], Z.shape[2])
-        _fill(module, U, W, offset, features)
+        fill(module, U, W, offset, features)
         with torch.no_grad():
             module.gates.weight.copy_(gates[:features].T)
             if self.bias:
@@ -90,7 +90,7 @@ class GatedMLP(Architecture):
     def regulariser(self, module: nn.Module) -> float:
         if not isinstance(module, GatedNetwork):
             raise TypeError(f"expected a GatedNetwork, got {type(module).__name__}.")
-        U, W = _weights(module, self.bias)
+        U, W = weights(module, self.bias)
         gauge = ability(self.gauge(), Factorised)
         masks = [module.gate_index == p for p in range(module.gates.out_features)]
         return sum(gauge.factor_penalty(Factors(U[None, :, m], W[None, :, m])) for m in masks if bool(m.any()))
@@ -112,7 +112,7 @@ def _neurons(gauge: Gauge, Z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return U[block, :, column].T, W[block, :, column].T, block
 
 
-def _fill(module: TwoLayerNetwork, U: Tensor, W: Tensor, offset: Tensor, features: int) -> None:
+def fill(module: TwoLayerNetwork, U: Tensor, W: Tensor, offset: Tensor, features: int) -> None:
     with torch.no_grad():
         module.hidden.weight.copy_(U[:features].T)
         if len(U) > features:
@@ -121,7 +121,7 @@ def _fill(module: TwoLayerNetwork, U: Tensor, W: Tensor, offset: Tensor, feature
         module.output.bias.copy_(offset)
 
 
-def _weights(module: TwoLayerNetwork, bias: bool) -> tuple[Tensor, Tensor]:
+def weights(module: TwoLayerNetwork, bias: bool) -> tuple[Tensor, Tensor]:
     """U (d, m) with the hidden bias behind it, and W (c, m)."""
     U = module.hidden.weight.detach().T
     return (torch.cat([U, module.hidden.bias.detach()[None]]) if bias else U), module.output.weight.detach()

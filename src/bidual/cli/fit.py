@@ -21,7 +21,7 @@ def fit(
     task: t.Task = "auto",
     beta: Annotated[str, typer.Option(help="The weight decay: cv, auto (a tenth of beta_max), or a number.")] = "cv",
     patterns: t.Patterns = None,
-    activation: t.Activation = "gated_relu",
+    activation: t.Activation = "relu",
     loss: t.LossName = "auto",
     penalty: t.Penalty = "nuclear",
     solver: t.SolverName = "auto",

@@ -22,7 +22,7 @@ def path(
     ratio: Annotated[float, typer.Option(help="The smallest weight decay, as a fraction of beta_max.")] = 1e-3,
     figure: Annotated[FilePath | None, typer.Option(help="A PNG, PDF or SVG to write.", show_default=False)] = None,
     patterns: t.Patterns = None,
-    activation: t.Activation = "gated_relu",
+    activation: t.Activation = "relu",
     loss: t.LossName = "auto",
     penalty: t.Penalty = "nuclear",
     solver: t.SolverName = "auto",

@@ -19,8 +19,10 @@ TASKS = ("auto", "classification", "regression")
 Data = Annotated[Path, typer.Argument(help="A CSV or Parquet file with a header.", metavar="DATA", show_default=False)]
 Target = Annotated[str, typer.Option(help="The column to predict.", show_default=False)]
 Task = Annotated[str, typer.Option(help="auto, classification or regression.")]
-Patterns = Annotated[int | None, typer.Option(help="How many gates to sample (200 if not given).", show_default=False)]
-Activation = Annotated[str, typer.Option(help="gated_relu or linear.")]
+Patterns = Annotated[
+    int | None, typer.Option(help="How many gates (or starts of the search for neurons) to sample.", show_default=False)
+]
+Activation = Annotated[str, typer.Option(help="relu, gated_relu or linear.")]
 LossName = Annotated[str, typer.Option(help="auto (squared), log_loss (gives probabilities), or the name of a loss.")]
 Penalty = Annotated[str, typer.Option(help="nuclear (weight decay), frobenius or per_output.")]
 SolverName = Annotated[str, typer.Option(help="auto, or the name of a solver.")]

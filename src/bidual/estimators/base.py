@@ -12,12 +12,10 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor
 
-from bidual.architectures import Architecture
-from bidual.auto import make_solver, solve_auto
+from bidual.auto import make_solver
 from bidual.datafit import Datafit
-from bidual.driver import Solution
 from bidual.losses import LOSSES, Loss, Squared
-from bidual.problem import Problem
+from bidual.programs import Fitted, Program, Start
 from bidual.progress import gap_progress
 
 # Where most of the UCI sets peak (docs/uci.md), as a fraction of beta_max.
@@ -46,15 +44,14 @@ class ConvexEstimator(BaseEstimator):
     def _fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> Self:
         self._check_parameters()
         X, Y, weight = self._validate_fit(X, y, sample_weight)
-        problem, architecture = self._build(X, Y, weight)
-        start, dual = self._warm_point(problem, architecture)
+        program = self._build(X, Y, weight)
         with gap_progress(self.verbose, self.tol) as callback:
-            solution = solve_auto(problem, start=start, dual=dual, callback=callback, **self._solver_options())
-        self._store(problem, architecture, solution)
+            fitted = program.train(self.beta_, start=self._last_fit(), callback=callback, **self._solver_options())
+        self._store(fitted)
         return self
 
     @abstractmethod
-    def _make_architecture(self, X: Tensor, weight: Tensor | None, n_outputs: int) -> Architecture: ...
+    def _make_program(self, X: Tensor, datafit: Datafit) -> Program: ...
 
     @abstractmethod
     def _encode_targets(self, y: NDArray[Any]) -> NDArray[np.float64]: ...
@@ -76,6 +73,9 @@ class ConvexEstimator(BaseEstimator):
         if self.max_time is not None and not (_is_number(self.max_time) and self.max_time > 0):
             raise ValueError(f"max_time must be None or positive, got {self.max_time!r}.")
         _check_device(self.device)
+        self._check_solver()
+
+    def _check_solver(self) -> None:
         if self.solver != "auto":
             make_solver(self.solver)
 
@@ -93,36 +93,31 @@ class ConvexEstimator(BaseEstimator):
         tensors = [torch.tensor(np.ascontiguousarray(array), device=device) for array in (X, Y)]
         return tensors[0], tensors[1], None if weight is None else torch.tensor(weight, device=device)
 
-    def _build(self, X: Tensor, Y: Tensor, weight: Tensor | None) -> tuple[Problem, Architecture]:
-        problem, architecture = self._unscaled_problem(X, Y, weight)
-        self.beta_max_ = problem.beta_max
-        self.beta_ = self._beta_for(problem)
-        return problem.with_beta(self.beta_), architecture
+    def _build(self, X: Tensor, Y: Tensor, weight: Tensor | None) -> Program:
+        program = self._program(X, Y, weight)
+        self.beta_max_ = program.beta_max
+        self.beta_ = self._beta_for(program)
+        return program
 
-    def _unscaled_problem(self, X: Tensor, Y: Tensor, weight: Tensor | None) -> tuple[Problem, Architecture]:
-        """The problem with beta = 1; samples of weight zero are left out."""
+    def _program(self, X: Tensor, Y: Tensor, weight: Tensor | None) -> Program:
+        """The program on these samples; those of weight zero are left out."""
         if weight is not None:
             X, Y, weight = X[weight > 0], Y[weight > 0], weight[weight > 0]
-        architecture = self._make_architecture(X, weight, Y.shape[1])
-        datafit = Datafit(self._make_loss(), Y, weight, self.fit_intercept)
-        return Problem(architecture.lift(X, Y.shape[1]), datafit, architecture.gauge(), 1.0), architecture
+        return self._make_program(X, Datafit(self._make_loss(), Y, weight, self.fit_intercept))
 
-    def _beta_for(self, problem: Problem) -> float:
+    def _beta_for(self, program: Program) -> float:
         if self.beta != "auto":
             return float(self.beta)
-        return AUTO_BETA_FRACTION * problem.beta_max if problem.beta_max > 0 else 1.0
+        return AUTO_BETA_FRACTION * self.beta_max_ if self.beta_max_ > 0 else 1.0
 
-    def _warm_point(self, problem: Problem, architecture: Architecture) -> tuple[Tensor | None, Tensor | None]:
+    def _last_fit(self) -> Start | None:
         last = getattr(self, "certificate_", None) if self.warm_start else None
-        if last is None or tuple(last.point.shape) != problem.operator.block_shape:
-            return None, None
-        same_samples = last.dual_point.shape == problem.datafit.targets.shape
-        return last.point, last.dual_point if same_samples else None
+        return None if last is None else Start(self.architecture_, last)
 
-    def _store(self, problem: Problem, architecture: Architecture, solution: Solution) -> None:
-        _, offset = problem.predictions(solution.Z)
-        self.architecture_ = architecture
-        self.module_ = architecture.decode(solution.Z, offset)
+    def _store(self, fitted: Fitted) -> None:
+        solution = fitted.solution
+        self.architecture_ = fitted.architecture
+        self.module_ = fitted.module()
         self.certificate_ = solution.certificate
         self.history_ = solution.history
         self.n_iter_ = max(solution.n_steps, 1)

@@ -9,11 +9,11 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.model_selection import check_cv
 from torch import Tensor
 
-from bidual.auto import beta_grid, check_betas, solve_path
+from bidual.auto import beta_grid, check_betas
 from bidual.estimators.mlp import ConvexMLP
 from bidual.estimators.targets import ClassifierTargets, RegressorTargets
 from bidual.losses import Loss
-from bidual.problem import Problem
+from bidual.programs import Program
 
 
 class CrossValidated(ConvexMLP):
@@ -31,7 +31,7 @@ class CrossValidated(ConvexMLP):
         beta_ratio: float = 3e-3,
         cv: Any = None,
         cv_tol: float = 1e-2,
-        activation: str = "gated_relu",
+        activation: str = "relu",
         patterns: int | str = "auto",
         gates: ArrayLike | None = None,
         penalty: str = "nuclear",
@@ -73,8 +73,7 @@ class CrossValidated(ConvexMLP):
         self._check_parameters()
         self._chosen: float | None = None
         tensors = self._validate_fit(X, y, sample_weight)
-        problem, _ = self._build(*tensors)
-        scale = problem.beta_max or 1.0  # a constant target: the zero network is best for every beta
+        scale = self._build(*tensors).beta_max or 1.0  # a constant target: the zero network is best for every beta
         self.betas_ = np.array(self._grid(scale))
         self.cv_scores_ = self._scores(*tensors, self.betas_ / scale)
         self.best_index_ = _largest_of_the_best(self.cv_scores_.mean(1), self.betas_)
@@ -99,8 +98,8 @@ class CrossValidated(ConvexMLP):
         # beta_max itself gives the zero network: the path starts one step below it
         return beta_grid(beta_max, self.n_betas + 1, self.beta_ratio)[1:]
 
-    def _beta_for(self, problem: Problem) -> float:
-        return getattr(self, "_chosen", None) or super()._beta_for(problem)
+    def _beta_for(self, program: Program) -> float:
+        return getattr(self, "_chosen", None) or super()._beta_for(program)
 
     def _scores(
         self, X: Tensor, Y: Tensor, weight: Tensor | None, fractions: NDArray[np.float64]
@@ -111,13 +110,10 @@ class CrossValidated(ConvexMLP):
         for train, test in folds.split(np.zeros(len(Y)), self._fold_labels(Y)):
             held_out = torch.as_tensor(test, device=X.device)
             rows = torch.as_tensor(train, device=X.device)
-            problem, architecture = self._unscaled_problem(X[rows], Y[rows], None if weight is None else weight[rows])
-            options = {**self._solver_options(), "tol": max(self.cv_tol, self.tol)}
-            column = []
-            for solution in solve_path(problem, list(fractions * (problem.beta_max or 1.0)), **options):
-                module = architecture.decode(solution.Z, problem.predictions(solution.Z)[1])
-                column.append(self._held_out_score(module, X, Y, weight, held_out))
-            columns.append(column)
+            program = self._program(X[rows], Y[rows], None if weight is None else weight[rows])
+            options = {**self._solver_options(), "tol": max(self.cv_tol, self.tol), "prove": False}
+            fits = program.path(list(fractions * (program.beta_max or 1.0)), **options)
+            columns.append([self._held_out_score(fit.module(), X, Y, weight, held_out) for fit in fits])
         return np.array(columns).T
 
     def _folds(self, Y: Tensor) -> Any:

@@ -7,14 +7,19 @@ from sklearn.utils import check_random_state
 from torch import Tensor
 
 from bidual.architectures import Architecture, GatedMLP, LinearMLP
+from bidual.datafit import Datafit
 from bidual.estimators.base import ConvexEstimator
 from bidual.estimators.targets import ClassifierTargets, RegressorTargets
 from bidual.gauges import GAUGES
 from bidual.losses import Loss
 from bidual.memory import available_bytes, human_bytes
-from bidual.patterns import sample_gates
+from bidual.patterns import sample_gates, with_constant
+from bidual.problem import Problem
+from bidual.programs import FixedProgram, Program, ReluProgram
+from bidual.relu import ReluProblem
+from bidual.relu_training import RELU_SOLVERS, ReluTrainer
 
-ACTIVATIONS = ("gated_relu", "linear")
+ACTIVATIONS = ("relu", "gated_relu", "linear")
 AUTO_PATTERNS = 200
 
 
@@ -24,7 +29,7 @@ class ConvexMLP(ConvexEstimator):
     def __init__(
         self,
         *,
-        activation: str = "gated_relu",
+        activation: str = "relu",
         beta: float | str = "auto",
         patterns: int | str = "auto",
         gates: ArrayLike | None = None,
@@ -64,9 +69,31 @@ class ConvexMLP(ConvexEstimator):
             raise ValueError(f"activation must be one of {list(ACTIVATIONS)}, got {self.activation!r}.")
         if self.penalty not in GAUGES:
             raise ValueError(f"penalty must be one of {sorted(GAUGES)}, got {self.penalty!r}.")
-        count = self.patterns
-        if count != "auto" and not (isinstance(count, (int, np.integer)) and not isinstance(count, bool) and count > 0):
-            raise ValueError(f"patterns must be 'auto' or a positive whole number of gates to sample, got {count!r}.")
+        if self.activation == "relu" and self.penalty != "nuclear":
+            raise ValueError(f"a relu network has the price of weight decay, penalty='nuclear'; got {self.penalty!r}.")
+        if self.activation != "gated_relu" and self.gates is not None:
+            raise ValueError(f"gates are for activation='gated_relu', got activation={self.activation!r}.")
+        count, words = self.patterns, ("auto", "exact") if self.activation == "relu" else ("auto",)
+        whole = isinstance(count, (int, np.integer)) and not isinstance(count, bool) and count > 0
+        if not whole and not (isinstance(count, str) and count in words):
+            raise ValueError(
+                f"patterns must be {' or '.join(map(repr, words))} or a positive whole number, got {count!r}."
+            )
+
+    def _check_solver(self) -> None:
+        if self.activation != "relu":
+            super()._check_solver()
+        elif self.solver not in ("auto", *RELU_SOLVERS):
+            raise ValueError(f"solver must be 'auto' or one of {sorted(RELU_SOLVERS)} for relu, got {self.solver!r}.")
+
+    def _make_program(self, X: Tensor, datafit: Datafit) -> Program:
+        if self.activation == "relu":
+            X = with_constant(X) if self.hidden_bias else X
+            trainer = ReluTrainer(X, self.patterns, self._seed())
+            return ReluProgram(ReluProblem(X, datafit, 1.0), bool(self.hidden_bias), trainer)
+        architecture = self._make_architecture(X, datafit.weight, datafit.targets.shape[1])
+        operator = architecture.lift(X, datafit.targets.shape[1])
+        return FixedProgram(Problem(operator, datafit, architecture.gauge(), 1.0), architecture)
 
     def _make_architecture(self, X: Tensor, weight: Tensor | None, n_outputs: int) -> Architecture:
         if self.activation == "linear":
@@ -81,12 +108,14 @@ class ConvexMLP(ConvexEstimator):
         _refuse_beyond_memory(X, self._pattern_count(), n_outputs)
         return GatedMLP(self._sampled_gates(X, weight), self.penalty, self.hidden_bias)
 
+    def _seed(self) -> int:
+        return int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+
     def _pattern_count(self) -> int:
         return AUTO_PATTERNS if self.patterns == "auto" else int(self.patterns)
 
     def _sampled_gates(self, X: Tensor, weight: Tensor | None) -> Tensor:
-        seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
-        generator = torch.Generator().manual_seed(seed)
+        generator = torch.Generator().manual_seed(self._seed())
         return sample_gates(X, self._pattern_count(), generator, bias=self.hidden_bias, weight=weight)
 
     def _given_gates(self, X: Tensor) -> Tensor:

@@ -182,7 +182,7 @@ def _unique(active: Bool[ndarray, "p n"]) -> tuple[ndarray, ndarray]:
 def _hash(active: Bool[ndarray, "p n"], salt: int) -> ndarray:
     packed = np.packbits(active, axis=1)
     packed = np.pad(packed, ((0, 0), (0, -packed.shape[1] % 8))).view(np.uint64)
-    words = packed + np.uint64(salt) * np.arange(1, packed.shape[1] + 1, dtype=np.uint64)
+    words: ndarray = packed + np.uint64(salt) * np.arange(1, packed.shape[1] + 1, dtype=np.uint64)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         words = (words ^ (words >> np.uint64(shift))) * np.uint64(factor)
     return (words ^ (words >> np.uint64(31))).sum(axis=1, dtype=np.uint64)

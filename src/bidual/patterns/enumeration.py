@@ -47,8 +47,8 @@ def check_enumerable(n: int, r: int) -> None:
     need, there = enumeration_bytes(n, r), available_bytes(torch.device("cpu"))
     if need > there:
         raise ValueError(
-            f"{n} samples of rank {r} have up to {count_bound(n, r):,} activation patterns, whose enumeration would need "
-            f"{human_bytes(need)}, and {human_bytes(there)} are free; use patterns=<int> to sample some."
+            f"{n} samples of rank {r} have up to {count_bound(n, r):,} activation patterns, whose enumeration would "
+            f"need {human_bytes(need)}, and {human_bytes(there)} are free; use patterns=<int> to sample some."
         )
 
 
@@ -86,4 +86,3 @@ def sample(X: Float[Tensor, "n d"], count: int, seed: int) -> Patterns:
         if len(found) == count:
             break
     return found
-

@@ -2,5 +2,6 @@
 
 from bidual.polar.base import NeuronOracle, Neurons, Peaks, steepness
 from bidual.polar.faces import Faces
+from bidual.polar.search import LocalSearch
 
-__all__ = ["Faces", "NeuronOracle", "Neurons", "Peaks", "steepness"]
+__all__ = ["Faces", "LocalSearch", "NeuronOracle", "Neurons", "Peaks", "steepness"]

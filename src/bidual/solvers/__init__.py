@@ -10,13 +10,14 @@ from bidual.solvers.kernel_admm import KernelADMM
 from bidual.solvers.primal_dual import PrimalDual
 
 SOLVERS: dict[str, type[Solver]] = {
-    cls.name: cls for cls in (KernelADMM, EtaNewton, InteriorPoint, FISTA, PrimalDual, BurerMonteiro)
+    cls.name: cls for cls in (KernelADMM, EtaNewton, EtaInteriorPoint, InteriorPoint, FISTA, PrimalDual, BurerMonteiro)
 }
 
 __all__ = [
     "FISTA",
     "SOLVERS",
     "BurerMonteiro",
+    "EtaInteriorPoint",
     "EtaNewton",
     "InteriorPoint",
     "KernelADMM",

@@ -62,7 +62,8 @@ class EtaInteriorPoint(Solver):
         A, Y = _centred(problem)
         gram, correlation = A.T @ A, A.T @ Y
         size = float(torch.linalg.matrix_norm(Y)) / (float(gram.diagonal().mean()) ** 0.5 + 1e-300)
-        state = _State(A, Y, gram, correlation, A.new_full((A.shape[1],), size), *[A.new_zeros(0)] * 4)
+        eta, unset = A.new_full((A.shape[1],), size), A.new_zeros(0)
+        state = _State(A, Y, gram, correlation, eta, unset, unset, unset, unset)
         while True:  # far enough out, every neuron is slack, which makes the multipliers feasible
             _evaluate(problem, state)
             slack = 0.5 * (1 - state.S.square().sum(1))

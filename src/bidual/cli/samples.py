@@ -1,0 +1,134 @@
+"""The table as samples and targets of a network that is already there."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from sklearn.base import is_classifier
+from torch import Tensor
+
+from bidual.cli.training import TASKS
+from bidual.estimators.base import resolve_loss
+from bidual.foreign import TwoLayerWeights, class_targets, number_targets
+from bidual.losses import Logistic, Loss, MarginLoss, Softmax
+from bidual.serialize import SavedModel
+from bidual.tables import TableEncoder, guess_task, read_table, split_target, target_values
+
+
+@dataclass(frozen=True)
+class Samples:
+    """What a network is judged on, and how it came about."""
+
+    X: Tensor
+    Y: Tensor
+    loss: Loss
+    task: str
+    reason: str
+    features: str
+
+
+def load_samples(
+    path: Path,
+    target: str,
+    task: str,
+    loss: str,
+    weights: TwoLayerWeights,
+    saved: SavedModel | None = None,
+    standardise: bool = False,
+) -> Samples:
+    """Samples and targets for a network.
+
+    Args:
+        path: the table.
+        target: the column that the network predicts.
+        task: auto, classification or regression; a model of this package knows its own.
+        loss: auto, log_loss, or a name.
+        weights: the network.
+        saved: the model that the network is from, if this package saved it.
+        standardise: encode the table anew, as ``bidual fit`` does.
+    """
+    frame, column = split_target(read_table(path), target)
+    task, reason = _task(task, column, weights.n_outputs, saved)
+    judged = _loss(loss, task, weights.n_outputs, saved)
+    X, features = _features(frame, saved, standardise)
+    _check_width(X, weights, target)
+    Y = _targets(target_values(column, task), task, weights.n_outputs, judged, saved)
+    return Samples(torch.tensor(X), torch.tensor(Y), judged, task, reason, features)
+
+
+def _task(task: str, column: pd.Series, n_outputs: int, saved: SavedModel | None) -> tuple[str, str]:
+    if task not in TASKS:
+        raise ValueError(f"task must be one of {', '.join(TASKS)}, got {task!r}.")
+    if task != "auto":
+        return task, "as asked"
+    if saved is not None:
+        return ("classification" if is_classifier(saved.estimator) else "regression"), "as the model was trained"
+    count = column.nunique()
+    guessed = guess_task(column)
+    if n_outputs == 1 and count != 2 and pd.api.types.is_numeric_dtype(column):
+        guessed = "regression"  # one output tells two classes apart, not more
+    coding = ", as -1 and +1" if guessed == "classification" and n_outputs == 1 else ""
+    return guessed, f"guessed from {count} different values of type {column.dtype} in {column.name!r}{coding}"
+
+
+def _loss(loss: str, task: str, n_outputs: int, saved: SavedModel | None) -> Loss:
+    if loss == "auto" and saved is not None:
+        return saved.estimator._make_loss()
+    if loss == "log_loss":
+        found: Loss = Logistic() if n_outputs == 1 else Softmax()
+    else:
+        found = resolve_loss(loss)
+    if task == "regression" and isinstance(found, (MarginLoss, Softmax)):
+        raise ValueError(f"{found.name} loss is for classification; use squared, huber or absolute for numbers.")
+    return found
+
+
+def _features(frame: pd.DataFrame, saved: SavedModel | None, standardise: bool) -> tuple[NDArray[np.float64], str]:
+    """The matrix X, and a line that says what was done."""
+    if standardise:
+        encoder = TableEncoder().fit(frame)
+        return encoder.transform(frame).to_numpy(np.float64), encoder.summary
+    if saved is not None and saved.encoder is not None:
+        return saved.encoder.transform(frame).to_numpy(np.float64), "encoded as the model was trained"
+    names = getattr(saved.estimator, "feature_names_in_", None) if saved is not None else None
+    chosen = frame if names is None else _named(frame, list(names))
+    return _numbers(chosen), f"{chosen.shape[1]} columns as they are"
+
+
+def _named(frame: pd.DataFrame, names: list[str]) -> pd.DataFrame:
+    lost = [name for name in names if name not in frame.columns]
+    if lost:
+        raise ValueError(f"the table lacks {lost[0]!r}; the model was trained with {len(names)} columns.")
+    return frame[names]
+
+
+def _numbers(frame: pd.DataFrame) -> NDArray[np.float64]:
+    for name in frame.columns:
+        column = frame[name]
+        if not pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column):
+            raise ValueError(
+                f"column {name!r} holds {column.iloc[0]!r}, but a network takes numbers; give the table it was trained "
+                "on, or use --standardise if that is how it was encoded."
+            )
+        if not np.isfinite(column.to_numpy(np.float64, na_value=np.nan)).all():
+            raise ValueError(f"column {name!r} has missing or infinite values; fill them in, or drop those rows.")
+    return frame.to_numpy(np.float64)
+
+
+def _check_width(X: NDArray[np.float64], weights: TwoLayerWeights, target: str) -> None:
+    if X.shape[1] != weights.n_features:
+        raise ValueError(
+            f"the network takes {weights.n_features} features, but the table gives {X.shape[1]} besides {target!r}; "
+            "give the columns it was trained on."
+        )
+
+
+def _targets(y: NDArray[Any], task: str, n_outputs: int, loss: Loss, saved: SavedModel | None) -> NDArray[np.float64]:
+    if task == "regression":
+        return number_targets(y, n_outputs)
+    classes = None if saved is None else getattr(saved.estimator, "classes_", None)
+    return class_targets(y, n_outputs, loss, classes)

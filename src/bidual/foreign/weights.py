@@ -1,0 +1,101 @@
+"""The weights of a two-layer ReLU network, whoever made it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy.typing import NDArray
+from torch import Tensor
+
+Numbers = Tensor | NDArray[np.generic] | Sequence[object]
+
+
+@dataclass(frozen=True, eq=False)
+class TwoLayerWeights:
+    """x -> output (hidden x + hidden_bias)_+ + output_bias, on the CPU in float64; a bias that is not there is None.
+
+    Attributes:
+        hidden: one row per neuron.
+        output: one row per output.
+        hidden_bias: one number per neuron.
+        output_bias: one number per output.
+    """
+
+    hidden: Float[Tensor, "m d"]
+    output: Float[Tensor, "c m"]
+    hidden_bias: Float[Tensor, " m"] | None = None
+    output_bias: Float[Tensor, " c"] | None = None
+
+    def __post_init__(self) -> None:
+        for name, tensor in self._tensors.items():
+            _check_numbers(name, tensor)
+        _check_matrix("hidden", self.hidden)
+        _check_matrix("output", self.output)
+        if self.output.shape[1] != self.hidden.shape[0]:
+            raise ValueError(
+                f"the hidden layer has {self.hidden.shape[0]} neurons, but the output layer takes "
+                f"{self.output.shape[1]}; both must be the same number."
+            )
+        _check_bias("hidden_bias", self.hidden_bias, self.n_neurons)
+        _check_bias("output_bias", self.output_bias, self.n_outputs)
+
+    @classmethod
+    def of(
+        cls, hidden: Numbers, output: Numbers, hidden_bias: Numbers | None = None, output_bias: Numbers | None = None
+    ) -> Self:
+        """Copies in float64 of arrays or tensors of any floating type, from any device."""
+        return cls(*(None if value is None else _copy(value) for value in (hidden, output, hidden_bias, output_bias)))  # type: ignore[arg-type]
+
+    @property
+    def n_features(self) -> int:
+        return self.hidden.shape[1]
+
+    @property
+    def n_neurons(self) -> int:
+        return self.hidden.shape[0]
+
+    @property
+    def n_outputs(self) -> int:
+        return self.output.shape[0]
+
+    def forward(self, X: Float[Tensor, "n d"]) -> Float[Tensor, "n c"]:
+        """The network's raw outputs, in float64."""
+        if X.ndim != 2 or X.shape[1] != self.n_features:
+            raise ValueError(f"X must have shape (n, {self.n_features}), got {tuple(X.shape)}.")
+        return self._forward(X.to(torch.float64))
+
+    def _forward(self, X: Tensor) -> Tensor:
+        linear = torch.nn.functional.linear
+        return linear(linear(X, self.hidden, self.hidden_bias).relu(), self.output, self.output_bias)
+
+    @property
+    def _tensors(self) -> dict[str, Tensor]:
+        names = ("hidden", "hidden_bias", "output", "output_bias")
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
+
+
+def _copy(value: Numbers) -> Tensor:
+    tensor = value.detach() if isinstance(value, Tensor) else torch.as_tensor(np.asarray(value))
+    if not tensor.is_floating_point():
+        raise ValueError(f"weights must be floating point numbers, got {tensor.dtype}; convert them to float64 first.")
+    return tensor.to("cpu", torch.float64, copy=True).contiguous()
+
+
+def _check_numbers(name: str, tensor: Tensor) -> None:
+    if tensor.dtype != torch.float64:
+        raise ValueError(f"{name} must be float64, got {tensor.dtype}; use TwoLayerWeights.of to convert.")
+    if not bool(torch.isfinite(tensor).all()):
+        raise ValueError(f"{name} holds NaN or infinity; the network diverged in training, train it again.")
+
+
+def _check_matrix(name: str, tensor: Tensor) -> None:
+    if tensor.ndim != 2 or 0 in tensor.shape:
+        raise ValueError(f"{name} must be a matrix with at least one row and column, got {tuple(tensor.shape)}.")
+
+
+def _check_bias(name: str, bias: Tensor | None, length: int) -> None:
+    if bias is not None and tuple(bias.shape) != (length,):
+        raise ValueError(f"{name} must have shape ({length},), as its layer has, got {tuple(bias.shape)}.")

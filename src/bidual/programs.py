@@ -1,0 +1,122 @@
+"""What an estimator trains: a convex program for any beta, warm-started along a path."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from bidual.architectures import Architecture, ReluMLP
+from bidual.auto import solve_auto
+from bidual.certificate import Certificate
+from bidual.driver import Callback, Solution
+from bidual.networks import RebuildableModule
+from bidual.problem import Problem
+from bidual.relu import ReluProblem
+from bidual.relu_training import ReluTrainer
+
+
+class Start(NamedTuple):
+    """What is left of an earlier training to start from."""
+
+    architecture: Architecture
+    certificate: Certificate
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """A solution with the problem and the architecture that its Z belongs to."""
+
+    problem: Problem
+    architecture: Architecture
+    solution: Solution
+
+    def module(self) -> RebuildableModule:
+        """The ordinary network."""
+        return self.architecture.decode(self.solution.Z, self.problem.predictions(self.solution.Z)[1])
+
+    @property
+    def start(self) -> Start:
+        return Start(self.architecture, self.solution.certificate)
+
+    @property
+    def loss(self) -> float:
+        """The data term F, the primal without the price of the weights."""
+        return self.problem.datafit.value(self.problem.operator.forward(self.solution.Z))
+
+
+class Program(ABC):
+    """A training problem of which beta is still open."""
+
+    @property
+    @abstractmethod
+    def beta_max(self) -> float:
+        """The smallest beta whose optimum is the zero network."""
+
+    @abstractmethod
+    def train(
+        self,
+        beta: float,
+        *,
+        solver: str = "auto",
+        tol: float = 1e-4,
+        max_steps: int | None = None,
+        max_time: float | None = None,
+        start: Start | None = None,
+        callback: Callback | None = None,
+        prove: bool = True,
+    ) -> Fitted:
+        """Train for one beta, from an earlier solution if given; without ``prove``, certificates may be weaker."""
+
+    def path(self, betas: Sequence[float], **options: Any) -> list[Fitted]:
+        """Train for every beta, largest first, each from the last; in the order in which betas were given."""
+        fits: dict[int, Fitted] = {}
+        start = None
+        for index in sorted(range(len(betas)), key=lambda i: -betas[i]):
+            fits[index] = self.train(float(betas[index]), start=start, **options)
+            start = fits[index].start
+        return [fits[i] for i in range(len(betas))]
+
+
+@dataclass(frozen=True, eq=False)
+class FixedProgram(Program):
+    """An architecture whose operator is known before training: linear, or gated with given gates."""
+
+    problem: Problem
+    architecture: Architecture
+
+    @property
+    def beta_max(self) -> float:
+        return self.problem.beta_max
+
+    def train(self, beta: float, *, start: Start | None = None, prove: bool = True, **options: Any) -> Fitted:
+        point, dual = (None, None) if start is None else self._warm(start)
+        problem = self.problem.with_beta(beta)
+        return Fitted(problem, self.architecture, solve_auto(problem, start=point, dual=dual, **options))
+
+    def _warm(self, start: Start) -> tuple[Tensor | None, Tensor | None]:
+        certificate = start.certificate
+        if tuple(certificate.point.shape) != self.problem.operator.block_shape:
+            return None, None
+        same_samples = certificate.dual_point.shape == self.problem.datafit.targets.shape
+        return certificate.point, certificate.dual_point if same_samples else None
+
+
+@dataclass(frozen=True, eq=False)
+class ReluProgram(Program):
+    """A ReLU network over all activation patterns: the neurons are found by training."""
+
+    problem: ReluProblem
+    bias: bool
+    trainer: ReluTrainer
+
+    @property
+    def beta_max(self) -> float:
+        return self.trainer.beta_max(self.problem)
+
+    def train(self, beta: float, *, start: Start | None = None, **options: Any) -> Fitted:
+        old = None if start is None else start.architecture
+        neurons = old.neurons if isinstance(old, ReluMLP) and old.neurons.shape[1] == self.problem.X.shape[1] else None
+        done = self.trainer.train(self.problem.with_beta(beta), start=neurons, **options)
+        return Fitted(done.problem, ReluMLP(done.neurons, self.bias), done.solution)
