@@ -1,9 +1,11 @@
 """Bidual: neural networks trained to a certified global optimum."""
 
 from bidual.certificate import Certificate, Scope
+from bidual.certifying import NetworkCertificate, certify
 from bidual.estimators import ConvexMLPClassifier, ConvexMLPClassifierCV, ConvexMLPRegressor, ConvexMLPRegressorCV
 from bidual.paths import Path, regularization_path
 from bidual.serialize import load
+from bidual.whitening import ZCAWhitening
 
 __version__ = "0.1.0"
 
@@ -13,8 +15,11 @@ __all__ = [
     "ConvexMLPClassifierCV",
     "ConvexMLPRegressor",
     "ConvexMLPRegressorCV",
+    "NetworkCertificate",
     "Path",
     "Scope",
+    "ZCAWhitening",
+    "certify",
     "load",
     "regularization_path",
 ]

@@ -6,7 +6,7 @@ Frank-Wolfe, adds one neuron a step and never re-optimises the others; see :mod:
 """
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 
 import torch
@@ -16,6 +16,7 @@ from torch import Tensor
 from bidual.auto import solve_auto
 from bidual.certificate import Certificate, into_domain, judge
 from bidual.driver import Callback, Record, Solution, Status, solve
+from bidual.losses.base import Matrix
 from bidual.operators import NeuronOperator
 from bidual.polar import NeuronOracle, Neurons, Peaks
 from bidual.problem import Problem
@@ -34,17 +35,26 @@ class Training:
     Attributes:
         problem: the master problem over the neurons that are left.
         solution: Z (m, 1, c), one row of output weights per neuron of length one, with its certificate.
+        dual_point: V of the last master problem, feasible for its neurons.
         search_gap: what the relative gap would be if the steepest neuron that was found were the steepest of all; the
             certified gap, if the oracle proves it.
     """
 
     problem: Problem
     solution: Solution
+    dual_point: Matrix
     search_gap: float
 
     @property
     def neurons(self) -> Neurons:
         return neurons_of(self.problem)
+
+    def after(self, first: "Training") -> "Training":
+        """This training, with the steps and seconds of the one that it started from."""
+        one, two = first.solution, self.solution
+        later = (replace(r, step=r.step + one.n_steps, seconds=r.seconds + one.seconds) for r in two.history)
+        history, seconds = one.history + tuple(later), one.seconds + two.seconds
+        return replace(self, solution=replace(two, n_steps=one.n_steps + two.n_steps, seconds=seconds, history=history))
 
 
 def neurons_of(problem: Problem) -> Neurons:
@@ -135,7 +145,7 @@ class _Run:
                 master, Z, status = self._extended(master, Z, peaks)
         assert self.best is not None
         solution = Solution(Z, self.best, status, rounds, self.seconds, tuple(self.history), NAME)
-        return Training(master, solution, self.gap)
+        return Training(master, solution, V, self.gap)
 
     def _solved(self, master: Problem, Z: Tensor) -> tuple[Problem, Tensor, Tensor]:
         """The master problem without idle neurons, its solution, and its dual point."""

@@ -1,27 +1,54 @@
 """Which way to train a ReLU network, and how to prove how good it is."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from math import comb
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from bidual import patterns as activation_patterns
+from bidual.certificate import into_domain, judge
+from bidual.closed_form import closed_form
 from bidual.column_generation import ColumnGeneration, Training
-from bidual.driver import Callback
-from bidual.patterns import count_bound
+from bidual.driver import Callback, Record, Solution, Status
+from bidual.frank_wolfe import FrankWolfe
+from bidual.losses.base import Matrix
+from bidual.memory import available_bytes
+from bidual.patterns import count_bound, enumeration_bytes
 from bidual.patterns.reduction import reduce_rank
 from bidual.polar import Faces, LocalSearch, NeuronOracle, Neurons
+from bidual.proof import prove
 from bidual.relu import ReluProblem
+from bidual.solvers.cone_program import solve_cone_program
 
 RELU_SOLVERS = ("column_generation", "interior_point", "frank_wolfe", "closed_form")
-_AFFORDABLE_FACES = 400_000  # a question to the exact oracle then takes about a second
+_AFFORDABLE_FACES = 1_500_000  # a question to the exact oracle then takes a few seconds
+_QUICK_FACES = 5_000
+_AFFORDABLE_BYTES = 3_000_000_000
+_STARTS = 256
 
 
 def face_count(n: int, r: int) -> int:
     """The most cells that the flats of dimension two and more of n rows of rank r can have."""
     return sum(comb(n, r - k) * count_bound(n - (r - k), k) for k in range(2, r + 1)) if r > 1 else 2
+
+
+def affordable(n: int, r: int) -> bool:
+    """Whether the exact oracle is worth its time and memory without being asked for."""
+    room = min(_AFFORDABLE_BYTES, available_bytes(torch.device("cpu")) // 2)
+    return r <= 2 or (face_count(n, r) <= _AFFORDABLE_FACES and enumeration_bytes(n, r) <= room)
+
+
+class Limits(NamedTuple):
+    """When to stop."""
+
+    tol: float
+    max_steps: int | None
+    max_time: float | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,17 +72,15 @@ class ReluTrainer:
             return Faces(self.X)
         if self.patterns == "auto":
             rank = reduce_rank(self.X.detach().to("cpu", torch.float64).numpy()).rank
-            if face_count(len(self.X), rank) <= _AFFORDABLE_FACES:
+            if affordable(len(self.X), rank):
                 return Faces(self.X)
-        starts = 256 if self.patterns == "auto" else int(self.patterns)
-        return LocalSearch(self.X, starts=starts, seed=self.seed)
+        return LocalSearch(self.X, starts=_STARTS if self.patterns == "auto" else int(self.patterns), seed=self.seed)
 
     def beta_max(self, problem: ReluProblem) -> float:
         """The steepest neuron at the zero network; if it was only searched for, a lower bound of that."""
         V = problem.datafit.into_domain(problem.datafit.grad(torch.zeros_like(problem.datafit.targets)))
         peak = self.oracle.peaks(V).bracket.lower
-        rounding = problem.over(self.X[:0]).rounding_of_polar(V)
-        return 0.0 if peak <= rounding else peak
+        return 0.0 if peak <= problem.over(self.X[:0]).rounding_of_polar(V) else peak
 
     def train(
         self,
@@ -68,8 +93,90 @@ class ReluTrainer:
         start: Neurons | None = None,
         callback: Callback | None = None,
         prove: bool = True,
+        candidates: tuple[Matrix, ...] = (),
     ) -> Training:
-        rounds = 500 if max_steps is None else max_steps
-        return ColumnGeneration().train(
-            problem, self.oracle, tol=tol, max_rounds=rounds, max_time=max_time, start=start, callback=callback
-        )
+        """Train with a named method, or the best one for this problem, and certify over all patterns.
+
+        Without ``prove`` nothing is done for the certificate that training does not need. ``candidates`` are further
+        dual points to try.
+        """
+        if solver != "auto" and solver not in RELU_SOLVERS:
+            raise ValueError(f"solver must be 'auto' or one of {sorted(RELU_SOLVERS)}, got {solver!r}.")
+        limits = Limits(tol, max_steps, max_time)
+        if solver in ("auto", "closed_form") and (done := self._by_formula(problem, solver)) is not None:
+            return done
+        if solver == "interior_point":
+            return self._by_cones(problem, limits)
+        if solver == "frank_wolfe":
+            return self._by_frank_wolfe(problem, limits)
+        done = self._by_columns(problem, limits, start, callback)
+        return done if self.oracle.proves or not prove else self._proved(problem, done, limits, candidates)
+
+    def _by_columns(
+        self, problem: ReluProblem, limits: Limits, start: Neurons | None, callback: Callback | None
+    ) -> Training:
+        """By columns; where a question to the oracle is slow, a search finds most of the neurons first."""
+        options = {"callback": callback, "max_rounds": 500 if limits.max_steps is None else limits.max_steps}
+        found = None
+        if self.oracle.proves and self._slow:
+            search = LocalSearch(self.X, starts=_STARTS, seed=self.seed)
+            found = ColumnGeneration().train(
+                problem, search, tol=limits.tol / 2, start=start, max_time=limits.max_time, **options
+            )
+            start = found.neurons
+        left = None if limits.max_time is None else limits.max_time - (found.solution.seconds if found else 0.0)
+        done = ColumnGeneration().train(problem, self.oracle, tol=limits.tol, start=start, max_time=left, **options)
+        return done if found is None else done.after(found)
+
+    @property
+    def _slow(self) -> bool:
+        return isinstance(self.oracle, Faces) and face_count(len(self.X), self.oracle.rank) > _QUICK_FACES
+
+    def _proved(self, problem: ReluProblem, done: Training, limits: Limits, candidates: tuple[Matrix, ...]) -> Training:
+        left = None if limits.max_time is None else max(limits.max_time - done.solution.seconds, 1.0)
+        return prove(problem, done, tol=limits.tol, max_time=left, candidates=candidates)
+
+    def _by_formula(self, problem: ReluProblem, solver: str) -> Training | None:
+        """CP Theorem 2 where it applies; it needs X X^T = s^2 I, so no more samples than features."""
+        if solver == "auto" and len(self.X) > self.X.shape[1]:
+            return None
+        form = closed_form(problem)
+        if form.applies:
+            return _judged(problem, form.neurons, form.weights, form.dual_point, lambda V: form.polar, "closed_form")
+        if solver == "closed_form":
+            raise ValueError(f"{form.reason} Use solver='auto'.")
+        return None
+
+    def _by_cones(self, problem: ReluProblem, limits: Limits) -> Training:
+        active = activation_patterns.enumerate(problem.X).active
+        found = solve_cone_program(problem, active, time_limit=limits.max_time)
+        return _judged(problem, found.neurons, found.weights, found.dual, self._upper, "interior_point", limits.tol)
+
+    def _by_frank_wolfe(self, problem: ReluProblem, limits: Limits) -> Training:
+        steps = 3000 if limits.max_steps is None else limits.max_steps
+        run = FrankWolfe(max_steps=steps).search(problem, self.oracle, tol=limits.tol)
+        V = problem.over(run.neurons).residual(run.weights[:, None])
+        return _judged(problem, run.neurons, run.weights, V, self._upper, "frank_wolfe", limits.tol)
+
+    def _upper(self, V: Matrix) -> float:
+        return self.oracle.peaks(V).bracket.upper
+
+
+def _judged(
+    problem: ReluProblem,
+    neurons: Neurons,
+    weights: Float[Tensor, "m c"],
+    V: Matrix,
+    polar: Callable[[Matrix], float],
+    name: str,
+    tol: float = 1e-8,
+) -> Training:
+    """A network made elsewhere, as a training with its certificate over all patterns."""
+    master = problem.over(neurons)
+    Z = (torch.linalg.vector_norm(neurons, dim=1, keepdim=True) * weights)[:, None]
+    V = into_domain(master, V)
+    certificate = judge(master, Z, V, polar(V) + master.rounding_of_polar(V), all_patterns=True)
+    gap = certificate.relative_gap
+    record = Record(name, 1, 0.0, certificate.primal, certificate.dual, gap)
+    status = Status.CERTIFIED if gap <= tol else Status.STALLED
+    return Training(master, Solution(Z, certificate, status, 1, 0.0, (record,), name), V, gap)

@@ -8,6 +8,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from bidual.cli.bench import bench
+from bidual.cli.certify import certify
 from bidual.cli.demo import demo
 from bidual.cli.fit import fit
 from bidual.cli.path import path
@@ -18,7 +19,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (demo, fit, predict, path, bench):
+for command in (demo, fit, predict, certify, path, bench):
     app.command()(command)
 
 

@@ -89,6 +89,8 @@ class ConvexMLP(ConvexEstimator):
     def _make_program(self, X: Tensor, datafit: Datafit) -> Program:
         if self.activation == "relu":
             X = with_constant(X) if self.hidden_bias else X
+            if not isinstance(self.patterns, str):
+                _refuse_beyond_memory(X, int(self.patterns), datafit.targets.shape[1])
             trainer = ReluTrainer(X, self.patterns, self._seed())
             return ReluProgram(ReluProblem(X, datafit, 1.0), bool(self.hidden_bias), trainer)
         architecture = self._make_architecture(X, datafit.weight, datafit.targets.shape[1])

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -27,7 +28,14 @@ def from_module(module: nn.Module) -> TwoLayerWeights:
     steps = list(_steps(module))
     weights = two_layers(steps if isinstance(module, nn.Sequential) else _guess(steps))
     _check_forward(module, weights)
-    return weights
+    return _without_unused_biases(weights) if isinstance(module, RebuildableModule) else weights
+
+
+def _without_unused_biases(weights: TwoLayerWeights) -> TwoLayerWeights:
+    """The networks of this package always have biases, zero where they were not allowed to be used."""
+    hidden_bias = weights.hidden_bias if weights.hidden_bias is not None and bool(weights.hidden_bias.any()) else None
+    output_bias = weights.output_bias if weights.output_bias is not None and bool(weights.output_bias.any()) else None
+    return replace(weights, hidden_bias=hidden_bias, output_bias=output_bias)
 
 
 def _guess(steps: list[Step]) -> list[Step]:

@@ -12,10 +12,14 @@ from bidual.gauges.base import (
     Proximable,
 )
 from bidual.gauges.group import Group
+from bidual.gauges.largest import Largest, LargestPerOutput
 from bidual.gauges.nuclear import Nuclear
+from bidual.gauges.pairs import output_gauge, pair_gauge
 from bidual.gauges.per_output import PerOutput
+from bidual.gauges.rows import Entries, PerInput, RowGauge
 
-GAUGES: dict[str, type[Gauge]] = {cls.name: cls for cls in (Nuclear, Group, PerOutput)}
+_SHIPPED: tuple[type[Gauge], ...] = (Nuclear, Group, PerOutput, PerInput, Entries, Largest, LargestPerOutput)
+GAUGES: dict[str, type[Gauge]] = {cls.name: cls for cls in _SHIPPED}
 
 __all__ = [
     "GAUGES",
@@ -23,12 +27,19 @@ __all__ = [
     "Blocks",
     "Bracket",
     "Conic",
+    "Entries",
     "EuclideanGroups",
     "Factorised",
     "Factors",
     "Gauge",
     "Group",
+    "Largest",
+    "LargestPerOutput",
     "Nuclear",
+    "PerInput",
     "PerOutput",
     "Proximable",
+    "RowGauge",
+    "output_gauge",
+    "pair_gauge",
 ]

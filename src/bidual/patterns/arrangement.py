@@ -115,12 +115,15 @@ class Arrangement:
                 repeated[j] |= bool(self._negligible(np.array(apart)))
         yield from unit[~repeated]
 
-    def _arcs(self, flat: Flat) -> Cells:
-        """The arcs of half a turn in a plane."""
+    def middles(self, flat: Flat) -> Float[ndarray, " a"]:
+        """The angles in the middle of the arcs of half a turn in a plane."""
         rows = flat.rows[~flat.vanishing]
         turn = np.sort(np.mod(np.arctan2(rows[:, 1], rows[:, 0]) + np.pi / 2, np.pi))
         ends = np.append(turn[1:], turn[0] + np.pi)
-        middle = ((turn + ends) / 2)[~self._negligible(ends - turn)]
+        return ((turn + ends) / 2)[~self._negligible(ends - turn)]
+
+    def _arcs(self, flat: Flat) -> Cells:
+        middle = self.middles(flat)
         directions = np.column_stack([np.cos(middle), np.sin(middle)])
         return Cells(directions @ flat.rows.T > 0, directions @ flat.basis.T)
 

@@ -33,7 +33,8 @@ class Faces(NeuronOracle):
     def __init__(self, X: Float[Tensor, "n d"]) -> None:
         self.X = X.detach().to(torch.float64)
         self._reduced = reduce_rank(self.X.cpu().numpy())
-        check_enumerable(len(X), self.rank)
+        if self.rank > 2:
+            check_enumerable(len(X), self.rank)
 
     @property
     def rank(self) -> int:
@@ -52,7 +53,7 @@ class Faces(NeuronOracle):
             return None
         flats = self._arrangement.flats(2)
         for flat in flats:
-            self._arrangement.cells(flat)  # measures how narrow the arcs are that the sweep leaves out
+            self._arrangement.middles(flat)  # measures how narrow the arcs are that the sweep leaves out
         return Planes.of(flats)
 
     @cached_property

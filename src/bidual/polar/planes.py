@@ -52,9 +52,7 @@ class Planes:
         order = np.argsort(turns, axis=1)
         sorted_rows = np.take_along_axis(rows, order[..., None], 1)
         basis = np.stack([flat.basis for flat in flats])
-        return cls(
-            basis, np.take_along_axis(turns, order, 1), order, np.take_along_axis(change, order, 1), sorted_rows
-        )
+        return cls(basis, np.take_along_axis(turns, order, 1), order, np.take_along_axis(change, order, 1), sorted_rows)
 
     def tops(self, V: Float[ndarray, "n c"], above: float) -> Tops:
         """The best direction of every arc whose value exceeds ``above``, and a proved bound over all planes."""

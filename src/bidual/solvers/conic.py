@@ -29,9 +29,10 @@ class Rows(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class GaugeCones:
-    r"""Omega(Z) = min <cost, u> over u in a product of cones, where Z.flatten() = scale * u[entries].
+    r"""Omega(Z) = min <cost, u> over u with image @ u in a product of cones, where Z.flatten() = scale * u[entries].
 
-    Second-order: u_g = (t, Z_g) with |Z_g| <= t and cost t, one cone per group g of entries. Semidefinite:
+    Second-order: u_g = (t, Z_g) with |Z_g| <= t and cost t, one cone per group g of entries. Largest: the same with
+    |Z_g|_inf <= t, so the image is (t - Z_g, t + Z_g) and the cone non-negative. Semidefinite:
     u_p = svec [[W_1, Z_p], [Z_p^T, W_2]] and cost 1/2 (tr W_1 + tr W_2), one cone per block; svec stacks the columns
     of the upper triangle and multiplies what is off the diagonal by sqrt(2).
     """
@@ -40,6 +41,12 @@ class GaugeCones:
     entries: Int[ndarray, " z"]
     scale: float
     cones: list[Any]
+    image: sparse.sparray | None = None  # the identity
+
+    def rows(self) -> Rows:
+        """image @ u in the cones."""
+        image = sparse.eye_array(len(self.cost)) if self.image is None else self.image
+        return Rows([-image, None, None, None], np.zeros(image.shape[0]), self.cones)
 
 
 @dataclass(frozen=True)
@@ -76,11 +83,12 @@ class ConicProgram:
         return self.units.cost / self.units.predictions * multipliers[:size]
 
 
-def conic_program(problem: Problem, balance: float) -> ConicProgram:
+def conic_program(problem: Problem, balance: float, halfspaces: sparse.sparray | None = None) -> ConicProgram:
     r"""Write the problem as a conic program in which the gauge costs 1 per unit.
 
     With ``balance`` 0 the entries of A are of size 1 and the loss is expensive (like 1 / beta); with ``balance`` 1
-    the loss costs 1 and the entries of A are large; in between, geometrically.
+    the loss costs 1 and the entries of A are large; in between, geometrically. ``halfspaces`` is H (k, z) of further
+    constraints H Z.flatten() >= 0.
     """
     data, A = problem.datafit, sparse.csr_array(lifted_matrix(problem.operator))
     epigraph = data.loss.epigraph(data.targets)
@@ -91,8 +99,9 @@ def conic_program(problem: Problem, balance: float) -> ConicProgram:
     quadratic, linear = _loss_cost(epigraph, _numpy(data.weights), units)
     blocks = [
         _coupling_rows(A, gauge, data.intercept, data.targets.shape, units),
-        Rows([-sparse.eye_array(len(gauge.cost)), None, None, None], np.zeros(len(gauge.cost)), gauge.cones),
+        gauge.rows(),
         *(_loss_rows(rows, units) for rows in epigraph.constraints),
+        *([_halfspace_rows(sparse.csr_array(halfspaces), gauge)] if halfspaces is not None and halfspaces.nnz else []),
     ]
     free = np.zeros(data.targets.shape[1] if data.intercept else 0)
     widths = (len(gauge.cost), data.targets.numel(), epigraph.linear_auxiliary.numel(), len(free))
@@ -113,9 +122,10 @@ def gauge_cones(kind: str, shape: tuple[int, int, int]) -> GaugeCones:
     if _is_matrix_cone(kind, shape):
         return _semidefinite(p, a, b)
     index = np.arange(p * a * b).reshape(p, a, b)
-    if kind == "second_order_per_column":
-        return _second_order(index.transpose(0, 2, 1).reshape(p * b, a))
-    return _second_order(index.reshape(p, a * b))
+    groups = {"": index.reshape(p, a * b), "row": index.reshape(p * a, b), "entry": index.reshape(-1, 1)}
+    groups["column"] = index.transpose(0, 2, 1).reshape(p * b, a)
+    ball, _, which = kind.partition("_per_")
+    return _largest(groups[which]) if ball == "largest" else _second_order(groups[which])
 
 
 def conic_entries(problem: Problem) -> int:
@@ -126,7 +136,7 @@ def conic_entries(problem: Problem) -> int:
     """
     (n, c), (p, a, b) = problem.operator.output_shape, problem.operator.block_shape
     kind = ability(problem.gauge, Conic).cone(c)
-    apart = kind == "second_order_per_column" and isinstance(problem.operator, HasKernel)
+    apart = kind.endswith(("_per_column", "_per_entry")) and isinstance(problem.operator, HasKernel)
     rows = n if apart else n * c
     triangle = (a + b) * (a + b + 1) // 2
     cones = p * triangle * (triangle + 1) // 2 if _is_matrix_cone(kind, (p, a, b)) else 0
@@ -164,6 +174,16 @@ def _second_order(groups: Int[ndarray, "g k"]) -> GaugeCones:
     return GaugeCones(cost.ravel(), entries, 1.0, [clarabel.SecondOrderConeT(1 + size)] * count)
 
 
+def _largest(groups: Int[ndarray, "g k"]) -> GaugeCones:
+    """(t - z_k, t + z_k) >= 0 for every entry z_k of a group."""
+    plain, (count, size) = _second_order(groups), groups.shape
+    t = sparse.csr_array(np.ones((size, 1)))
+    box = sparse.vstack([sparse.hstack([t, sign * sparse.eye_array(size)]) for sign in (-1, 1)])
+    image = sparse.kron(sparse.eye_array(count), box)
+    cones = [clarabel.NonnegativeConeT(2 * groups.size)]
+    return GaugeCones(plain.cost, plain.entries, 1.0, cones, sparse.csr_array(image))
+
+
 def _semidefinite(p: int, a: int, b: int) -> GaugeCones:
     side = a + b
     triangle = side * (side + 1) // 2
@@ -194,6 +214,12 @@ def _coupling_rows(
     on_u = sparse.csr_array((values, gauge.entries[A.indices], A.indptr), shape=(n * c, len(gauge.cost)))
     on_b = sparse.csr_array(np.tile(np.eye(c), (n, 1))) if intercept else None
     return Rows([on_u, -sparse.eye_array(n * c), None, on_b], np.zeros(n * c), [clarabel.ZeroConeT(n * c)])
+
+
+def _halfspace_rows(H: sparse.csr_array, gauge: GaugeCones) -> Rows:
+    """H Z >= 0; the unit of Z does not matter."""
+    on_u = sparse.csr_array((-H.data, gauge.entries[H.indices], H.indptr), shape=(H.shape[0], len(gauge.cost)))
+    return Rows([on_u, None, None, None], np.zeros(H.shape[0]), [clarabel.NonnegativeConeT(H.shape[0])])
 
 
 def _loss_rows(rows: ConeRows, units: Units) -> Rows:

@@ -15,7 +15,7 @@ from bidual.problem import Problem
 from bidual.solvers.conic import conic_entries, conic_program
 
 
-class _Attempt(NamedTuple):
+class Attempt(NamedTuple):
     """How one run is scaled (see :func:`conic_program`) and how much its linear systems are regularised."""
 
     balance: float
@@ -23,14 +23,14 @@ class _Attempt(NamedTuple):
 
 
 # measured on the spiral at beta from 1e-4 to 1e-1: the first attempt ends at a relative gap below 2e-7
-_SMOOTH = (_Attempt(1.0, 1e-8), _Attempt(0.25, 1e-8), _Attempt(0.0, 1e-7))
-_EXPONENTIAL = (_Attempt(0.25, 1e-8), _Attempt(0.0, 1e-8), _Attempt(0.5, 1e-8))
-_KINKED = (_Attempt(0.0, 1e-7), _Attempt(0.25, 1e-7), _Attempt(0.0, 1e-8))
+_SMOOTH = (Attempt(1.0, 1e-8), Attempt(0.25, 1e-8), Attempt(0.0, 1e-7))
+_EXPONENTIAL = (Attempt(0.25, 1e-8), Attempt(0.0, 1e-8), Attempt(0.5, 1e-8))
+_KINKED = (Attempt(0.0, 1e-7), Attempt(0.25, 1e-7), Attempt(0.0, 1e-8))
 
 
 @dataclass
 class _State:
-    attempts: tuple[_Attempt, ...]
+    attempts: tuple[Attempt, ...]
     Z: Tensor
     duals: tuple[Tensor, ...] = ()
     tried: int = 0
@@ -61,7 +61,7 @@ class InteriorPoint(Solver):
         return f"interior_point would store about {entries:.1e} numbers, more than its limit of {self.max_entries:.0e}."
 
     def init(self, problem: Problem, start: Tensor | None, dual: Tensor | None) -> _State:
-        return _State(_attempts(problem), problem.operator.zeros() if start is None else start)
+        return _State(attempts(problem), problem.operator.zeros() if start is None else start)
 
     def step(self, problem: Problem, state: _State) -> _State:
         Z, V = self._run(problem, state.attempts[state.tried])
@@ -74,15 +74,14 @@ class InteriorPoint(Solver):
     def limited(self, seconds: float | None) -> Self:
         return replace(self, time_limit=seconds)
 
-    def _run(self, problem: Problem, attempt: _Attempt) -> tuple[Tensor, Tensor]:
+    def _run(self, problem: Problem, attempt: Attempt) -> tuple[Tensor, Tensor]:
         """Z and V where Clarabel stops, whatever it says of them: the certificate judges.
 
         Both stay in float64, as certificates do: rounded to float32, a loss with kinks loses its last digits.
         """
         program = conic_program(problem.to(torch.float64), attempt.balance)
-        settings = _settings(self.tol, attempt, small=conic_entries(problem) <= 1_000_000)
-        if self.time_limit is not None:
-            settings.time_limit = max(self.time_limit, 1e-3)
+        small = conic_entries(problem) <= 1_000_000
+        settings = clarabel_settings(self.tol, attempt, small, self.time_limit)
         solver = clarabel.DefaultSolver(program.P, program.q, program.G, program.h, program.cones, settings)
         answer, device = solver.solve(), problem.operator.like.device
         Z = program.lifted(np.asarray(answer.x))
@@ -114,7 +113,8 @@ def _without_dust(problem: Problem, Z: Tensor, V: Tensor) -> Tensor:
     return clean if problem.primal(clean) <= problem.primal(Z) * (1 + 1e-10) else Z
 
 
-def _attempts(problem: Problem) -> tuple[_Attempt, ...]:
+def attempts(problem: Problem) -> tuple[Attempt, ...]:
+    """The scalings to try, in order."""
     if problem.datafit.smoothness is None:
         return _KINKED
     epigraph = problem.datafit.loss.epigraph(problem.datafit.targets[:1])
@@ -122,7 +122,8 @@ def _attempts(problem: Problem) -> tuple[_Attempt, ...]:
     return _EXPONENTIAL if exponential else _SMOOTH
 
 
-def _settings(tol: float, attempt: _Attempt, small: bool) -> clarabel.DefaultSettings:
+def clarabel_settings(tol: float, attempt: Attempt, small: bool, time_limit: float | None) -> clarabel.DefaultSettings:
+    """Clarabel, quiet and asked for ``tol``; ``small`` chooses the linear solver."""
     settings = clarabel.DefaultSettings()
     settings.verbose = False
     settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = tol
@@ -130,4 +131,6 @@ def _settings(tol: float, attempt: _Attempt, small: bool) -> clarabel.DefaultSet
     settings.direct_solve_method = "qdldl" if small else "faer"  # measured: more digits, and ten times the speed
     settings.max_threads = torch.get_num_threads()
     settings.chordal_decomposition_enable = False  # the semidefinite cones are dense
+    if time_limit is not None:
+        settings.time_limit = max(time_limit, 1e-3)
     return settings

@@ -1,0 +1,60 @@
+"""Lower bounds over all activation patterns for networks that were found by search, where no exact oracle helps."""
+
+from dataclasses import replace
+
+from bidual.certificate import Certificate, into_domain, judge
+from bidual.column_generation import Training
+from bidual.driver import Status
+from bidual.losses.base import Matrix
+from bidual.polar.diagonal import DiagonalBound
+from bidual.polar.joint import joint_bound
+from bidual.relu import ReluProblem
+
+# Multiplications that the joint program may cost when nothing is said of time: about two seconds. A step of it costs
+# ten times the cube of its size, and beyond the largest size steps are too slow to be worth it at any time.
+_QUICK, _STEP, _LARGEST = 1.5e10, 10.0, 500
+
+
+def prove(
+    problem: ReluProblem,
+    done: Training,
+    *,
+    tol: float,
+    max_time: float | None = None,
+    branch: int = 0,
+    candidates: tuple[Matrix, ...] = (),
+) -> Training:
+    """The training with the best certificate that relaxations give.
+
+    First the last master's dual point (and other ``candidates``) are scaled by a cheap bound of their polar, for any
+    n; then, for n up to a few hundred, dual point and bound are optimised together, which is two to three times as
+    tight. ``max_time`` buys more of the latter, and ``branch`` cuts the sphere into up to 2^branch cells.
+    """
+    certificate, Z = done.solution.certificate, done.solution.Z
+    bound = DiagonalBound(problem.X)
+    for V in (done.dual_point, *candidates):
+        certificate = _better(done, certificate, V, bound.peaks(V).bracket.upper)
+    steps = _steps(problem, max_time)
+    if certificate.relative_gap > tol and steps:
+        joint = joint_bound(problem, branch=branch, max_time=max_time, max_steps=steps)
+        certificate = _better(done, certificate, joint.V, joint.polar)
+    reached = certificate.relative_gap <= tol
+    solution = replace(
+        done.solution, Z=Z, certificate=certificate, status=Status.CERTIFIED if reached else done.solution.status
+    )
+    return replace(done, solution=solution)
+
+
+def _better(done: Training, certificate: Certificate, V: Matrix, polar: float) -> Certificate:
+    V = into_domain(done.problem, V)
+    rounding = done.problem.rounding_of_polar(V)
+    return judge(done.problem, done.solution.Z, V, polar + rounding, all_patterns=True).with_dual_of(certificate)
+
+
+def _steps(problem: ReluProblem, max_time: float | None) -> int:
+    """How many steps of the joint program are affordable; 0 where it is not worth starting."""
+    size = sum(problem.X.shape) + len(problem.X) + problem.datafit.targets.shape[1]
+    if size > _LARGEST:
+        return 0
+    affordable = int(_QUICK / (_STEP * size**3))
+    return 3000 if max_time is not None else min(affordable, 1000) if affordable >= 50 else 0
