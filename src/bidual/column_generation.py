@@ -17,11 +17,12 @@ from bidual.auto import solve_auto
 from bidual.certificate import Certificate, into_domain, judge
 from bidual.driver import Callback, Record, Solution, Status, solve
 from bidual.losses.base import Matrix
+from bidual.norms import L2
 from bidual.operators import NeuronOperator
 from bidual.polar import NeuronOracle, Neurons, Peaks
 from bidual.problem import Problem
 from bidual.relu import ReluProblem
-from bidual.solvers import EtaInteriorPoint, InteriorPoint
+from bidual.solvers import EtaInteriorPoint, InteriorPoint, PrimalDual
 from bidual.threads import one_thread
 
 NAME = "column_generation"
@@ -91,6 +92,7 @@ class ColumnGeneration:
         callback: Callback | None = None,
     ) -> Training:
         """Add neurons until the relative gap is at most ``tol``, or no neuron that helps is found."""
+        problem.check_oracle(oracle)
         run = _Run(self, problem, oracle, tol, max_time, callback)
         with one_thread():
             return run.until(max_rounds, start)
@@ -100,11 +102,11 @@ class ColumnGeneration:
         steep = peaks.neurons[peaks.values > beta * (1 + 1e-12)][: 50 * self.add]
         if not len(steep):
             return steep
-        chosen = [0]
-        near = steep @ steep[0] > 1 - self.apart
+        chosen, unit = [0], L2.unit(steep)
+        near = unit @ unit[0] > 1 - self.apart
         while len(chosen) < self.add and not bool(near.all()):
             chosen.append(int(torch.argmin(near.to(torch.int8))))
-            near |= steep @ steep[chosen[-1]] > 1 - self.apart
+            near |= unit @ unit[chosen[-1]] > 1 - self.apart
         return steep[sorted({*chosen, *range(min(self.steepest, len(steep)))})]
 
 
@@ -184,7 +186,7 @@ class _Run:
         chosen = self.settings.choose(peaks, self.problem.beta)
         known = neurons_of(master)
         if len(known):
-            chosen = chosen[(chosen @ known.T).amax(1) < 1 - 1e-13]
+            chosen = chosen[(L2.unit(chosen) @ L2.unit(known).T).amax(1) < 1 - 1e-13]
         stalled = not len(chosen) and self._inner_tol <= 0.1 * self.tol
         if not len(chosen):
             self.gap = self.gap / 10  # nothing to add: the master must be solved better
@@ -197,7 +199,7 @@ def solve_master(
 ) -> Solution:
     """The group lasso over a dictionary, by interior points: in one variable per neuron, or on the conic form."""
     if problem.operator.block_shape[0] == 0:
-        return solve(problem, EtaInteriorPoint(), tol=inf)
+        return solve(problem, PrimalDual(), tol=inf)  # takes every gauge, and has nothing to do
     start = None if start is None or not bool(start.any()) else start
     n, m = problem.operator.output_shape[0], problem.operator.block_shape[0]
     stages = ([EtaInteriorPoint()] if problem.datafit.loss.half_square else []) + (

@@ -4,14 +4,14 @@ import math
 from dataclasses import dataclass, replace
 from typing import Self
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from bidual.datafit import Datafit
-from bidual.gauges import Group
+from bidual.gauges import output_gauge
+from bidual.norms import L2, Norm
 from bidual.operators import NeuronOperator
-from bidual.polar import Neurons
+from bidual.polar import NeuronOracle, Neurons
 from bidual.problem import Problem
 
 
@@ -21,11 +21,16 @@ class ReluProblem:
 
     |u||w| is the least 1/2 (|u|^2 + |w|^2) among all rescalings of a neuron. The dual is max -F*(V) subject to
     |V^T (X u)_+| <= beta for all |u| <= 1 (CP eq. 11). A hidden bias is a constant column of X.
+
+    Other norms may take the place of the Euclidean ones, |u|_C and |w|_R; the dual's constraint is then
+    |V^T (X u)_+|_R* <= beta for all |u|_C <= 1 (BM Theorem B.1).
     """
 
     X: Float[Tensor, "n d"]
     datafit: Datafit
     beta: float
+    hidden_norm: Norm = L2
+    output_norm: Norm = L2
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.beta) and self.beta > 0):
@@ -38,10 +43,22 @@ class ReluProblem:
 
     def over(self, neurons: Neurons) -> Problem:
         """The convex program over a dictionary of neurons, which are scaled to length one."""
-        norm = torch.linalg.vector_norm(neurons, dim=1, keepdim=True)
-        unit = neurons / norm.clamp(min=torch.finfo(neurons.dtype).tiny)
-        operator = NeuronOperator(self.X, unit, self.datafit.targets.shape[1])
-        return Problem(operator, self.datafit, Group(), self.beta)
+        operator = NeuronOperator(self.X, self.hidden_norm.unit(neurons), self.datafit.targets.shape[1])
+        return Problem(operator, self.datafit, output_gauge(self.output_norm), self.beta)
+
+    @property
+    def weight_decay(self) -> bool:
+        """Whether both norms are Euclidean, which closed forms and relaxations of the polar rely on."""
+        return self.hidden_norm == self.output_norm == L2
+
+    def check_oracle(self, oracle: NeuronOracle) -> None:
+        """Refuse an oracle that measures neurons in other norms than this problem charges."""
+        mine, asked = (self.hidden_norm, self.output_norm), (oracle.hidden_norm, oracle.output_norm)
+        if mine != asked:
+            raise ValueError(
+                f"the problem has the norms {mine[0].name} and {mine[1].name}, {type(oracle).__name__} answers for "
+                f"{asked[0].name} and {asked[1].name}. Use NormFaces or NormSearch with the problem's norms."
+            )
 
     def with_beta(self, beta: float) -> Self:
         return replace(self, beta=beta)

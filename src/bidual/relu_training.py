@@ -27,7 +27,8 @@ from bidual.solvers.cone_program import solve_cone_program
 
 RELU_SOLVERS = ("column_generation", "interior_point", "frank_wolfe", "closed_form")
 _AFFORDABLE_FACES = 1_500_000  # a question to the exact oracle then takes a few seconds
-_QUICK_FACES = 5_000
+_QUICK_FACES = 100_000
+_ROUGH = 3e-3  # the search gap at which exact questions begin to pay
 _AFFORDABLE_BYTES = 3_000_000_000
 _STARTS = 256
 
@@ -116,16 +117,16 @@ class ReluTrainer:
         self, problem: ReluProblem, limits: Limits, start: Neurons | None, callback: Callback | None
     ) -> Training:
         """By columns; where a question to the oracle is slow, a search finds most of the neurons first."""
-        options = {"callback": callback, "max_rounds": 500 if limits.max_steps is None else limits.max_steps}
-        found = None
+        generate, rounds = ColumnGeneration(), 500 if limits.max_steps is None else limits.max_steps
+        found, left = None, limits.max_time
         if self.oracle.proves and self._slow:
             search = LocalSearch(self.X, starts=_STARTS, seed=self.seed)
-            found = ColumnGeneration().train(
-                problem, search, tol=limits.tol / 2, start=start, max_time=limits.max_time, **options
-            )
-            start = found.neurons
-        left = None if limits.max_time is None else limits.max_time - (found.solution.seconds if found else 0.0)
-        done = ColumnGeneration().train(problem, self.oracle, tol=limits.tol, start=start, max_time=left, **options)
+            rough = max(limits.tol, _ROUGH)
+            found = generate.train(problem, search, tol=rough, max_rounds=rounds, max_time=left, start=start)
+            start, left = found.neurons, None if left is None else left - found.solution.seconds
+        done = generate.train(
+            problem, self.oracle, tol=limits.tol, max_rounds=rounds, max_time=left, start=start, callback=callback
+        )
         return done if found is None else done.after(found)
 
     @property

@@ -5,7 +5,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from bidual.operators.base import SampleOperator
+from bidual.operators.base import SampleOperator, frobenius_norm
 
 
 class NeuronOperator(SampleOperator):
@@ -25,6 +25,12 @@ class NeuronOperator(SampleOperator):
     def features(self) -> Float[Tensor, "n m"]:
         """(X u_j)_+ as columns."""
         return (self.X @ self.neurons.T).clamp(min=0)
+
+    @cached_property
+    def magnitude(self) -> float:
+        """|X|_F, times the length of the longest neuron: those of norm one in linf are longer than one."""
+        longest = float(torch.linalg.vector_norm(self.neurons, dim=1).max()) if len(self.neurons) else 1.0
+        return frobenius_norm(self.X) * max(longest, 1.0)
 
     @property
     def block_shape(self) -> tuple[int, int, int]:

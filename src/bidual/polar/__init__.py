@@ -2,6 +2,8 @@
 
 from bidual.polar.base import NeuronOracle, Neurons, Peaks, steepness
 from bidual.polar.faces import Faces
+from bidual.polar.norm_search import NormSearch
+from bidual.polar.norms import NormFaces
 from bidual.polar.search import LocalSearch
 
-__all__ = ["Faces", "LocalSearch", "NeuronOracle", "Neurons", "Peaks", "steepness"]
+__all__ = ["Faces", "LocalSearch", "NeuronOracle", "Neurons", "NormFaces", "NormSearch", "Peaks", "steepness"]

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from bidual.gauges import Bracket
 from bidual.losses.base import Matrix
+from bidual.norms import L2, Norm
 
 Neurons = Float[Tensor, "q d"]
 
@@ -36,6 +37,8 @@ class NeuronOracle(ABC):
     """
 
     proves: ClassVar[bool] = True  # False for a search, whose upper bound is infinity
+    hidden_norm: Norm = L2  # of u
+    output_norm: Norm = L2  # V^T (X u)_+ is measured in its dual
 
     X: Float[Tensor, "n d"]
 

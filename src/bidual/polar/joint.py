@@ -123,12 +123,12 @@ def _start(problem: ReluProblem, scaled: Scaled) -> MomentSplitting:
 def _improve(problem: ReluProblem, scaled: Scaled, splitting: MomentSplitting, limits: _Limits) -> JointBound:
     """The best bound met while the splitting runs until it stalls."""
     best = _judged(problem, scaled, splitting)
-    duals = [best.dual]
+    duals: list[float] = []  # without the first, which a cut inherits and only beats after some steps
     for _ in range(0, limits.max_steps, _ROUND):
         splitting.run(_ROUND)
         bound = _judged(problem, scaled, splitting)
         best = bound if bound.dual > best.dual else best
-        duals.append(best.dual)
+        duals.append(max([bound.dual, *duals[-1:]]))
         if time.perf_counter() > limits.deadline or _stalled(duals, limits.tol):
             break
     return best

@@ -9,15 +9,14 @@ from numpy import ndarray
 from torch import Tensor
 
 from bidual.memory import available_bytes, human_bytes
-from bidual.norms import Norm
-from bidual.patterns.arrangement import MERGE, Arrangement
+from bidual.norms import L2, LINF, Norm
+from bidual.patterns.arrangement import Arrangement
 
-_DIGITS = 12  # directions that agree to so many are listed once
+_DIGITS = 13  # directions that agree to so many are listed once
 
 
 def corner_directions(X: Float[Tensor, "n d"], norm: Norm) -> tuple[Float[Tensor, "q d"], float]:
-    r"""Directions of norm one, one of each pair +-u, such that every activation cone cut to |u| <= 1 has its corners
-    among 0 and +-u; and how coarsely, relatively, they were computed.
+    r"""Directions u of norm one where convex functions peak, one of each pair +-u; and how coarse they are, relatively.
 
     Let the norm be l1 or linf, and cut R^d by the hyperplanes of X and by the norm's creases (:meth:`Norm.creases`).
     A cell of that arrangement is a cone K with no line in it, since the creases span R^d; on K the pattern is
@@ -30,8 +29,8 @@ def corner_directions(X: Float[Tensor, "n d"], norm: Norm) -> tuple[Float[Tensor
     if d == 1:
         return torch.ones(1, 1, dtype=torch.float64), 0.0
     check_corners(len(X), d, norm)
-    scaled = X / max(float(X.abs().max()), 1e-300)
-    arrangement = Arrangement(torch.cat([scaled.cpu(), norm.creases(d)]).numpy())
+    rows = L2.unit(LINF.unit(X))  # hyperplanes have no length
+    arrangement = Arrangement(torch.cat([rows.cpu(), norm.creases(d)]).numpy())
     rays = [_rays(flat.basis, flat.rows[~flat.vanishing]) for flat in arrangement.flats(2)]
     directions = norm.unit(torch.from_numpy(np.concatenate(rays)))
     return _once(directions), max(arrangement.coarseness, 10.0**-_DIGITS)
@@ -46,16 +45,13 @@ def corner_count(n: int, d: int, norm: Norm) -> int:
 def check_corners(n: int, d: int, norm: Norm) -> None:
     """Refuse before any work if the directions would need more memory than there is."""
     rows = n + len(norm.creases(d))
-    need, there = corner_count(n, d, norm) * 8 * (5 * d + 8) + comb(rows, d - 2) * 40 * rows, _free()
+    need = corner_count(n, d, norm) * 8 * (5 * d + 8) + comb(rows, d - 2) * 40 * rows
+    there = available_bytes(torch.device("cpu"))
     if need > there:
         raise ValueError(
             f"{n} samples of {d} features have up to {corner_count(n, d, norm):,} corners under the {norm.name} norm, "
             f"whose enumeration would need {human_bytes(need)}, and {human_bytes(there)} are free; use NormSearch."
         )
-
-
-def _free() -> int:
-    return available_bytes(torch.device("cpu"))
 
 
 def _rays(basis: Float[ndarray, "d 2"], rows: Float[ndarray, "k 2"]) -> Float[ndarray, "k d"]:
@@ -66,7 +62,7 @@ def _rays(basis: Float[ndarray, "d 2"], rows: Float[ndarray, "k 2"]) -> Float[nd
 
 def _once(directions: Float[Tensor, "q d"]) -> Float[Tensor, "k d"]:
     """One of every group of directions that are equal or opposite, to some digits; near-copies may be left."""
-    directions = torch.where(directions.abs() < MERGE, 0.0, directions)
-    first = (directions != 0).to(torch.int8).argmax(1, keepdim=True)
-    rounded = (directions * directions.gather(1, first).sign()).numpy().round(_DIGITS) + 0.0
-    return directions[torch.from_numpy(np.unique(rounded, axis=0, return_index=True)[1])]
+    rounded = directions.numpy().round(_DIGITS)
+    leading = np.take_along_axis(rounded, (rounded != 0).argmax(1)[:, None], 1)
+    kept = np.unique(rounded * np.sign(leading) + 0.0, axis=0, return_index=True)[1]
+    return directions[torch.from_numpy(kept)]

@@ -1,0 +1,99 @@
+"""The steepest neuron under other norms of its weights than the Euclidean ones: exact."""
+
+from functools import cached_property
+from itertools import product
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from bidual.gauges import Bracket
+from bidual.losses.base import Matrix
+from bidual.norms import Norm
+from bidual.polar.base import NeuronOracle, Neurons, Peaks
+from bidual.polar.faces import Faces
+from bidual.polar.planes import LISTED
+from bidual.polar.rays import corner_directions
+
+MOST_SIGNS = 12  # outputs whose signs are all tried
+_EPS = torch.finfo(torch.float64).eps
+
+
+class NormFaces(NeuronOracle):
+    r"""max over |u|_C <= 1 of |V^T (X u)_+|_R*, with R* the dual of R: the polar of BM Theorem B.1 (eq. 113).
+
+    With C = l2 it is the Euclidean question of :class:`Faces`, asked for V if R = l2; for every column of V if R = l1,
+    because R* is the largest entry; and for V s with all signs s if R = linf, because |z|_1 is the largest s^T z.
+    With C = l1 or linf the answer is at a corner (:func:`corner_directions`), because a norm of a linear function is
+    convex on every activation cone. There is no rank reduction then, since these norms are not invariant under
+    rotation: the number of corners grows like (n + d)^(d-1) for l1, and (n + d^2)^(d-1) for linf.
+    """
+
+    def __init__(self, X: Float[Tensor, "n d"], hidden: Norm, output: Norm) -> None:
+        self.X = X.detach().to(torch.float64)
+        self.hidden_norm, self.output_norm = hidden, output
+        self._faces = Faces(self.X) if hidden.order == 2 else None
+
+    @cached_property
+    def _corners(self) -> tuple[Tensor, float]:
+        directions, coarse = corner_directions(self.X, self.hidden_norm)
+        return directions.to(self.X), coarse
+
+    def _peaks(self, V: Tensor, above: float, seeds: Tensor | None) -> Peaks:
+        neurons, upper = self._at_corners(V, above) if self._faces is None else self._by_faces(self._faces, V, above)
+        if seeds is not None:
+            neurons = torch.cat([neurons, seeds.to(self.X)])
+        found = ranked(self, V, neurons, above)
+        return Peaks(Bracket(found.bracket.lower, max(upper, found.bracket.lower)), found.neurons, found.values)
+
+    def _by_faces(self, faces: Faces, V: Tensor, above: float) -> tuple[Neurons, float]:
+        """Steep directions and a bound, by one or many Euclidean questions."""
+        asked = [faces.peaks(question, above) for question in _questions(V, self.output_norm)]
+        upper = max(peaks.bracket.upper for peaks in asked)
+        return torch.cat([peaks.neurons for peaks in asked]), upper + 4 * V.shape[1] * _EPS * self._size(V)
+
+    def _at_corners(self, V: Tensor, above: float, numbers: int = 4_000_000) -> tuple[Neurons, float]:
+        directions, coarse = self._corners
+        parts = directions.split(max(1, numbers // len(V)))
+        values = torch.cat([steepness_in(self, V, sign * part) for sign in (1, -1) for part in parts])
+        top = values.topk(min(LISTED, len(values)))
+        chosen = top.indices[top.values > min(above, float(values.max()) * (1 - 1e-12))]
+        allowance = (8 * self.X.shape[1] * coarse + 16 * len(V) * _EPS) * self._size(V)
+        return torch.cat([directions, -directions])[chosen], float(values.max()) + allowance
+
+    def _size(self, V: Tensor) -> float:
+        """How much a relative change of u by one can change the value."""
+        lengths = torch.linalg.vector_norm(self.X, dim=1) * self.hidden_norm.times_l2(self.X.shape[1])
+        return float(self.output_norm.dual.value(V) @ lengths)
+
+
+def steepness_in(oracle: NeuronOracle, V: Matrix, neurons: Neurons) -> Float[Tensor, " q"]:
+    """|V^T (X u)_+|_R* / |u|_C for every neuron u in the oracle's norms, 0 for the zero neuron."""
+    hidden = (oracle.X @ oracle.hidden_norm.unit(neurons).T).clamp(min=0)
+    return oracle.output_norm.dual.value(hidden.T @ V)
+
+
+def ranked(oracle: NeuronOracle, V: Matrix, neurons: Neurons, above: float) -> Peaks:
+    """The steepest of some neurons, scaled to norm one; nothing is known of the others."""
+    if not len(neurons):
+        return Peaks(Bracket(0.0, torch.inf), neurons, neurons.new_zeros(0))
+    values = steepness_in(oracle, V, neurons)
+    order = torch.argsort(values, descending=True)[:LISTED]
+    order = order[values[order] > min(above, float(values.max()) * (1 - 1e-12))]
+    return Peaks(Bracket(float(values.max()), torch.inf), oracle.hidden_norm.unit(neurons[order]), values[order])
+
+
+def _questions(V: Tensor, output: Norm) -> list[Tensor]:
+    """Matrices of which the largest Euclidean polar is the polar at V in the dual of the output norm."""
+    if output.order == 2:
+        return [V]
+    if output.order == 1:
+        return list(V.split(1, dim=1))
+    c = V.shape[1]
+    if c > MOST_SIGNS:
+        raise ValueError(
+            f"the linf norm on {c} outputs asks the exact oracle {2 ** (c - 1):,} times; at most {MOST_SIGNS} outputs "
+            "are taken. Use NormSearch, or the norm l1 or l2 on the outputs."
+        )
+    signs = torch.tensor([[1.0, *rest] for rest in product((1.0, -1.0), repeat=c - 1)], dtype=V.dtype, device=V.device)
+    return list((V @ signs.T).split(1, dim=1))
