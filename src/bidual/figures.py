@@ -19,8 +19,8 @@ from bidual.estimators.base import ConvexEstimator
 from bidual.files import check_target
 
 _SUFFIXES = (".png", ".pdf", ".svg")
-_COLOURS = ("#2f6fb0", "#d9822b", "#3c9d6b", "#b0507a", "#7a6cc0", "#8a7a3c")
-_GREY = "#555555"
+COLOURS = ("#2f6fb0", "#d9822b", "#3c9d6b", "#b0507a", "#7a6cc0", "#8a7a3c")
+GREY = "#555555"
 
 
 def check_figure(path: str | os.PathLike[str]) -> Path:
@@ -32,23 +32,23 @@ def check_figure(path: str | os.PathLike[str]) -> Path:
 
 def path_figure(rows: Sequence[Mapping[str, Any]], suffix: str = ".png") -> bytes:
     """Neurons and loss against beta, one above the other."""
-    figure = _figure(6.4, 5.2)
+    figure = new_figure(6.4, 5.2)
     above, below = figure.subplots(2, 1, sharex=True)
     betas = [row["beta"] for row in rows]
     for axes, key, label, colour in (
-        (above, "loss", "train loss per row", _COLOURS[0]),
-        (below, "neurons", "neurons", _COLOURS[1]),
+        (above, "loss", "train loss per row", COLOURS[0]),
+        (below, "neurons", "neurons", COLOURS[1]),
     ):
         axes.plot(betas, [row[key] for row in rows], marker="o", markersize=4, color=colour, clip_on=False)
         axes.set_ylabel(label)
         axes.set_ylim(bottom=0)
-        _plain(axes)
+        plain(axes)
     below.yaxis.set_major_locator(MaxNLocator(integer=True))
     below.set_xscale("log")
     below.set_xlabel("weight decay beta")
     worst = max(row["relative_gap"] for row in rows)
     above.set_title(f"{len(rows)} networks, certified relative gaps at most {worst:.1e}", loc="left", fontsize=11)
-    return _bytes(figure, suffix)
+    return figure_bytes(figure, suffix)
 
 
 def demo_figure(
@@ -59,23 +59,23 @@ def demo_figure(
     tol: float,
 ) -> bytes:
     """The decision boundary on the spiral, and the certified gap over time."""
-    figure = _figure(10.5, 4.7)
+    figure = new_figure(10.5, 4.7)
     left, right = figure.subplots(1, 2, width_ratios=[1, 1.15])
     _regions(left, spiral, X, y)
     left.set_title(f"Spiral: decision regions of {spiral.n_neurons_} neurons", loc="left", fontsize=11)
-    for (name, history), colour in zip(histories.items(), _COLOURS[3:], strict=False):
+    for (name, history), colour in zip(histories.items(), COLOURS[3:], strict=False):
         seconds, gaps = zip(*((r.seconds, max(r.relative_gap, 1e-16)) for r in history), strict=True)
         right.step(seconds, gaps, where="post", color=colour, linewidth=1.2, alpha=0.5)
         right.plot(seconds, gaps, "o", markersize=5, color=colour, label=name)
-    right.axhline(tol, color=_GREY, linestyle="--", linewidth=1, label=f"tolerance {tol:.0e}")
+    right.axhline(tol, color=GREY, linestyle="--", linewidth=1, label=f"tolerance {tol:.0e}")
     right.set_yscale("log")
     right.set_xlim(left=0)
     right.set_xlabel("seconds")
     right.set_ylabel("certified relative gap")
     right.set_title("How far from the optimum over these gates, at most", loc="left", fontsize=11)
     right.legend(frameon=False, loc="upper right")
-    _plain(right)
-    return _bytes(figure, ".png")
+    plain(right)
+    return figure_bytes(figure, ".png")
 
 
 def _regions(axes: Axes, estimator: ConvexEstimator, X: NDArray[np.float64], y: NDArray[np.int64]) -> None:
@@ -83,7 +83,7 @@ def _regions(axes: Axes, estimator: ConvexEstimator, X: NDArray[np.float64], y: 
     ticks = np.linspace(-reach, reach, 400)
     grid = np.stack(np.meshgrid(ticks, ticks), axis=-1).reshape(-1, 2)
     labels = np.searchsorted(estimator.classes_, estimator.predict(grid)).reshape(len(ticks), -1)
-    colours = _COLOURS[: len(estimator.classes_)]
+    colours = COLOURS[: len(estimator.classes_)]
     extent = (-reach, reach, -reach, reach)
     top = max(len(colours) - 1, 1)
     axes.imshow(labels, origin="lower", extent=extent, cmap=ListedColormap(colours), alpha=0.28, vmin=0, vmax=top)
@@ -95,19 +95,19 @@ def _regions(axes: Axes, estimator: ConvexEstimator, X: NDArray[np.float64], y: 
     axes.set_aspect("equal")
 
 
-def _figure(width: float, height: float) -> Figure:
+def new_figure(width: float, height: float) -> Figure:
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure
 
 
-def _plain(axes: Axes) -> None:
+def plain(axes: Axes) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25, linewidth=0.6)
     axes.set_axisbelow(True)
 
 
-def _bytes(figure: Figure, suffix: str) -> bytes:
+def figure_bytes(figure: Figure, suffix: str) -> bytes:
     buffer = io.BytesIO()
     figure.savefig(buffer, format=suffix[1:].lower(), dpi=150)
     return buffer.getvalue()

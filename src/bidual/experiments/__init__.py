@@ -1,0 +1,1 @@
+"""The published experiments, one file each: a function that returns the data, and one that draws the figure."""
