@@ -6,7 +6,7 @@ slow: :mod:`bidual.column_generation` needs a handful of rounds where this needs
 """
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
@@ -74,19 +74,22 @@ class FrankWolfe:
 
         h(t) = beta t + min { F : sum |u||w| <= t } is convex, but the sign of its slope beta - |V|° at an unfinished
         run is worthless, so bisection goes astray. What any dual point V does prove is h(t) >= -F*(V) + (beta - |V|°) t
-        for all t at once; t is only discarded where such a line lies above the best network so far.
+        for all t at once; t is only discarded where such a line lies above the best network so far, and where that
+        decides too little, the next run is twice as long.
         """
-        lines = [Line(0.0, problem.beta)]  # F >= 0
-        best: FrankWolfeRun | None = None
+        inner, best, lines = self, None, [Line(0.0, problem.beta)]  # F >= 0
         low, high = 0.0, problem.datafit.value(torch.zeros_like(problem.datafit.targets)) / problem.beta
         for _ in range(max_runs):
-            run = self.run(problem, oracle, (max(low, 1e-6 * high) * high) ** 0.5, tol=tol)
+            run = inner.run(problem, oracle, (max(low, 1e-6 * high) * high) ** 0.5, tol=tol)
             lines.append(_line(problem, oracle, run))
             if best is None or run.certificate.primal < best.certificate.primal:
                 best = run
+            width = high - low
             low, high = _where_below(lines, best.certificate.primal, low, high)
             if best.certificate.relative_gap <= tol or high - low <= 1e-6 * high:
                 break
+            if high - low > 0.7 * width:  # the run was too short to decide
+                inner = replace(inner, max_steps=2 * inner.max_steps)
         assert best is not None
         return best
 

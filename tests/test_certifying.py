@@ -1,0 +1,111 @@
+import numpy as np
+import pytest
+import torch
+from sklearn.neural_network import MLPClassifier, MLPRegressor
+from torch import nn
+
+from bidual import ConvexMLPRegressor, Scope, certify
+
+
+@pytest.fixture(scope="module")
+def data() -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((40, 2))
+    return X, np.maximum(X @ rng.standard_normal((2, 3)), 0) @ rng.standard_normal(3) + 0.1 * rng.standard_normal(40)
+
+
+def _network(hidden_bias: bool = False, output_bias: bool = False, outputs: int = 1) -> nn.Sequential:
+    torch.manual_seed(0)
+    layers = nn.Linear(2, 8, bias=hidden_bias), nn.ReLU(), nn.Linear(8, outputs, bias=output_bias)
+    return nn.Sequential(*layers).double()
+
+
+@pytest.mark.parametrize("hidden_bias", [False, True])
+@pytest.mark.parametrize("output_bias", [False, True])
+def test_an_untrained_network_gets_its_own_objective_and_a_true_bound(data, hidden_bias, output_bias) -> None:
+    X, y = data
+    network = _network(hidden_bias, output_bias)
+    found = certify(network, X, y, beta=0.5)
+    parameters = [p for name, p in network.named_parameters() if name != "2.bias"]
+    with torch.no_grad():
+        fit = 0.5 * float((network(torch.tensor(X))[:, 0] - torch.tensor(y)).square().sum())
+        decay = 0.25 * float(sum(p.square().sum() for p in parameters))
+    assert found.objective == pytest.approx(fit + decay, rel=1e-12)
+    assert found.certificate.scope is Scope.ALL_PATTERNS
+    assert found.better is not None
+    assert found.lower_bound <= found.better_objective < found.objective
+    again = certify(found.better, X, y, beta=0.5)
+    assert again.relative_gap <= 1e-4
+    assert again.objective == pytest.approx(found.better_objective, rel=1e-9)
+
+
+def test_an_optimal_network_gets_a_tiny_gap(data) -> None:
+    X, y = data
+    model = ConvexMLPRegressor(beta=0.5, tol=1e-6).fit(X, y)
+    for thing in (model, model.module_):
+        found = certify(thing, X, y, beta=0.5)
+        assert found.relative_gap <= 1e-4
+        assert found.objective == pytest.approx(model.certificate_.primal, rel=1e-9)
+
+
+def test_another_beta_is_just_a_larger_gap(data) -> None:
+    X, y = data
+    model = ConvexMLPRegressor(beta=0.5, tol=1e-6).fit(X, y)
+    found = certify(model, X, y, beta=5.0)
+    assert 1e-3 < found.relative_gap < 1
+    assert found.lower_bound <= found.better_objective < found.objective
+
+
+def test_scikit_learn_networks(data) -> None:
+    X, y = data
+    regressor = MLPRegressor(hidden_layer_sizes=(6,), max_iter=50, random_state=0).fit(X, y)
+    assert 0 < certify(regressor, X, y, beta=0.1).relative_gap < 1
+    labels = np.where(y > np.median(y), "high", "low")
+    classifier = MLPClassifier(hidden_layer_sizes=(6,), max_iter=50, random_state=0).fit(X, labels)
+    found = certify(classifier, X, labels, beta=0.1, loss="log_loss")
+    with torch.no_grad():
+        margin = np.where(labels == "low", 1, -1) * (
+            np.maximum(X @ classifier.coefs_[0] + classifier.intercepts_[0], 0) @ classifier.coefs_[1]
+            + classifier.intercepts_[1]
+        )[:, 0]
+    squares = sum((w**2).sum() for w in (*classifier.coefs_, classifier.intercepts_[0]))
+    assert found.objective == pytest.approx(np.log1p(np.exp(-margin)).sum() + 0.05 * squares, rel=1e-9)
+
+
+def test_labels_become_one_hot_for_several_outputs(data) -> None:
+    X, y = data
+    labels = np.digitize(y, np.quantile(y, [0.33, 0.66]))
+    by_label = certify(_network(outputs=3), X, labels, beta=0.5)
+    by_number = certify(_network(outputs=3), X, np.eye(3)[labels], beta=0.5)
+    assert by_label.objective == pytest.approx(by_number.objective, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("network", "change", "words"),
+    [
+        (nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1)), {}, "Tanh"),
+        (nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 1)), {}, "Linear"),
+        (_network(), {"X": np.zeros((40, 3))}, r"shape \(n, 2\)"),
+        (_network(), {"X": np.full((40, 2), np.nan)}, "finite"),
+        (_network(), {"y": np.zeros(39)}, "40 samples"),
+        (_network(), {"y": np.zeros((40, 2))}, "outputs"),
+        (_network(), {"beta": 0.0}, "beta must be positive"),
+        (_network(), {"loss": "cubic"}, "loss must be"),
+    ],
+)
+def test_bad_input_gets_one_clear_sentence(data, network, change, words) -> None:
+    arguments = {"X": data[0], "y": data[1], "beta": 0.1} | change
+    with pytest.raises(ValueError, match=words):
+        certify(network.double(), **arguments)
+
+
+def test_samples_of_rank_zero_leave_only_the_zero_network() -> None:
+    found = certify(_network(), np.zeros((5, 2)), np.arange(5.0), beta=0.1)
+    assert found.lower_bound == pytest.approx(0.5 * float((np.arange(5.0) ** 2).sum()))
+
+
+def test_all_negative_features_without_bias_can_still_be_used_by_negative_weights() -> None:
+    X = -np.abs(np.random.default_rng(0).standard_normal((20, 2)))
+    model = ConvexMLPRegressor(beta=0.1, hidden_bias=False, fit_intercept=False, tol=1e-6).fit(X, X[:, 0])
+    assert model.certificate_.relative_gap <= 1e-6
+    assert model.score(X, X[:, 0]) > 0.9
