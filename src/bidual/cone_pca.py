@@ -39,7 +39,7 @@ class PatternCone:
         nearest = a + self.rows.T @ nnls(self.rows.T, -a)[0]
         if self.contains(nearest, size):
             return nearest
-        # nnls of scipy 1.17 can stop early next to a face
+        # seen with scipy 1.17: next to a face nnls returned a point far outside the cone
         return a + self.rows.T @ lsq_linear(self.rows.T, -a, (0.0, np.inf), method="bvls", tol=1e-14).x
 
     def contains(self, a: Float[ndarray, " k"], size: float) -> bool:

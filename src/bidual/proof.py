@@ -12,7 +12,7 @@ from bidual.relu import ReluProblem
 
 # Multiplications that the joint program may cost when nothing is said of time: about two seconds. A step of it costs
 # ten times the cube of its size, and beyond the largest size steps are too slow to be worth it at any time.
-_QUICK, _STEP, _LARGEST = 1.5e10, 10.0, 500
+_QUICK, _STEP, _LARGEST = 5e9, 10.0, 500
 
 
 def prove(

@@ -24,6 +24,7 @@ from bidual.polar import Faces, LocalSearch, NeuronOracle, Neurons
 from bidual.proof import prove
 from bidual.relu import ReluProblem
 from bidual.solvers.cone_program import solve_cone_program
+from bidual.threads import one_thread
 
 RELU_SOLVERS = ("column_generation", "interior_point", "frank_wolfe", "closed_form")
 _AFFORDABLE_FACES = 1_500_000  # a question to the exact oracle then takes a few seconds
@@ -31,6 +32,7 @@ _QUICK_FACES = 100_000
 _ROUGH = 3e-3  # the search gap at which exact questions begin to pay
 _AFFORDABLE_BYTES = 3_000_000_000
 _STARTS = 256
+_MOST_CUTS = 6  # of the sphere, when there is time
 
 
 def face_count(n: int, r: int) -> int:
@@ -103,7 +105,19 @@ class ReluTrainer:
         """
         if solver != "auto" and solver not in RELU_SOLVERS:
             raise ValueError(f"solver must be 'auto' or one of {sorted(RELU_SOLVERS)}, got {solver!r}.")
-        limits = Limits(tol, max_steps, max_time)
+        with one_thread():  # many small products: threads would only wait for each other
+            return self._train(problem, solver, Limits(tol, max_steps, max_time), start, callback, prove, candidates)
+
+    def _train(
+        self,
+        problem: ReluProblem,
+        solver: str,
+        limits: Limits,
+        start: Neurons | None,
+        callback: Callback | None,
+        prove: bool,
+        candidates: tuple[Matrix, ...],
+    ) -> Training:
         if solver in ("auto", "closed_form") and (done := self._by_formula(problem, solver)) is not None:
             return done
         if solver == "interior_point":
@@ -135,7 +149,8 @@ class ReluTrainer:
 
     def _proved(self, problem: ReluProblem, done: Training, limits: Limits, candidates: tuple[Matrix, ...]) -> Training:
         left = None if limits.max_time is None else max(limits.max_time - done.solution.seconds, 1.0)
-        return prove(problem, done, tol=limits.tol, max_time=left, candidates=candidates)
+        branch = 0 if left is None else _MOST_CUTS
+        return prove(problem, done, tol=limits.tol, max_time=left, branch=branch, candidates=candidates)
 
     def _by_formula(self, problem: ReluProblem, solver: str) -> Training | None:
         """CP Theorem 2 where it applies; it needs X X^T = s^2 I, so no more samples than features."""
