@@ -80,7 +80,8 @@ class Certificate:
         """
         again = problem.to(torch.float64)
         if (self.scope is Scope.ALL_PATTERNS) is (everywhere is None):
-            return False
+            how = "with" if everywhere is None else "without"
+            raise ValueError(f"a certificate of scope {self.scope.name} is rechecked {how} an oracle, like Faces(X).")
         fits = tuple(self.point.shape) == again.operator.block_shape
         fits = fits and self.dual_point.shape == again.datafit.targets.shape
         if not fits or not all(math.isfinite(x) for x in (self.primal, self.dual, self.polar, self.scale)):
@@ -89,7 +90,8 @@ class Certificate:
             return False
         V = again.datafit.into_domain(self.dual_point)
         moved = float(torch.linalg.vector_norm(V - self.dual_point)) > 1e-9 * float(torch.linalg.vector_norm(V))
-        polar = _rounded_up_polar(again, V, everywhere)
+        bound = problem_polar(again) if everywhere is None else lambda W: everywhere.peaks(W).bracket.upper
+        polar = bound(V) + again.rounding_of_polar(V)
         if moved or polar > again.beta * (1 + 1e-9) or polar > self.polar * (1 + 1e-9) + 1e-300:
             return False
         primal, dual = again.primal(self.point), -again.datafit.conjugate(V)
@@ -116,22 +118,36 @@ def certify(
     if not bool(torch.isfinite(Z).all()):
         return _no_point(problem, Z, Scope.BLOCKS if everywhere is None else Scope.ALL_PATTERNS)
     trials = [problem.residual(Z), *(V.to(torch.float64) for V in candidates)]
-    inside = [into_domain(problem, V) for V in trials]
-    found = [judge(problem, Z, V, _rounded_up_polar(problem, V, everywhere), everywhere is not None) for V in inside]
+    polar = problem_polar(problem) if everywhere is None else lambda V: everywhere.peaks(V).bracket.upper
+    scope = Scope.BLOCKS if everywhere is None else Scope.ALL_PATTERNS
+    found = [judge(problem, Z, V, polar, scope) for V in trials]
     return max(found, key=lambda certificate: certificate.dual)
 
 
-def judge(problem: Problem, Z: Blocks, V: Matrix, polar: float, all_patterns: bool) -> Certificate:
-    """Judge Z by one dual point V in dom F* whose polar is known to be at most ``polar``; nothing else is trusted."""
+PolarBound = Callable[[Matrix], float]
+
+
+def judge(problem: Problem, Z: Blocks, V: Matrix, polar: PolarBound, scope: Scope) -> Certificate:
+    """Judge Z by one dual candidate V.
+
+    V is moved into dom F* first, and ``polar`` is asked for the point that came out: an upper bound of its polar over
+    what ``scope`` says. Nothing else is trusted.
+    """
+    V = _into_domain(problem, V)
+    bound = polar(V) + problem.rounding_of_polar(V)
     predictions = problem.operator.forward(Z)
     primal = problem.datafit.value(predictions) + problem.beta * problem.gauge.value(Z)
-    dual, V, polar = _lower_bound(problem, V, polar, problem.datafit.offset(predictions))
+    dual, V, bound = _lower_bound(problem, V, bound, problem.datafit.offset(predictions))
     _assert_weak_duality(primal, dual)
-    scope = Scope.ALL_PATTERNS if all_patterns else Scope.BLOCKS
-    return Certificate(primal, dual, Z, V, polar, scope, problem.datafit.scale)
+    return Certificate(primal, dual, Z, V, bound, scope, problem.datafit.scale)
 
 
-def into_domain(problem: Problem, V: Matrix) -> Matrix:
+def problem_polar(problem: Problem) -> PolarBound:
+    """Omega°(-A* V) of the problem's own gauge and operator."""
+    return lambda V: problem.gauge.polar(-problem.operator.adjoint(V)).upper
+
+
+def _into_domain(problem: Problem, V: Matrix) -> Matrix:
     """A point of dom F* near V, zero if V is not finite."""
     V = problem.datafit.into_domain(V)
     return V if bool(torch.isfinite(V).all()) else torch.zeros_like(V)
@@ -153,13 +169,6 @@ def _lower_bound(problem: Problem, V: Tensor, polar: float, offset: Tensor) -> t
     V = scale * V
     value = -problem.datafit.conjugate(V)
     return value - _rounding_of_dual(problem, V, offset), V, scale * polar if scale > 0 else 0.0
-
-
-def _rounded_up_polar(problem: Problem, V: Tensor, everywhere: NeuronOracle | None) -> float:
-    """Omega°(-A* V) with an allowance for the rounding of the products that make A* V."""
-    if everywhere is None:
-        return problem.gauge.polar(-problem.operator.adjoint(V)).upper + problem.rounding_of_polar(V)
-    return everywhere.peaks(V).bracket.upper + problem.rounding_of_polar(V)
 
 
 def _rounding_of_dual(problem: Problem, V: Tensor, offset: Tensor) -> float:

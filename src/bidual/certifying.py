@@ -109,8 +109,15 @@ def _certify(
         certificate,
         _module(done, weights.hidden_bias is not None) if improved else None,
         min(certificate.primal, objective),
-        done.solution.status.value,
+        _status(done, tol),
     )
+
+
+def _status(done: Training, tol: float) -> str:
+    gap = done.solution.certificate.relative_gap
+    if gap <= tol:
+        return f"the best network that was found is optimal up to {gap:.1e}"
+    return done.solution.status.value
 
 
 def _objective(weights: TwoLayerWeights, problem: ReluProblem, neurons: Tensor) -> tuple[float, Tensor]:

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from bidual.auto import solve_auto
-from bidual.certificate import Certificate, into_domain, judge
+from bidual.certificate import Certificate, Scope, judge
 from bidual.driver import Callback, Record, Solution, Status, solve
 from bidual.losses.base import Matrix
 from bidual.norms import L2
@@ -128,6 +128,7 @@ class _Run:
         self.history: list[Record] = []
         self.best: Certificate | None = None
         self.gap = 1.0
+        self.strictness = 1.0  # how much better than usual the master is solved
 
     @property
     def seconds(self) -> float:
@@ -140,8 +141,7 @@ class _Run:
         while status is None:
             rounds += 1
             master, Z, V = self._solved(master, Z)
-            peaks = self.oracle.peaks(V, self.problem.beta, neurons_of(master))
-            self._look(rounds, master, Z, V, peaks)
+            peaks = self._look(rounds, master, Z, V)
             status = self._status(rounds, max_rounds)
             if status is None:
                 master, Z, status = self._extended(master, Z, peaks)
@@ -155,20 +155,29 @@ class _Run:
         certificate = solve_master(master, self._inner_tol, Z, limit).certificate
         used = certificate.point.abs().amax((1, 2)) > 0
         kept = self.problem.over(neurons_of(master)[used])
-        return kept, certificate.point[used], into_domain(master, certificate.dual_point)
+        return kept, certificate.point[used], certificate.dual_point
 
     @property
     def _inner_tol(self) -> float:
-        return max(min(self.settings.master_share * self.gap, 1e-3), 0.1 * self.tol)
+        return max(min(self.strictness * self.settings.master_share * self.gap, 1e-3), 0.1 * self.tol)
 
-    def _look(self, rounds: int, master: Problem, Z: Tensor, V: Tensor, peaks: Peaks) -> None:
-        rounding = master.rounding_of_polar(V)
-        certificate = judge(master, Z, V, peaks.bracket.upper + rounding, all_patterns=True)
-        if self.best is not None:
-            certificate = certificate.with_dual_of(self.best)
-        self.best = certificate
-        guess = judge(master, Z, V, max(peaks.bracket.lower, self.problem.beta), all_patterns=True)
-        self.gap = certificate.relative_gap if self.oracle.proves else guess.relative_gap
+    def _look(self, rounds: int, master: Problem, Z: Tensor, V: Tensor) -> Peaks:
+        """Ask the oracle, and keep the certificate that follows."""
+        asked: list[Peaks] = []
+
+        def upper(W: Tensor) -> float:
+            asked.append(self.oracle.peaks(W, self.problem.beta, neurons_of(master)))
+            return asked[0].bracket.upper
+
+        certificate = judge(master, Z, V, upper, Scope.ALL_PATTERNS)
+        self.best = certificate if self.best is None else certificate.with_dual_of(self.best)
+        steepest = max(asked[0].bracket.lower, self.problem.beta)
+        guess = judge(master, Z, V, lambda W: steepest, Scope.BLOCKS)
+        self.gap = self.best.relative_gap if self.oracle.proves else guess.relative_gap
+        self._record(rounds, self.best)
+        return asked[0]
+
+    def _record(self, rounds: int, certificate: Certificate) -> None:
         values = (certificate.primal, certificate.dual, certificate.relative_gap)
         self.history.append(Record(NAME, rounds, self.seconds, *values))
         if self.callback is not None:
@@ -188,8 +197,7 @@ class _Run:
         if len(known):
             chosen = chosen[(L2.unit(chosen) @ L2.unit(known).T).amax(1) < 1 - 1e-13]
         stalled = not len(chosen) and self._inner_tol <= 0.1 * self.tol
-        if not len(chosen):
-            self.gap = self.gap / 10  # nothing to add: the master must be solved better
+        self.strictness = 1.0 if len(chosen) else self.strictness / 10  # nothing to add: solve the master better
         Z = torch.cat([Z, Z.new_zeros(len(chosen), *Z.shape[1:])])
         return self.problem.over(torch.cat([known, chosen])), Z, Status.STALLED if stalled else None
 

@@ -7,12 +7,13 @@ slow: :mod:`bidual.column_generation` needs a handful of rounds where this needs
 
 import time
 from dataclasses import dataclass, replace
+from math import inf
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from bidual.certificate import Certificate, into_domain, judge
+from bidual.certificate import Certificate, Scope, judge
 from bidual.driver import Record
 from bidual.polar import NeuronOracle, Neurons
 from bidual.relu import ReluProblem
@@ -49,6 +50,8 @@ class FrankWolfe:
         self, problem: ReluProblem, oracle: NeuronOracle, t: float, *, tol: float = 0.0, max_time: float | None = None
     ) -> FrankWolfeRun:
         """Minimise F under sum |u||w| <= t, until the penalised problem's certified relative gap is at most ``tol``."""
+        problem.check_oracle(oracle)
+        problem.check_weight_decay("Algorithm 1")
         if not t > 0:
             raise ValueError(f"t must be positive, got {t}; the price of any good network is a start.")
         began = time.perf_counter()
@@ -68,7 +71,13 @@ class FrankWolfe:
         return FrankWolfeRun(neurons, weights, t, best, tuple(history), k + 1, time.perf_counter() - began)
 
     def search(
-        self, problem: ReluProblem, oracle: NeuronOracle, *, tol: float = 1e-2, max_runs: int = 20
+        self,
+        problem: ReluProblem,
+        oracle: NeuronOracle,
+        *,
+        tol: float = 1e-2,
+        max_runs: int = 20,
+        max_time: float = inf,
     ) -> FrankWolfeRun:
         r"""The outer search over t of CP (14): the best run, at the t that is left when others are proved worse.
 
@@ -79,14 +88,17 @@ class FrankWolfe:
         """
         inner, best, lines = self, None, [Line(0.0, problem.beta)]  # F >= 0
         low, high = 0.0, problem.datafit.value(torch.zeros_like(problem.datafit.targets)) / problem.beta
+        high, deadline = high or 1.0, time.perf_counter() + max_time  # a data term of zero: any budget will do
         for _ in range(max_runs):
-            run = inner.run(problem, oracle, (max(low, 1e-6 * high) * high) ** 0.5, tol=tol)
+            left = deadline - time.perf_counter()
+            run = inner.run(problem, oracle, (max(low, 1e-6 * high) * high) ** 0.5, tol=tol, max_time=left)
             lines.append(_line(problem, oracle, run))
             if best is None or run.certificate.primal < best.certificate.primal:
                 best = run
             width = high - low
             low, high = _where_below(lines, best.certificate.primal, low, high)
-            if best.certificate.relative_gap <= tol or high - low <= 1e-6 * high:
+            done = best.certificate.relative_gap <= tol or high - low <= 1e-6 * high
+            if done or time.perf_counter() > deadline:
                 break
             if high - low > 0.7 * width:  # the run was too short to decide
                 inner = replace(inner, max_steps=2 * inner.max_steps)
@@ -103,7 +115,7 @@ class Line(NamedTuple):
 
 def _line(problem: ReluProblem, oracle: NeuronOracle, run: FrankWolfeRun) -> Line:
     master = problem.over(run.neurons)
-    V = into_domain(master, master.residual(run.weights[:, None]))
+    V = problem.datafit.into_domain(master.residual(run.weights[:, None]))
     polar = oracle.peaks(V).bracket.upper + master.rounding_of_polar(V)
     return Line(-problem.datafit.conjugate(V), problem.beta - polar)
 
@@ -143,13 +155,14 @@ class _State:
         self.P = (1 - alpha) * self.P + alpha * self.t * torch.outer(feature, g)
 
     def network(self) -> tuple[Neurons, Tensor]:
-        shares = self.P.new_tensor(self.shares)[:, None]
-        return torch.stack(self.neurons), torch.stack(self.weights) * shares
+        if not self.neurons:
+            return self.problem.X[:0], self.P[:0]
+        return torch.stack(self.neurons), torch.stack(self.weights) * self.P.new_tensor(self.shares)[:, None]
 
     def look(self, best: Certificate | None) -> Certificate:
         neurons, weights = self.network()
         master = self.problem.over(neurons)
-        V = into_domain(master, self.problem.datafit.grad(self.P))
-        upper = self.oracle.peaks(V).bracket.upper + master.rounding_of_polar(V)
-        certificate = judge(master, weights[:, None], V, upper, all_patterns=True)
+        V = self.problem.datafit.grad(self.P)
+        upper = lambda W: self.oracle.peaks(W).bracket.upper  # noqa: E731
+        certificate = judge(master, weights[:, None], V, upper, Scope.ALL_PATTERNS)
         return certificate if best is None else certificate.with_dual_of(best)

@@ -2,10 +2,11 @@
 
 from dataclasses import replace
 
-from bidual.certificate import Certificate, into_domain, judge
+from bidual.certificate import PolarBound, Scope, judge
 from bidual.column_generation import Training
 from bidual.driver import Status
 from bidual.losses.base import Matrix
+from bidual.polar import bound_near
 from bidual.polar.diagonal import DiagonalBound
 from bidual.polar.joint import joint_bound
 from bidual.relu import ReluProblem
@@ -27,28 +28,26 @@ def prove(
     """The training with the best certificate that relaxations give.
 
     First the last master's dual point (and other ``candidates``) are scaled by a cheap bound of their polar, for any
-    n; then, for n up to a few hundred, dual point and bound are optimised together, which is two to three times as
-    tight. ``max_time`` buys more of the latter, and ``branch`` cuts the sphere into up to 2^branch cells.
+    n; then, for n up to about a hundred (a few hundred with ``max_time``), dual point and bound are optimised together,
+    which is two to three times as tight. ``branch`` cuts the sphere into up to 2^branch cells, while time lasts.
     """
-    certificate, Z = done.solution.certificate, done.solution.Z
-    bound = DiagonalBound(problem.X)
+    problem.check_weight_decay("this proof")
+    relaxed = DiagonalBound(problem.X)
     for V in (done.dual_point, *candidates):
-        certificate = _better(done, certificate, V, bound.peaks(V).bracket.upper)
+        done = with_dual(done, V, lambda W: relaxed.peaks(W).bracket.upper, tol)
     steps = _steps(problem, max_time)
-    if certificate.relative_gap > tol and steps:
+    if done.solution.certificate.relative_gap > tol and steps:
         joint = joint_bound(problem, branch=branch, max_time=max_time, max_steps=steps)
-        certificate = _better(done, certificate, joint.V, joint.polar)
-    reached = certificate.relative_gap <= tol
-    solution = replace(
-        done.solution, Z=Z, certificate=certificate, status=Status.CERTIFIED if reached else done.solution.status
-    )
-    return replace(done, solution=solution)
+        done = with_dual(done, joint.V, bound_near(problem.X, joint.V, joint.polar), tol)
+    return done
 
 
-def _better(done: Training, certificate: Certificate, V: Matrix, polar: float) -> Certificate:
-    V = into_domain(done.problem, V)
-    rounding = done.problem.rounding_of_polar(V)
-    return judge(done.problem, done.solution.Z, V, polar + rounding, all_patterns=True).with_dual_of(certificate)
+def with_dual(done: Training, V: Matrix, polar: PolarBound, tol: float) -> Training:
+    """The training with the better of its own dual point and V."""
+    solution = done.solution
+    certificate = judge(done.problem, solution.Z, V, polar, Scope.ALL_PATTERNS).with_dual_of(solution.certificate)
+    status = Status.CERTIFIED if certificate.relative_gap <= tol else solution.status
+    return replace(done, solution=replace(solution, certificate=certificate, status=status))
 
 
 def _steps(problem: ReluProblem, max_time: float | None) -> int:

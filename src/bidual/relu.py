@@ -51,6 +51,14 @@ class ReluProblem:
         """Whether both norms are Euclidean, which closed forms and relaxations of the polar rely on."""
         return self.hidden_norm == self.output_norm == L2
 
+    def check_weight_decay(self, what: str) -> None:
+        """Refuse other norms, for what is only true of weight decay."""
+        if not self.weight_decay:
+            raise ValueError(
+                f"{what} is for weight decay, norm l2 on both layers; got {self.hidden_norm.name} and "
+                f"{self.output_norm.name}. Use column_generation."
+            )
+
     def check_oracle(self, oracle: NeuronOracle) -> None:
         """Refuse an oracle that measures neurons in other norms than this problem charges."""
         mine, asked = (self.hidden_norm, self.output_norm), (oracle.hidden_norm, oracle.output_norm)

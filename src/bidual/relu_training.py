@@ -1,9 +1,9 @@
 """Which way to train a ReLU network, and how to prove how good it is."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, replace
 from functools import cached_property
-from math import comb
+from math import comb, inf
 from typing import NamedTuple
 
 import torch
@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from bidual import patterns as activation_patterns
-from bidual.certificate import into_domain, judge
+from bidual.certificate import PolarBound, Scope, judge
 from bidual.closed_form import closed_form
 from bidual.column_generation import ColumnGeneration, Training
 from bidual.driver import Callback, Record, Solution, Status
@@ -20,8 +20,9 @@ from bidual.losses.base import Matrix
 from bidual.memory import available_bytes
 from bidual.patterns import count_bound, enumeration_bytes
 from bidual.patterns.reduction import reduce_rank
-from bidual.polar import Faces, LocalSearch, NeuronOracle, Neurons
-from bidual.proof import prove
+from bidual.polar import Faces, LocalSearch, NeuronOracle, Neurons, bound_near
+from bidual.proof import prove as bound_below
+from bidual.proof import with_dual
 from bidual.relu import ReluProblem
 from bidual.solvers.cone_program import solve_cone_program
 from bidual.threads import one_thread
@@ -105,6 +106,7 @@ class ReluTrainer:
         """
         if solver != "auto" and solver not in RELU_SOLVERS:
             raise ValueError(f"solver must be 'auto' or one of {sorted(RELU_SOLVERS)}, got {solver!r}.")
+        problem.check_weight_decay("ReluTrainer")
         with one_thread():  # many small products: threads would only wait for each other
             return self._train(problem, solver, Limits(tol, max_steps, max_time), start, callback, prove, candidates)
 
@@ -118,14 +120,30 @@ class ReluTrainer:
         prove: bool,
         candidates: tuple[Matrix, ...],
     ) -> Training:
-        if solver in ("auto", "closed_form") and (done := self._by_formula(problem, solver)) is not None:
+        done = self._found(problem, solver, limits, start, callback)
+        if not prove or done.solution.certificate.relative_gap <= limits.tol:
             return done
+        if self.oracle.proves:
+            for V in candidates:
+                done = with_dual(done, V, self._upper, limits.tol)
+            return done
+        left = None if limits.max_time is None else max(limits.max_time - done.solution.seconds, 1.0)
+        branch = 0 if left is None else _MOST_CUTS
+        return bound_below(problem, done, tol=limits.tol, max_time=left, branch=branch, candidates=candidates)
+
+    def _found(
+        self, problem: ReluProblem, solver: str, limits: Limits, start: Neurons | None, callback: Callback | None
+    ) -> Training:
+        """The best network by the method asked for."""
+        if solver in ("auto", "closed_form"):
+            done = self._by_formula(problem, solver, limits.tol)
+            if done is not None:
+                return done
         if solver == "interior_point":
             return self._by_cones(problem, limits)
         if solver == "frank_wolfe":
             return self._by_frank_wolfe(problem, limits)
-        done = self._by_columns(problem, limits, start, callback)
-        return done if self.oracle.proves or not prove else self._proved(problem, done, limits, candidates)
+        return self._by_columns(problem, limits, start, callback)
 
     def _by_columns(
         self, problem: ReluProblem, limits: Limits, start: Neurons | None, callback: Callback | None
@@ -147,35 +165,52 @@ class ReluTrainer:
     def _slow(self) -> bool:
         return isinstance(self.oracle, Faces) and face_count(len(self.X), self.oracle.rank) > _QUICK_FACES
 
-    def _proved(self, problem: ReluProblem, done: Training, limits: Limits, candidates: tuple[Matrix, ...]) -> Training:
-        left = None if limits.max_time is None else max(limits.max_time - done.solution.seconds, 1.0)
-        branch = 0 if left is None else _MOST_CUTS
-        return prove(problem, done, tol=limits.tol, max_time=left, branch=branch, candidates=candidates)
-
-    def _by_formula(self, problem: ReluProblem, solver: str) -> Training | None:
+    def _by_formula(self, problem: ReluProblem, solver: str, tol: float) -> Training | None:
         """CP Theorem 2 where it applies; it needs X X^T = s^2 I, so no more samples than features."""
         if solver == "auto" and len(self.X) > self.X.shape[1]:
             return None
-        form = closed_form(problem)
+        began, form = time.perf_counter(), closed_form(problem)
         if form.applies:
-            return _judged(problem, form.neurons, form.weights, form.dual_point, lambda V: form.polar, "closed_form")
-        if solver == "closed_form":
+            polar = bound_near(self.X, form.dual_point, form.polar)
+            done = _judged(problem, form.neurons, form.weights, form.dual_point, polar, Run("closed_form", began), tol)
+            if solver == "closed_form" or done.solution.status is Status.CERTIFIED:
+                return done
+        elif solver == "closed_form":
             raise ValueError(f"{form.reason} Use solver='auto'.")
         return None
 
     def _by_cones(self, problem: ReluProblem, limits: Limits) -> Training:
-        active = activation_patterns.enumerate(problem.X).active
-        found = solve_cone_program(problem, active, time_limit=limits.max_time)
-        return _judged(problem, found.neurons, found.weights, found.dual, self._upper, "interior_point", limits.tol)
+        """CP (9) over all patterns, in the coordinates of the row space."""
+        began, active = time.perf_counter(), activation_patterns.enumerate(problem.X).active
+        reduced = reduce_rank(problem.X.detach().to("cpu", torch.float64).numpy())
+        small = replace(problem, X=torch.from_numpy(reduced.samples).to(problem.X))
+        found = solve_cone_program(small, active, complete=True, time_limit=limits.max_time)
+        neurons = found.neurons @ torch.from_numpy(reduced.basis.T).to(problem.X)
+        run = Run("interior_point", began)
+        return _judged(problem, neurons, found.weights, found.dual, self._upper, run, limits.tol)
 
     def _by_frank_wolfe(self, problem: ReluProblem, limits: Limits) -> Training:
-        steps = 3000 if limits.max_steps is None else limits.max_steps
-        run = FrankWolfe(max_steps=steps).search(problem, self.oracle, tol=limits.tol)
-        V = problem.over(run.neurons).residual(run.weights[:, None])
-        return _judged(problem, run.neurons, run.weights, V, self._upper, "frank_wolfe", limits.tol)
+        began, steps = time.perf_counter(), 3000 if limits.max_steps is None else limits.max_steps
+        longest = inf if limits.max_time is None else limits.max_time
+        runs = 20 if limits.max_steps is None else 1
+        found = FrankWolfe(max_steps=steps).search(
+            problem, self.oracle, tol=limits.tol, max_runs=runs, max_time=longest
+        )
+        V = problem.over(found.neurons).residual(found.weights[:, None])
+        run = Run("frank_wolfe", began, found.steps, found.history)
+        return _judged(problem, found.neurons, found.weights, V, self._upper, run, limits.tol)
 
     def _upper(self, V: Matrix) -> float:
         return self.oracle.peaks(V).bracket.upper
+
+
+class Run(NamedTuple):
+    """How a network came about, for the record."""
+
+    solver: str
+    began: float
+    steps: int = 1
+    history: tuple[Record, ...] = ()
 
 
 def _judged(
@@ -183,16 +218,15 @@ def _judged(
     neurons: Neurons,
     weights: Float[Tensor, "m c"],
     V: Matrix,
-    polar: Callable[[Matrix], float],
-    name: str,
-    tol: float = 1e-8,
+    polar: PolarBound,
+    run: Run,
+    tol: float,
 ) -> Training:
-    """A network made elsewhere, as a training with its certificate over all patterns."""
+    """A network made by another method, as a training with its certificate over all patterns."""
     master = problem.over(neurons)
     Z = (torch.linalg.vector_norm(neurons, dim=1, keepdim=True) * weights)[:, None]
-    V = into_domain(master, V)
-    certificate = judge(master, Z, V, polar(V) + master.rounding_of_polar(V), all_patterns=True)
-    gap = certificate.relative_gap
-    record = Record(name, 1, 0.0, certificate.primal, certificate.dual, gap)
+    certificate = judge(master, Z, V, polar, Scope.ALL_PATTERNS)
+    gap, seconds = certificate.relative_gap, time.perf_counter() - run.began
+    history = run.history or (Record(run.solver, 1, seconds, certificate.primal, certificate.dual, gap),)
     status = Status.CERTIFIED if gap <= tol else Status.STALLED
-    return Training(master, Solution(Z, certificate, status, 1, 0.0, (record,), name), V, gap)
+    return Training(master, Solution(Z, certificate, status, run.steps, seconds, history, run.solver), V, gap)

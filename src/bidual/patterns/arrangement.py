@@ -112,7 +112,7 @@ class Arrangement:
         for i, j in np.argwhere(close):
             if not repeated[i]:
                 apart = min(np.linalg.norm(unit[i] - unit[j]), np.linalg.norm(unit[i] + unit[j]))
-                repeated[j] |= bool(self._negligible(np.array(apart)))
+                repeated[j] |= bool(self._negligible(np.array([apart])).any())
         yield from unit[~repeated]
 
     def middles(self, flat: Flat) -> Float[ndarray, " a"]:

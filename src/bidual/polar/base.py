@@ -1,6 +1,8 @@
 """The question every ReLU certificate asks: how steep is the steepest neuron?"""
 
+import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -29,6 +31,11 @@ class Peaks:
     neurons: Neurons
     values: Float[Tensor, " q"]
 
+    def scaled(self, factor: float) -> "Peaks":
+        """The answer for ``factor`` times V."""
+        bracket = Bracket(factor * self.bracket.lower, factor * self.bracket.upper)
+        return Peaks(bracket, self.neurons, factor * self.values)
+
 
 class NeuronOracle(ABC):
     r"""Cone-constrained PCA over all activation patterns (CP eq. 38-41): max over |u| <= 1 of |V^T (X u)_+|_2.
@@ -52,7 +59,10 @@ class NeuronOracle(ABC):
         V, X = V.to(torch.float64), self.X
         if not bool(V.any()) or not bool(X.any()):
             return Peaks(Bracket(0.0, 0.0), X.new_zeros(0, X.shape[1]), X.new_zeros(0))
-        return self._peaks(V, above, seeds)
+        size = float(V.abs().max())  # squares of V must neither overflow nor vanish
+        if not math.isfinite(size):
+            return Peaks(Bracket(0.0, math.inf), X.new_zeros(0, X.shape[1]), X.new_zeros(0))
+        return self._peaks(V / size, above / size, seeds).scaled(size)
 
     @abstractmethod
     def _peaks(self, V: Tensor, above: float, seeds: Tensor | None) -> Peaks: ...
@@ -63,3 +73,10 @@ def steepness(X: Float[Tensor, "n d"], V: Matrix, neurons: Neurons) -> Float[Ten
     norm = torch.linalg.vector_norm(neurons, dim=1)
     value = torch.linalg.vector_norm((X @ neurons.T).clamp(min=0).T @ V, dim=1)
     return torch.where(norm > 0, value / norm.clamp(min=torch.finfo(X.dtype).tiny), 0.0)
+
+
+def bound_near(X: Float[Tensor, "n d"], V: Matrix, polar: float) -> Callable[[Matrix], float]:
+    """A bound for points W near a V whose polar is at most ``polar``: it grows by at most |X| |W - V|_F, because the
+    ReLU is 1-Lipschitz and 0 at 0."""
+    size = float(torch.linalg.matrix_norm(X))
+    return lambda W: polar + size * float(torch.linalg.matrix_norm(W - V.to(W)))

@@ -10,10 +10,10 @@ from jaxtyping import Float, Int
 from numpy import ndarray
 from torch import Tensor
 
-from bidual.certificate import judge
+from bidual.certificate import Scope, judge
 from bidual.datafit import Datafit
 from bidual.losses.base import Matrix
-from bidual.polar.base import Neurons
+from bidual.polar.base import Neurons, bound_near
 from bidual.polar.cells import Cell
 from bidual.polar.moments import MomentSplitting
 from bidual.polar.reduction import Scaled
@@ -66,8 +66,10 @@ def joint_bound(
 
     With ``branch`` = k the sphere is cut k times: every cell that carries weight is halved by the sign of the row that
     matters most in it, so there are at most 2^k cells, one V for all. The answer is sound whenever it stops: when
-    200 steps gain less than ``tol`` relatively, after ``max_steps`` steps per cut, or after ``max_time`` seconds.
+    200 steps gain less than ``tol`` relatively near the relaxation's value, after ``max_steps`` steps per cut, or after
+    ``max_time`` seconds (looked at every 50 steps).
     """
+    problem.check_weight_decay("the joint program")
     problem = ReluProblem(problem.X.to(torch.float64), problem.datafit.to(torch.float64), problem.beta)
     deadline = math.inf if max_time is None else time.perf_counter() + max_time
     scaled = Scaled.of(problem.X)
@@ -129,7 +131,8 @@ def _improve(problem: ReluProblem, scaled: Scaled, splitting: MomentSplitting, l
         bound = _judged(problem, scaled, splitting)
         best = bound if bound.dual > best.dual else best
         duals.append(max([bound.dual, *duals[-1:]]))
-        if time.perf_counter() > limits.deadline or _stalled(duals, limits.tol):
+        close = abs(bound.relaxation - bound.dual) <= 10 * limits.tol * abs(bound.relaxation)
+        if time.perf_counter() > limits.deadline or (close and _stalled(duals, limits.tol)):
             break
     return best
 
@@ -151,7 +154,8 @@ def _judged(problem: ReluProblem, scaled: Scaled, splitting: MomentSplitting) ->
 
 def _dual_value(problem: ReluProblem, V: Tensor, polar: float) -> float:
     nothing = problem.over(problem.X.new_zeros(1, problem.X.shape[1]))
-    return judge(nothing, nothing.operator.zeros(), V, polar, all_patterns=True).dual
+    bound = bound_near(problem.X, V, polar)
+    return judge(nothing, nothing.operator.zeros(), V, bound, Scope.ALL_PATTERNS).dual
 
 
 def _without_data(problem: ReluProblem) -> JointBound:

@@ -14,27 +14,50 @@ from torch import Tensor
 from bidual.gauges import Bracket
 from bidual.patterns.reduction import Reduced, reduce_rank
 from bidual.polar.base import NeuronOracle, Peaks, steepness
+from bidual.polar.ridges import ascend
 from bidual.polar.search import LocalSearch
-from bidual.polar.simplices import Bounded, SimplexBounds, Simplices, join
+from bidual.polar.simplex_bounds import Bounded, SimplexBounds
+from bidual.polar.simplices import Simplices, join
 
 _EPS = float(np.finfo(np.float64).eps)
-_BATCH = 2048  # cells that are cut at a time
-_NUMBERS = 1_000_000  # of rows times cells that are bounded at a time
+_TIGHTEST = 1e-9  # the tightest tolerance that rounding lets a search reach
+_NARROW = 1e-7  # cells are not cut below this width
+_BATCH = 2048  # cells of a batch in the queue
+_NUMBERS = 1_000_000  # numbers that are handled at a time
 _LISTED = 2000  # about how many directions are listed
 _GRID = 100.0  # directions whose coordinates agree to one part in this are listed once
-_TRIED = 32  # candidates of a batch that are evaluated
+_TRIED = 32  # candidates that are evaluated for each batch
+_STARTS, _ROUNDS = 64, 20  # of the local search at the beginning
+_CLIMBED = 96  # directions that are moved up to ridges, at the beginning and at the end
 
 
 @dataclass(eq=False)
 class Sphere(NeuronOracle):
+    r"""max over |u| = 1 of |V^T (X u)_+| for data of low rank r, by cutting the sphere of R^r into smaller simplices.
+
+    A cell is closed when its bound (:mod:`bidual.polar.simplex_bounds`) is at most (1 + tol) times the best value that
+    was found, or that was asked about. Bounds improve with the square of a cell's size, so the work hardly depends on
+    tol; it grows with the rank, to about five, and only linearly with the number of samples. :class:`Faces` is exact
+    and faster as long as n^(r - 1) is small.
+
+    Attributes:
+        tol: relative width of the bracket, at least 1e-9.
+        max_time: seconds for a question; the bracket of a search that is stopped is wider, and as valid.
+        max_cells: the most open cells, likewise.
+        looseness: asked what exceeds ``above``, leave open this share of the excess: who has steep neurons to add does
+            not need to know exactly how steep the steepest is.
+    """
+
     X: Float[Tensor, "n d"]
     tol: float = 1e-6
     max_time: float | None = None
-    max_cells: int = 400_000
+    max_cells: int = 500_000
     looseness: float = 0.1
     _reduced: Reduced = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        if not self.tol >= _TIGHTEST:
+            raise ValueError(f"tol must be at least {_TIGHTEST}, got {self.tol}. Faces has no tolerance.")
         self.X = self.X.detach().to(torch.float64)
         self._reduced = reduce_rank(self.X.cpu().numpy())
 
@@ -43,13 +66,12 @@ class Sphere(NeuronOracle):
         return self._reduced.rank
 
     def _peaks(self, V: Tensor, above: float, seeds: Tensor | None) -> Peaks:
-        first = LocalSearch(self.X).peaks(V, above, seeds)
+        found = LocalSearch(self.X, _STARTS, _ROUNDS).peaks(V, above, seeds).neurons
         run = _Run(self, self._reduced.samples, V.cpu().numpy(), above)
-        run.note(first.neurons.cpu().numpy() @ self._reduced.basis)
+        run.start(found.cpu().numpy() @ self._reduced.basis)
         run.search()
-        self.last=run
-        neurons = torch.from_numpy(run.directions @ self._reduced.basis.T).to(self.X)
-        neurons = torch.cat([neurons, first.neurons[:1]])
+        run.polish()
+        neurons = torch.cat([torch.from_numpy(run.directions @ self._reduced.basis.T).to(self.X), found[:1]])
         values = steepness(self.X, V, neurons)
         lower = float(values.max())
         order = torch.argsort(values, descending=True)
@@ -69,13 +91,12 @@ class _Run:
     def __init__(self, settings: Sphere, X: Float[ndarray, "n r"], V: Float[ndarray, "n c"], above: float) -> None:
         self.settings, self.X, self.V, self.above = settings, X, V, above
         self.began = time.perf_counter()
-        self.bounds = SimplexBounds(X, V)
+        self.bounds = SimplexBounds.of(X, V)
         self.queue: list[tuple[float, int, Simplices]] = []
-        self.numbers = count()
+        self.serial = count()
         self.open = 0
         self.lower = self.closed = 0.0
         self.directions, self.values = np.zeros((0, X.shape[1])), np.zeros(0)
-        self.cells=0
 
     @property
     def threshold(self) -> float:
@@ -88,42 +109,54 @@ class _Run:
     def upper(self) -> float:
         return max(self.closed, self.lower, -self.queue[0][0] if self.queue else 0.0)
 
+    def start(self, known: Float[ndarray, "q r"]) -> None:
+        """First lower bounds: what is known, and climbs from the best of it and from anywhere."""
+        self.note(known)
+        drawn = np.random.default_rng(0).standard_normal((_CLIMBED, self.X.shape[1]))
+        self.note(ascend(self.X, self.V, np.concatenate([self.directions[: _CLIMBED // 2], drawn])))
+
+    def polish(self) -> None:
+        """Climb from the best directions that are listed."""
+        self.note(ascend(self.X, self.V, self.directions[self.values > self.above][:_CLIMBED]))
+
     def search(self) -> None:
-        n, r, c = *self.X.shape, self.V.shape[1]
-        self._bounded(Simplices.orthants(n, r, c))
+        n = len(self.X)
+        self._process(Simplices.orthants(n, self.X.shape[1], self.V.shape[1]))
         while self.queue and not self._late():
-            self._bounded(join(self._next(), n).halved())
-            if getattr(self,'verbose',0): print(f"{time.perf_counter()-self.began:.1f} cells {self.cells} open {self.open} lower {self.lower} upper/lower-1 {self.upper/self.lower-1:.2e} rows {self.queue[0][2].rows.shape[1] if self.queue else 0}")
+            self._process(join(self._next(), n).halved())
 
     def _late(self) -> bool:
         limit = self.settings.max_time
-        return (limit is not None and time.perf_counter() - self.began > limit) or self.open > self.settings.max_cells
+        return self.open > self.settings.max_cells or (limit is not None and time.perf_counter() - self.began > limit)
 
     def _next(self) -> list[Simplices]:
+        """The batches with the highest bounds, together about one batch."""
         parts: list[Simplices] = []
-        while self.queue and sum(map(len, parts)) < _BATCH // 2:
+        while self.queue and sum(map(len, parts)) <= _BATCH // 2:
             parts.append(heapq.heappop(self.queue)[2])
-            self.open -= len(parts[-1])
+        self.open -= sum(map(len, parts))
         return parts
 
-    def _bounded(self, cells: Simplices) -> None:
+    def _process(self, cells: Simplices) -> None:
+        """Bound the cells, learn from them, and queue those that stay open."""
         size = max(1, _NUMBERS // (cells.rows.shape[1] * self.X.shape[1]))
         kept = []
         for start in range(0, len(cells), size):
             found = self.bounds(cells.take(slice(start, start + size)), self.threshold)
-            self.cells+=len(found.values)
             self._learn(found)
             kept.append(self._kept(found.cells))
         self._push(join(kept, len(self.X)))
 
     def _learn(self, found: Bounded) -> None:
-        """Lower bounds from this batch: f at all centres, and at the candidates of the highest cells."""
+        """f at the best centres, and at the candidates of the cells with the highest bounds."""
+        least = self.above if self.above > 0 else 0.9 * self.lower
+        centres = np.argsort(-found.values)[:_LISTED]
+        centres = centres[found.values[centres] > least]
         highest = np.argsort(-found.cells.bound)[:_TRIED]
-        listed = np.flatnonzero(found.values > max(self.above, 0.9 * self.lower))
-        self.note(np.concatenate([found.centres[listed], found.candidates[highest]]))
+        self.note(np.concatenate([found.centres[centres], found.candidates[highest]]))
 
     def note(self, directions: Float[ndarray, "q r"]) -> None:
-        """Evaluate directions and list the best of every box of a grid."""
+        """Evaluate directions, and list the best one of every box of a grid."""
         values = np.linalg.norm(np.maximum(self.X @ directions.T, 0).T @ self.V, axis=1)
         self.lower = max(self.lower, float(values.max(initial=0.0)))
         directions, values = np.concatenate([self.directions, directions]), np.concatenate([self.values, values])
@@ -133,13 +166,14 @@ class _Run:
         self.directions, self.values = directions[order], values[order]
 
     def _kept(self, cells: Simplices) -> Simplices:
-        above = cells.bound > self.threshold
-        self.closed = max(self.closed, float(cells.bound[~above].max(initial=0.0)))
-        return cells.take(above).packed(len(self.X))
+        """The cells that stay open; the bounds of the others are remembered."""
+        kept = (cells.bound > self.threshold) & cells.wider_than(_NARROW)
+        self.closed = max(self.closed, float(cells.bound[~kept].max(initial=0.0)))
+        return cells.take(kept).packed(len(self.X))
 
     def _push(self, cells: Simplices) -> None:
         cells = cells.take(np.argsort(-cells.bound))
         for start in range(0, len(cells), _BATCH):
             part = cells.take(slice(start, start + _BATCH)).packed(len(self.X))
-            heapq.heappush(self.queue, (-float(part.bound[0]), next(self.numbers), part))
+            heapq.heappush(self.queue, (-float(part.bound[0]), next(self.serial), part))
             self.open += len(part)
