@@ -158,32 +158,39 @@ class ConvexMLPClassifier(ClassifierTargets, ConvexMLP):
     """Two-layer network classifier trained to a certified global optimum of its convex program.
 
     It minimises ``sum_i w_i loss_i + beta * Omega(Z)``, where Omega is the weight decay 1/2 sum of squares of the
-    network's weights (with ``penalty="nuclear"``), over all networks with the given gates.
+    network's weights: over all ReLU networks of any width, or over all networks with given gates.
 
     Args:
-        activation: "gated_relu" (fixed random gates) or "linear".
+        activation: "relu", "gated_relu" (fixed random gates) or "linear". For "relu" the certificate is about all
+            activation patterns; on data of high rank its gap can be large although no better network was found.
         beta: the weight decay, in the scaling of a sum over samples; "auto" is a tenth of ``beta_max_``, the smallest
             beta whose optimum is the zero network. See :class:`ConvexMLPClassifierCV` to choose it from data.
-        patterns: how many gates to sample; "auto" is 200.
-        gates: own gates, shape (n_features, P), in the units of the X that is passed to ``fit``.
-        penalty: "nuclear" (weight decay on vector outputs), "frobenius" (one group per gate) or "per_output".
+        patterns: for "relu", "exact" (prove over all activation patterns, or refuse), a number of starts for a local
+            search of neurons, or "auto": exact where that is affordable. For "gated_relu", how many gates to sample;
+            "auto" is 200.
+        gates: for "gated_relu", own gates, shape (n_features, P), in the units of the X that is passed to ``fit``.
+        penalty: "nuclear" (weight decay); for "gated_relu" and "linear" also "frobenius" (one group per gate) or
+            "per_output".
         loss: "auto" (squared), "log_loss" (logistic, or softmax beyond two classes; gives ``predict_proba``), the
             name of a loss in ``bidual.losses.LOSSES``, or a Loss.
-        solver: "auto" or a name in ``bidual.solvers.SOLVERS``.
+        solver: "auto"; for "relu" one of "column_generation", "interior_point" (one output), "frank_wolfe" and
+            "closed_form" (whitened data), otherwise a name in ``bidual.solvers.SOLVERS``.
         tol: the certified relative duality gap to reach; a ConvergenceWarning says so if it was not.
         max_iter: a limit on solver steps, None for the solver's own.
         max_time: a limit in seconds, None for none.
-        hidden_bias: whether neurons (and sampled gates) have a bias; it is part of the weight decay.
+        hidden_bias: whether neurons (and sampled gates) have a bias; it is part of the weight decay, and one more
+            dimension for the certificate.
         fit_intercept: whether outputs have an intercept, which is not penalised.
-        random_state: the seed of the gates.
-        warm_start: start from the last fit's gates and solution.
+        random_state: the seed of the gates, or of the search for neurons.
+        warm_start: start from the last fit's gates or neurons, and its solution.
         verbose: show the gap against time.
         device: where tensors live, "cpu" or "cuda".
 
     Attributes:
         certificate_: primal, dual, relative_gap and scope of this fit, with their witnesses.
         module_: the trained ``torch.nn.Module``.
-        beta_, beta_max_: the beta used, and the smallest that would give the zero network.
+        beta_, beta_max_: the beta used, and the smallest that would give the zero network (for "relu" on data of high
+            rank, the largest below it that a search has found).
         n_neurons_, n_iter_, history_, solver_: size of the network, steps, records of the gap, which solvers ran.
         classes_, n_features_in_: as in scikit-learn.
     """

@@ -15,6 +15,7 @@ from bidual.polar.base import NeuronOracle, Peaks, steepness
 from bidual.polar.search import LocalSearch
 
 _TINY = 1e-300
+_NUMBERS = 30_000  # of starts times samples that are handled at a time: what fits into a cache
 
 
 @dataclass(eq=False)
@@ -60,16 +61,24 @@ def ascend(
     of X u vanish at a maximum, theta is fractional; a step along the slope of one pattern would jump over the ridge.
     """
     U = U / np.maximum(np.linalg.norm(U, axis=1, keepdims=True), _TINY)
-    values, g = _objective(X, V, U)
-    for _ in range(rounds):
-        moved = _concave_step(X, g @ V.T, U @ X.T, steps)
-        reached, ahead = _objective(X, V, moved)
-        better = reached > values
-        if not better.any():
-            break
-        U, g = (np.where(better[:, None], new, old) for new, old in ((moved, U), (ahead, g)))
-        values = np.maximum(values, reached)
+    size = max(1, _NUMBERS // len(X))
+    for start in range(0, len(U), size):
+        _ascend(X, V, U[start : start + size], rounds, steps)
     return U
+
+
+def _ascend(X: ndarray, V: ndarray, U: Float[ndarray, "q r"], rounds: int, steps: int) -> None:
+    """Move the rows of U, in place, as long as they rise."""
+    values, g = _objective(X, V, U)
+    rising = np.arange(len(U))
+    for _ in range(rounds):
+        moved = _concave_step(X, g[rising] @ V.T, U[rising] @ X.T, steps)
+        reached, ahead = _objective(X, V, moved)
+        better = reached > values[rising] * (1 + 1e-9)
+        rising = rising[better]
+        U[rising], g[rising], values[rising] = moved[better], ahead[better], reached[better]
+        if not len(rising):
+            break
 
 
 def _objective(X: ndarray, V: ndarray, U: ndarray) -> tuple[Float[ndarray, " q"], Float[ndarray, "q c"]]:
@@ -89,7 +98,10 @@ def _concave_step(
     theta = ahead = active
     momentum = 1.0
     for _ in range(steps):
-        moved = np.clip(ahead - step * ((b + (ahead * down) @ X) @ X.T), 0, 1)
+        moved = (b + (ahead * down) @ X) @ X.T
+        moved *= -step
+        moved += ahead
+        np.clip(moved, 0, 1, out=moved)
         following = (1 + np.sqrt(1 + 4 * momentum**2)) / 2
         ahead = moved + (momentum - 1) / following * (moved - theta)
         theta, momentum = moved, following
