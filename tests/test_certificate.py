@@ -208,12 +208,13 @@ def test_a_forged_certificate_is_found_out() -> None:
     assert honest.recheck(problem)
     forged = [
         replace(honest, primal=math.inf, dual=1e9),
-        replace(honest, scope=Scope.ALL_PATTERNS),
         replace(honest, polar=0.0),
         replace(honest, scale=1e20),
         replace(honest, point=honest.point[:1]),
     ]
     assert not any(certificate.recheck(problem) for certificate in forged)
+    with pytest.raises(ValueError, match="with an oracle"):
+        replace(honest, scope=Scope.ALL_PATTERNS).recheck(problem)
 
 
 @pytest.mark.parametrize("scale", [1e-170, 1e-80, 1e80, 1e150])

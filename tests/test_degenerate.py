@@ -20,9 +20,10 @@ def optimum(operator, Y, gauge: Gauge) -> float:
     return solve_auto(Problem(operator, Datafit(Squared(), Y), gauge, 0.5), tol=1e-9).certificate.primal
 
 
-def test_with_one_output_all_penalties_are_one():
+@pytest.mark.parametrize("same", [("nuclear", "frobenius", "per_output"), ("per_input", "entries", "largest")])
+def test_with_one_output_penalties_are_one_for_each_norm_of_the_inputs(same):
     D = activations(X, sample_gates(X, 6, GENERATOR))
-    values = [optimum(GatedOperator(X, D, 1), Y[:, :1], gauge()) for gauge in GAUGES.values()]
+    values = [optimum(GatedOperator(X, D, 1), Y[:, :1], GAUGES[name]()) for name in same]
     assert values == pytest.approx([values[0]] * 3, rel=1e-8)
 
 

@@ -14,11 +14,12 @@ from bidual.estimators.mlp import ConvexMLPClassifier, ConvexMLPRegressor
 from bidual.onnx_export import head_of
 
 rng = np.random.default_rng(0)
-X = rng.standard_normal((40, 3))
-NEW = rng.standard_normal((101, 3))
+X = rng.standard_normal((40, 2))
+NEW = rng.standard_normal((101, 2))
 THREE = np.array(["a", "b", "c"])[np.arange(40) % 3]
 TWO = np.where(X[:, 0] > 0, "yes", "no")
-SMALL: dict[str, Any] = {"patterns": 8, "tol": 1e-2, "beta": 0.3}
+RELU: dict[str, Any] = {"tol": 1e-2, "beta": 0.3}
+GATED: dict[str, Any] = {"activation": "gated_relu", "patterns": 8, **RELU}
 
 
 def run(estimator: ConvexEstimator, folder: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
@@ -32,16 +33,18 @@ def run(estimator: ConvexEstimator, folder: Path) -> tuple[dict[str, np.ndarray]
 
 
 CLASSIFIERS: dict[str, tuple[ConvexMLPClassifier, np.ndarray]] = {
-    "softmax": (ConvexMLPClassifier(loss="log_loss", **SMALL), THREE),
-    "logistic": (ConvexMLPClassifier(loss="log_loss", **SMALL), TWO),
-    "hinge": (ConvexMLPClassifier(loss="hinge", **SMALL), THREE),
-    "softmax of two": (ConvexMLPClassifier(loss="softmax", activation="linear", **SMALL), TWO),
-    "logistic of three": (ConvexMLPClassifier(loss="logistic", **SMALL), THREE),
+    "softmax": (ConvexMLPClassifier(loss="log_loss", **RELU), THREE),
+    "gated softmax": (ConvexMLPClassifier(loss="log_loss", **GATED), THREE),
+    "logistic": (ConvexMLPClassifier(loss="log_loss", **GATED), TWO),
+    "relu logistic": (ConvexMLPClassifier(loss="log_loss", **RELU), TWO),
+    "hinge": (ConvexMLPClassifier(loss="hinge", **GATED), THREE),
+    "softmax of two": (ConvexMLPClassifier(loss="softmax", activation="linear", **RELU), TWO),
+    "logistic of three": (ConvexMLPClassifier(loss="logistic", **GATED), THREE),
 }
-SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in list(CLASSIFIERS)[2:]]
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in list(CLASSIFIERS)[3:]]
 
 
-@pytest.mark.parametrize("name", ["softmax", "logistic", *SLOW])
+@pytest.mark.parametrize("name", ["softmax", "gated softmax", "logistic", *SLOW])
 def test_classifiers_agree(name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     estimator, y = CLASSIFIERS[name]
     outputs, properties = run(estimator.fit(X, y), tmp_path)
@@ -68,7 +71,7 @@ def test_what_is_exported_computes_the_estimators_answers(name: str) -> None:
 
 @pytest.mark.parametrize("y", [X[:, 0], pytest.param(X[:, :2], marks=pytest.mark.slow)], ids=["flat", "two"])
 def test_regressors_agree(y: np.ndarray, tmp_path: Path) -> None:
-    estimator = ConvexMLPRegressor(**SMALL).fit(X, y)
+    estimator = ConvexMLPRegressor(**RELU).fit(X, y)
     outputs, _ = run(estimator, tmp_path)
     assert list(outputs) == ["predictions"]
     np.testing.assert_allclose(outputs["predictions"], estimator.predict(NEW), rtol=0, atol=1e-9)
@@ -78,5 +81,5 @@ def test_what_cannot_be_exported(tmp_path: Path) -> None:
     with pytest.raises(NotFittedError):
         ConvexMLPRegressor().to_onnx(str(tmp_path / "m.onnx"))
     with pytest.raises(FileNotFoundError, match="does not exist"):
-        ConvexMLPRegressor(**SMALL).fit(X, X[:, 0]).to_onnx(str(tmp_path / "none" / "m.onnx"))
+        ConvexMLPRegressor(**GATED).fit(X, X[:, 0]).to_onnx(str(tmp_path / "none" / "m.onnx"))
     assert not list(tmp_path.iterdir())

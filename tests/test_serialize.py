@@ -10,18 +10,22 @@ import pytest
 import torch
 from sklearn.exceptions import NotFittedError
 
-from bidual.architectures import GatedMLP
+from bidual.architectures import GatedMLP, ReluMLP
+from bidual.certificate import Scope
 from bidual.datafit import Datafit
 from bidual.estimators.base import ConvexEstimator
 from bidual.estimators.cv import ConvexMLPClassifierCV
 from bidual.estimators.mlp import ConvexMLPClassifier, ConvexMLPRegressor
 from bidual.losses import Huber
+from bidual.patterns import with_constant
+from bidual.polar import Faces
 from bidual.problem import Problem
+from bidual.relu import ReluProblem
 from bidual.serialize import ModelFileError, load, read, save
 from bidual.tables import TableEncoder
 
 rng = np.random.default_rng(0)
-X = rng.standard_normal((30, 3))
+X = rng.standard_normal((30, 2))
 LABELS: dict[str, Any] = {
     "texts": np.array(["no", "yes"])[(X[:, 0] > 0).astype(int)],
     "objects": np.array(["a", "bb", "c"], dtype=object)[np.arange(30) % 3],
@@ -29,7 +33,9 @@ LABELS: dict[str, Any] = {
     "truth values": X[:, 1] > 0,
     "floats": np.array([0.0, 2.0])[(X[:, 0] > 0).astype(int)],
 }
-SMALL: dict[str, Any] = {"patterns": 6, "tol": 1e-2}
+RELU: dict[str, Any] = {"tol": 1e-2}
+GATED: dict[str, Any] = {"activation": "gated_relu", "patterns": 6, "tol": 1e-2}
+SMALL = {"relu": RELU, "gated_relu": GATED}
 
 
 def roundtrip(estimator: ConvexEstimator, folder: Path) -> ConvexEstimator:
@@ -37,14 +43,15 @@ def roundtrip(estimator: ConvexEstimator, folder: Path) -> ConvexEstimator:
     return load(folder / "model.safetensors")
 
 
-@pytest.fixture(scope="module")
-def fitted() -> ConvexMLPClassifier:
-    return ConvexMLPClassifier(**SMALL).fit(X, LABELS["objects"])
+@pytest.fixture(scope="module", params=SMALL)
+def fitted(request: pytest.FixtureRequest) -> ConvexMLPClassifier:
+    return ConvexMLPClassifier(**SMALL[request.param]).fit(X, LABELS["objects"])
 
 
+@pytest.mark.parametrize("activation", SMALL)
 @pytest.mark.parametrize("name", LABELS)
-def test_labels_keep_their_type(name: str, tmp_path: Path) -> None:
-    est = ConvexMLPClassifier(loss="log_loss", **SMALL).fit(X, LABELS[name])
+def test_labels_keep_their_type(name: str, activation: str, tmp_path: Path) -> None:
+    est = ConvexMLPClassifier(loss="log_loss", **SMALL[activation]).fit(X, LABELS[name])
     again = roundtrip(est, tmp_path)
     assert type(again) is ConvexMLPClassifier
     assert again.classes_.dtype == est.classes_.dtype
@@ -54,7 +61,7 @@ def test_labels_keep_their_type(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("targets", [X[:, 0], X[:, :1], X[:, :2]], ids=["flat", "column", "two"])
 def test_regressors_keep_the_shape_of_their_targets(targets: np.ndarray, tmp_path: Path) -> None:
-    est = ConvexMLPRegressor(loss=Huber(0.5), activation="linear", **SMALL).fit(X, targets)
+    est = ConvexMLPRegressor(loss=Huber(0.5), activation="linear", **RELU).fit(X, targets)
     again = roundtrip(est, tmp_path)
     np.testing.assert_array_equal(again.predict(X), est.predict(X))
     assert again.predict(X).shape == targets.shape
@@ -69,8 +76,20 @@ def test_attributes_and_history_come_back(fitted: ConvexMLPClassifier, tmp_path:
     assert str(again.certificate_) == str(fitted.certificate_)
 
 
+def test_the_certificate_of_a_relu_network_can_be_rechecked_from_the_file(tmp_path: Path) -> None:
+    again = roundtrip(ConvexMLPRegressor(**RELU).fit(X, X[:, 0]), tmp_path)
+    architecture = again.architecture_
+    assert isinstance(architecture, ReluMLP)
+    samples = with_constant(torch.tensor(X))
+    problem = ReluProblem(samples, Datafit(again._make_loss(), torch.tensor(X[:, :1]), None, True), again.beta_)
+    oracle = Faces(samples)
+    assert again.certificate_.scope is Scope.ALL_PATTERNS
+    assert again.certificate_.recheck(problem.over(architecture.neurons), oracle)
+    assert not again.certificate_.recheck(problem.with_beta(2 * again.beta_).over(architecture.neurons), oracle)
+
+
 def test_the_certificate_can_be_rechecked_from_the_file(tmp_path: Path) -> None:
-    est = ConvexMLPRegressor(**SMALL).fit(X, X[:, 0])
+    est = ConvexMLPRegressor(**GATED).fit(X, X[:, 0])
     again = roundtrip(est, tmp_path)
     architecture = again.architecture_
     assert isinstance(architecture, GatedMLP)
@@ -81,25 +100,26 @@ def test_the_certificate_can_be_rechecked_from_the_file(tmp_path: Path) -> None:
 
 
 def test_feature_names_and_own_gates(tmp_path: Path) -> None:
-    frame, gates = pd.DataFrame(X, columns=["a", "b", "c"]), rng.standard_normal((3, 5))
-    est = ConvexMLPRegressor(gates=gates, tol=1e-2).fit(frame, X[:, 0])
+    frame, gates = pd.DataFrame(X, columns=["a", "b"]), rng.standard_normal((2, 5))
+    est = ConvexMLPRegressor(gates=gates, **GATED).fit(frame, X[:, 0])
     again = roundtrip(est, tmp_path)
-    assert list(again.feature_names_in_) == ["a", "b", "c"]
+    assert list(again.feature_names_in_) == ["a", "b"]
     np.testing.assert_array_equal(again.gates, gates)
     np.testing.assert_array_equal(again.predict(frame), est.predict(frame))
     with pytest.raises(ValueError, match="feature names"):
-        again.predict(frame[["c", "b", "a"]])
+        again.predict(frame[["b", "a"]])
 
 
-def test_a_loaded_model_can_start_warm(tmp_path: Path) -> None:
-    est = ConvexMLPRegressor(warm_start=True, patterns=6, tol=1e-6).fit(X, X[:, 0])
+@pytest.mark.parametrize("activation", SMALL)
+def test_a_loaded_model_can_start_warm(activation: str, tmp_path: Path) -> None:
+    est = ConvexMLPRegressor(warm_start=True, **{**SMALL[activation], "tol": 1e-6}).fit(X, X[:, 0])
     again = roundtrip(est, tmp_path).fit(X, X[:, 0])
-    assert len(again.history_) == 1
+    assert len(again.history_) < len(est.history_)
     assert again.certificate_.relative_gap <= 1e-6
 
 
 def test_cross_validated_models(tmp_path: Path) -> None:
-    est = ConvexMLPClassifierCV(n_betas=2, cv=2, **SMALL).fit(X, LABELS["texts"])
+    est = ConvexMLPClassifierCV(n_betas=2, cv=2, **RELU).fit(X, LABELS["texts"])
     again = roundtrip(est, tmp_path)
     np.testing.assert_array_equal(again.cv_scores_, est.cv_scores_)
     np.testing.assert_array_equal(again.betas_, est.betas_)
@@ -179,7 +199,7 @@ def test_a_failed_save_leaves_the_old_file(fitted: ConvexMLPClassifier, tmp_path
     path = tmp_path / "model.safetensors"
     save(fitted, path)
     before = path.read_bytes()
-    unsaved = ConvexMLPRegressor(random_state=np.random.RandomState(0), **SMALL).fit(X, X[:, 0])
+    unsaved = ConvexMLPRegressor(random_state=np.random.RandomState(0), **GATED).fit(X, X[:, 0])
     with pytest.raises(ValueError, match=r"set_params\(random_state=...\)"):
         save(unsaved, path)
     assert path.read_bytes() == before
@@ -207,7 +227,7 @@ def test_what_cannot_be_saved(fitted: ConvexMLPClassifier, tmp_path: Path) -> No
         save(ConvexMLPRegressor(), tmp_path / "m")
     with pytest.raises(FileNotFoundError, match=r"folder .* does not exist"):
         save(fitted, tmp_path / "none" / "m")
-    other = type("Other", (ConvexMLPClassifier,), {})(**SMALL).fit(X, LABELS["texts"])
+    other = type("Other", (ConvexMLPClassifier,), {})(**GATED).fit(X, LABELS["texts"])
     with pytest.raises(ValueError, match="cannot save a Other"):
         save(other, tmp_path / "m")
     assert not list(tmp_path.iterdir())

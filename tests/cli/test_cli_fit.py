@@ -17,12 +17,13 @@ def table(tmp_path: Path) -> Path:
 
 
 FAST = ("--patterns", 6, "--tol", 1e-2)
+GATED = ("--activation", "gated_relu", *FAST)
 
 
 def test_fit_chooses_beta_and_reports(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bidual.cli.training.ConvexMLPClassifierCV", partial(ConvexMLPClassifierCV, n_betas=3, cv=2))
     out = table.parent / "model.safetensors"
-    code, text, err = run("fit", table, "--target", "label", "--out", out, *FAST)
+    code, text, err = run("fit", table, "--target", "label", "--out", out, *GATED)
     assert (code, err) == (0, "")
     for fact in ("classification", "relative gap", "cv loss", "train accuracy", "neurons", "seconds", str(out)):
         assert fact in text
@@ -31,16 +32,26 @@ def test_fit_chooses_beta_and_reports(table: Path, monkeypatch: pytest.MonkeyPat
 
 def test_json_is_pure_and_the_model_remembers_the_table(table: Path) -> None:
     out = table.parent / "model.safetensors"
-    code, text, err = run("fit", table, "--target", "level", "--beta", "auto", "--out", out, "--json", *FAST)
+    code, text, err = run("fit", table, "--target", "level", "--beta", "auto", "--out", out, "--json", *GATED)
     facts = json.loads(text)
     assert (code, err, facts["task"]) == (0, "", "regression")
-    assert facts["relative_gap"] <= 1e-2
+    assert (facts["relative_gap"] <= 1e-2, facts["scope"]) == (True, "BLOCKS")
     assert facts["beta"] == pytest.approx(0.1 * facts["beta_max"])
     assert facts["primal"] >= facts["dual"]
     saved = read(out)
     assert saved.encoder is not None
     score = saved.estimator.score(saved.encoder.transform(pd.read_csv(table)), pd.read_csv(table)["level"])
     assert score == pytest.approx(facts["train_r2"])
+
+
+def test_the_default_is_a_relu_network_certified_over_all_patterns(table: Path) -> None:
+    pd.read_csv(table)[["a", "b", "label"]].to_csv(table, index=False)
+    out = table.parent / "model.safetensors"
+    code, text, err = run("fit", table, "--target", "label", "--beta", "auto", "--out", out, "--json")
+    facts = json.loads(text)
+    assert (code, err, facts["scope"]) == (0, "", "ALL_PATTERNS")
+    assert facts["relative_gap"] <= 1e-4
+    assert load(out).get_params()["activation"] == "relu"
 
 
 def test_quiet_prints_nothing_and_options_arrive(table: Path) -> None:
@@ -69,15 +80,18 @@ BAD: dict[str, tuple[tuple[object, ...], str]] = {
     "beta text": (("--beta", "big"), "beta must be cv, auto or a positive number, got 'big'"),
     "solver": (("--solver", "magic"), "solver must be"),
     "solver and gauge": (
-        ("--solver", "burer_monteiro", "--penalty", "per_output", "--target", "shade"),
+        ("--activation", "gated_relu", "--solver", "burer_monteiro", "--penalty", "per_output", "--target", "shade"),
         "burer_monteiro",
     ),
+    "solver of another activation": (("--solver", "fista"), "for relu, got 'fista'"),
+    "penalty of another activation": (("--penalty", "frobenius"), "a relu network has the price of weight decay"),
     "activation": (("--activation", "tanh"), "activation must be one of"),
     "loss": (("--loss", "magic"), "loss must be"),
     "loss of the task": (("--target", "level", "--loss", "hinge"), "is for classifiers"),
     "penalty": (("--penalty", "l0"), "penalty must be one of"),
     "patterns": (("--patterns", 0), "patterns must be"),
     "memory": (("--patterns", 10**13), "lower patterns"),
+    "memory of gates": (("--activation", "gated_relu", "--patterns", 10**13), "lower patterns"),
     "tol": (("--tol", 2), "tol must be between"),
     "time": (("--max-time", -1), "max_time must be"),
     "option": (("--frobnicate",), "No such option"),

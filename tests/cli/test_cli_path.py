@@ -1,6 +1,7 @@
 import json
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from cli_tools import refused, run, write_table
 
@@ -10,7 +11,7 @@ def table(tmp_path: Path) -> Path:
     return write_table(tmp_path)
 
 
-FAST = ("--patterns", 5, "--n-betas", 3, "--ratio", 0.1, "--tol", 1e-2)
+FAST = ("--activation", "gated_relu", "--patterns", 5, "--n-betas", 3, "--ratio", 0.1, "--tol", 1e-2)
 
 
 def test_table_and_figure(table: Path) -> None:
@@ -29,6 +30,15 @@ def test_json(table: Path) -> None:
     assert rows[0]["neurons"] == 0
     assert rows[0]["loss"] > rows[-1]["loss"]
     assert all(row["relative_gap"] <= 1e-2 for row in rows)
+
+
+def test_a_path_of_relu_networks(table: Path) -> None:
+    pd.read_csv(table)[["a", "b", "level"]].to_csv(table, index=False)
+    code, text, err = run("path", table, "--target", "level", "--n-betas", 3, "--ratio", 0.1, "--json")
+    rows = json.loads(text)["path"]
+    assert (code, err) == (0, "")
+    assert rows[0]["neurons"] == 0 < rows[-1]["neurons"]
+    assert all(row["relative_gap"] <= 1e-4 for row in rows)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,9 @@ from bidual.estimators.mlp import ConvexMLPRegressor
 from bidual.serialize import read
 
 
+GATED = ("--activation", "gated_relu")
+
+
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
     return write_table(tmp_path)
@@ -19,7 +22,7 @@ def table(tmp_path: Path) -> Path:
 @pytest.fixture
 def model(table: Path) -> Path:
     path = table.parent / "model.safetensors"
-    options = ("--beta", "auto", "--loss", "log_loss", "--patterns", 6, "--tol", 1e-2, "--quiet")
+    options = ("--beta", "auto", "--loss", "log_loss", *GATED, "--patterns", 6, "--tol", 1e-2, "--quiet")
     assert run("fit", table, "--target", "label", "--out", path, *options).code == 0
     return path
 
@@ -48,7 +51,7 @@ def test_json_and_files(model: Path, table: Path) -> None:
 def test_models_without_a_table(tmp_path: Path) -> None:
     frame = pd.DataFrame(np.random.default_rng(0).standard_normal((20, 3)), columns=["a", "b", "c"])
     frame.to_csv(tmp_path / "t.csv", index=False)
-    named = ConvexMLPRegressor(patterns=4, tol=1e-2).fit(frame[["c", "a"]], frame[["a", "b"]])
+    named = ConvexMLPRegressor(tol=1e-2).fit(frame[["c", "a"]], frame[["a", "b"]])
     named.save(str(tmp_path / "m"))
     printed = pd.read_csv(StringIO(run("predict", tmp_path / "m", tmp_path / "t.csv").out))
     np.testing.assert_allclose(printed, named.predict(frame[["c", "a"]]), rtol=1e-12)
@@ -76,7 +79,6 @@ def test_bad_input(model: Path, table: Path) -> None:
 
 def test_probabilities_need_a_loss_that_has_them(table: Path) -> None:
     out = table.parent / "m"
-    run(
-        "fit", table, "--target", "label", "--out", out, "--beta", "auto", "--loss", "hinge", "--patterns", 4, "--quiet"
-    )
+    options = ("--beta", "auto", "--loss", "hinge", *GATED, "--patterns", 4, "--quiet")
+    run("fit", table, "--target", "label", "--out", out, *options)
     assert refused("gives no probabilities", "predict", out, table, "--proba")

@@ -1,11 +1,14 @@
 """Every bad input gets one clear sentence before any work is done."""
 
+import re
+
 import numpy as np
 import pytest
 
 from bidual import ConvexMLPClassifier, ConvexMLPClassifierCV, ConvexMLPRegressor, regularization_path
 from bidual.memory import human_bytes
 
+GATED = {"activation": "gated_relu"}
 X = np.random.default_rng(0).standard_normal((20, 3))
 y = np.arange(20) % 2
 
@@ -28,17 +31,23 @@ def refusal(estimator, X=X, y=y, **fit):
         ({"penalty": "l1"}, "penalty must be one of"),
         ({"solver": "sgd"}, "solver must be 'auto' or one of"),
         ({"loss": "cubic"}, "loss must be 'auto'"),
-        ({"patterns": 0}, "patterns must be 'auto' or a positive whole number"),
+        ({"patterns": 0}, "patterns must be 'auto' or 'exact' or a positive whole number, got 0"),
         ({"patterns": 2.5}, "got 2.5"),
+        ({"patterns": "exact", **GATED}, "patterns must be 'auto' or a positive whole number, got 'exact'"),
         ({"tol": 0}, "tol must be between 0 and 1"),
         ({"max_iter": -1}, "max_iter must be None or a positive whole number"),
         ({"max_iter": 2.5}, "max_iter must be None or a positive whole number"),
         ({"device": "gpu"}, "device must be one that torch has here"),
         ({"max_time": 0}, "max_time must be None or positive"),
-        ({"gates": np.ones((2, 5))}, "gates must have shape (n_features, P) with 3 rows"),
-        ({"gates": np.full((3, 5), np.nan)}, "gates must be finite"),
-        ({"solver": "eta_newton", "loss": "logistic"}, "eta_newton needs squared loss, got logistic"),
-        ({"solver": "fista", "loss": "hinge"}, "fista needs a smooth loss; hinge has kinks"),
+        ({"gates": np.ones((2, 5)), **GATED}, "gates must have shape (n_features, P) with 3 rows"),
+        ({"gates": np.full((3, 5), np.nan), **GATED}, "gates must be finite"),
+        ({"gates": np.ones((3, 5))}, "gates are for activation='gated_relu', got activation='relu'"),
+        ({"penalty": "frobenius"}, "a relu network has the price of weight decay"),
+        ({"solver": "fista"}, "solver must be 'auto' or one of ['closed_form', 'column_generation'"),
+        ({"solver": "column_generation", **GATED}, "solver must be 'auto' or one of"),
+        ({"solver": "closed_form"}, "Use solver='auto'"),
+        ({"solver": "eta_newton", "loss": "logistic", **GATED}, "eta_newton needs squared loss, got logistic"),
+        ({"solver": "fista", "loss": "hinge", **GATED}, "fista needs a smooth loss; hinge has kinks"),
     ],
 )
 def test_parameters(parameters, words):
@@ -46,7 +55,8 @@ def test_parameters(parameters, words):
 
 
 def test_a_solver_that_cannot_take_the_gauge_names_both_and_an_alternative():
-    words = refusal(ConvexMLPClassifier(solver="burer_monteiro", penalty="frobenius"), y=np.arange(20) % 3)
+    settings = {"solver": "burer_monteiro", "penalty": "frobenius", **GATED}
+    words = refusal(ConvexMLPClassifier(**settings), y=np.arange(20) % 3)
     assert "frobenius" in words
     assert "Use solver='kernel_admm' or 'auto'" in words
 
@@ -62,7 +72,7 @@ def test_data_that_are_not_finite(bad):
 def test_wrong_shapes():
     assert "inconsistent" in refusal(ConvexMLPClassifier(), y=y[:-1])
     assert "2D array" in refusal(ConvexMLPClassifier(), X=X[:, 0])
-    fitted = ConvexMLPClassifier(patterns=5).fit(X, y)
+    fitted = ConvexMLPClassifier(patterns=5, **GATED).fit(X, y)
     with pytest.raises(ValueError, match="features"):
         fitted.predict(X[:, :2])
 
@@ -83,11 +93,19 @@ def test_weights():
     assert "one class only" in refusal(ConvexMLPClassifier(), sample_weight=y)
 
 
-def test_more_patterns_than_memory_says_the_bytes():
-    words = refusal(ConvexMLPClassifier(patterns=10**12))
+@pytest.mark.parametrize("activation", ["relu", "gated_relu"])
+def test_more_patterns_than_memory_says_the_bytes(activation):
+    words = refusal(ConvexMLPClassifier(patterns=10**12, activation=activation))
     assert "would need" in words
     assert "TB" in words
     assert "lower patterns" in words
+
+
+def test_all_patterns_beyond_memory_say_their_count_and_the_bytes():
+    wide = np.random.default_rng(0).standard_normal((20, 17))
+    words = refusal(ConvexMLPClassifier(patterns="exact"), X=np.tile(wide, (10, 1)), y=np.tile(y, 10))
+    assert re.search(r"200 samples of rank 18 have up to [\d,]+ activation patterns", words)
+    assert "use patterns=<int>" in words
 
 
 def test_cross_validation_and_paths():

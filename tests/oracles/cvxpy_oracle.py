@@ -53,5 +53,13 @@ def _price(gauge: str, block: cp.Variable) -> cp.Expression:
             return cp.norm(block, "fro")
         case "per_output":
             return cp.sum(cp.norm(block, 2, axis=0))
+        case "per_input":
+            return cp.sum(cp.norm(block, 2, axis=1))
+        case "entries":
+            return cp.sum(cp.abs(block))
+        case "largest":
+            return cp.sum(cp.max(cp.abs(block), axis=1))
+        case "largest_per_output":
+            return cp.sum(cp.max(cp.abs(block), axis=0))
         case other:
             raise ValueError(f"the oracle has no model of the gauge {other!r}.")

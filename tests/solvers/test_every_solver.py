@@ -27,7 +27,9 @@ def judged(loss: str, gauge: str, shape: str, c: int, intercept: bool) -> tuple[
 def should_refuse(solver: str, loss: str, gauge: str) -> bool:
     """What does not fit together, for two outputs: kinks, losses other than squared, prices without smooth factors."""
     if solver == "eta_newton":
-        return loss != "squared" or gauge == "nuclear"
+        return loss != "squared" or gauge not in ("frobenius", "per_output")
+    if solver == "eta_interior_point":
+        return True  # it is for blocks of one row
     kinked = loss in ("hinge", "absolute")
     if solver == "burer_monteiro":
         return kinked or gauge != "nuclear"
@@ -38,7 +40,8 @@ def should_refuse(solver: str, loss: str, gauge: str) -> bool:
 @pytest.mark.parametrize("intercept", [False, True])
 def test_ends_certified_at_the_optimum(solver, loss, gauge, intercept):
     problem, optimum = judged(loss, gauge, "tall", 2, intercept)
-    engine = SOLVERS[solver](dtype="float64") if solver == "kernel_admm" else SOLVERS[solver]()
+    patience = 2000 if gauge.startswith("largest") else 80  # with a kinked loss these are linear programs
+    engine = SOLVERS[solver](dtype="float64", patience=patience) if solver == "kernel_admm" else SOLVERS[solver]()
     if should_refuse(solver, loss, gauge):
         with pytest.raises(ValueError, match="Use solver="):
             solve(problem, engine)
@@ -74,7 +77,7 @@ def test_every_solver_takes_every_shape(solver, shape):
     assert solution.certificate.dual <= optimum * (1 + 1e-8) + 1e-12
 
 
-@pytest.mark.parametrize("solver", sorted(SOLVERS))
+@pytest.mark.parametrize("solver", sorted(set(SOLVERS) - {"eta_interior_point"}))
 def test_single_precision_problems_run_and_are_judged_in_double(solver):
     problem, optimum = judged("squared", "nuclear", "tall", 1, intercept=True)
     engine = SOLVERS[solver](dtype="float32") if solver in ("fista", "kernel_admm") else SOLVERS[solver]()

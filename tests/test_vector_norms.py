@@ -1,0 +1,61 @@
+"""Vector norms: duality, equivalence, prox, and where they are linear."""
+
+import math
+
+import pytest
+import torch
+
+from bidual.norms import L1, L2, LINF, NORMS, Norm, make_norm
+
+EVERY = pytest.mark.parametrize("norm", NORMS.values(), ids=lambda norm: norm.name)
+GENERATOR = torch.Generator().manual_seed(0)
+U, G = (torch.randn(200, 5, generator=GENERATOR, dtype=torch.float64) for _ in range(2))
+
+
+def test_duals() -> None:
+    assert (L1.dual, L2.dual, LINF.dual) == (LINF, L2, L1)
+
+
+@EVERY
+def test_aligned_vectors_attain_the_dual_norm(norm: Norm) -> None:
+    inner = (G * norm.aligned(G)).sum(1)
+    torch.testing.assert_close(inner, norm.dual.value(G))
+    assert bool((norm.value(norm.aligned(G)) <= 1 + 1e-12).all())
+    assert bool(((G * U).sum(1) <= norm.dual.value(G) * norm.value(U) * (1 + 1e-12)).all())
+
+
+@EVERY
+def test_equivalence_constants_hold_and_are_sharp(norm: Norm) -> None:
+    extremes = torch.cat([U, torch.eye(5, dtype=torch.float64), torch.ones(1, 5, dtype=torch.float64)])
+    euclidean, size = L2.value(extremes), norm.value(extremes)
+    assert float((euclidean / size).max()) == pytest.approx(norm.times_l2(5), rel=1e-12)
+    assert float((size / euclidean).max()) == pytest.approx(norm.over_l2(5), rel=1e-12)
+
+
+@EVERY
+@pytest.mark.parametrize("step", [0.1, 1.0, 100.0])
+def test_prox_leaves_the_projection_on_the_dual_ball(norm: Norm, step: float) -> None:
+    Q = norm.prox(U, step)
+    assert bool((norm.dual.value(U - Q) <= step * (1 + 1e-12)).all())
+    torch.testing.assert_close(((U - Q) * Q).sum(1), step * norm.value(Q))
+
+
+@pytest.mark.parametrize("norm", [L1, LINF], ids=lambda norm: norm.name)
+@pytest.mark.parametrize("d", [1, 2, 4])
+def test_a_norm_is_linear_between_its_creases(norm: Norm, d: int) -> None:
+    creases = norm.creases(d)
+    assert int(torch.linalg.matrix_rank(creases)) == d
+    pairs = torch.randn(4000, 2, d, generator=GENERATOR, dtype=torch.float64)
+    same = ((pairs @ creases.T > 0)[:, 0] == (pairs @ creases.T > 0)[:, 1]).all(1)
+    assert int(same.sum()) > 3
+    torch.testing.assert_close(norm.value(pairs[same].sum(1)), norm.value(pairs[same]).sum(1))
+
+
+def test_names() -> None:
+    assert make_norm("l1") is L1
+    assert make_norm(LINF) is LINF
+    assert math.isinf(NORMS["linf"].order)
+    with pytest.raises(ValueError, match=r"a norm must be one of \['l1', 'l2', 'linf'\], got 'l3'"):
+        make_norm("l3")
+    with pytest.raises(ValueError, match="linear on rays only"):
+        L2.creases(2)
