@@ -64,10 +64,13 @@ def test_scikit_learn_networks(data) -> None:
     classifier = MLPClassifier(hidden_layer_sizes=(6,), max_iter=50, random_state=0).fit(X, labels)
     found = certify(classifier, X, labels, beta=0.1, loss="log_loss")
     with torch.no_grad():
-        margin = np.where(labels == "low", 1, -1) * (
-            np.maximum(X @ classifier.coefs_[0] + classifier.intercepts_[0], 0) @ classifier.coefs_[1]
-            + classifier.intercepts_[1]
-        )[:, 0]
+        margin = (
+            np.where(labels == "low", 1, -1)
+            * (
+                np.maximum(X @ classifier.coefs_[0] + classifier.intercepts_[0], 0) @ classifier.coefs_[1]
+                + classifier.intercepts_[1]
+            )[:, 0]
+        )
     squares = sum((w**2).sum() for w in (*classifier.coefs_, classifier.intercepts_[0]))
     assert found.objective == pytest.approx(np.log1p(np.exp(-margin)).sum() + 0.05 * squares, rel=1e-9)
 

@@ -9,9 +9,8 @@ from torch import Tensor
 
 from bidual.certificate import Certificate, Scope, certify
 from bidual.column_generation import ColumnGeneration, Training
-from bidual.datafit import Datafit
 from bidual.driver import Status
-from bidual.losses import LOSSES, Squared
+from bidual.losses import LOSSES
 from bidual.patterns import enumerate as enumerate_patterns
 from bidual.polar import Faces, LocalSearch
 from bidual.problem import Problem
@@ -96,7 +95,9 @@ def test_forged_certificates_are_refused() -> None:
     problem = relu_problem("squared", 12, 2, 2, seed=0)
     done = train(problem)
     oracle = Faces(problem.X)
-    refused = {name: not forged.recheck(done.problem, oracle) for name, forged in forgeries(done.solution.certificate).items()}
+    refused = {
+        name: not forged.recheck(done.problem, oracle) for name, forged in forgeries(done.solution.certificate).items()
+    }
     assert refused == dict.fromkeys(refused, True)
 
 
@@ -164,7 +165,9 @@ def test_the_optimum_does_not_depend_on_where_training_starts() -> None:
     problem = relu_problem("squared", 20, 3, 2, seed=6)
     cold = train(problem)
     useless = -problem.X.mean(0, keepdim=True)
-    warm, odd = (ColumnGeneration().train(problem, Faces(problem.X), tol=1e-7, start=u) for u in (cold.neurons, useless))
+    warm, odd = (
+        ColumnGeneration().train(problem, Faces(problem.X), tol=1e-7, start=u) for u in (cold.neurons, useless)
+    )
     assert warm.solution.n_steps <= cold.solution.n_steps
     for other in (warm, odd):
         assert other.solution.certificate.primal == pytest.approx(cold.solution.certificate.primal, rel=1e-6)
@@ -204,7 +207,10 @@ def excess(problem: ReluProblem, seed: int) -> float:
     """By how much the largest dual that was ever certified exceeds the least primal, relatively; never positive."""
     oracle = Faces(problem.X)
     done = ColumnGeneration().train(problem, oracle, tol=1e-9, max_rounds=60)
-    certificates = [done.solution.certificate, *(certify(m, Z, everywhere=oracle) for m, Z in random_networks(problem, seed))]
+    certificates = [
+        done.solution.certificate,
+        *(certify(m, Z, everywhere=oracle) for m, Z in random_networks(problem, seed)),
+    ]
     least = min(certificate.primal for certificate in certificates)
     return (max(certificate.dual for certificate in certificates) - least) / max(least, 1e-300)
 

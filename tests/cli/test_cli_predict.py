@@ -10,7 +10,6 @@ from cli_tools import refused, run, write_table
 from bidual.estimators.mlp import ConvexMLPRegressor
 from bidual.serialize import read
 
-
 GATED = ("--activation", "gated_relu")
 
 

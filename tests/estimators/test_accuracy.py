@@ -14,7 +14,6 @@ from sklearn.preprocessing import StandardScaler
 from bidual import ConvexMLPClassifier, ConvexMLPClassifierCV
 from bidual.certificate import Scope
 
-
 SLOW = pytest.mark.slow
 
 

@@ -60,7 +60,9 @@ def test_a_relu_network_of_high_rank_says_by_its_gap_what_is_not_proved():
     certificate = fit.certificate_
     assert certificate.scope is Scope.ALL_PATTERNS
     assert 1e-3 < certificate.relative_gap <= 1
-    assert certificate.primal <= ConvexMLPRegressor(activation="linear", beta=2 * fit.beta_).fit(X, y).certificate_.primal
+    assert (
+        certificate.primal <= ConvexMLPRegressor(activation="linear", beta=2 * fit.beta_).fit(X, y).certificate_.primal
+    )
     assert r2_score(y, fit.predict(X)) > 0.9
 
 

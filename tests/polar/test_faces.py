@@ -141,7 +141,11 @@ def test_rows_of_very_different_lengths() -> None:
 
 @pytest.mark.parametrize("oracle", [Faces, LocalSearch])
 def test_nothing_to_climb(oracle: type) -> None:
-    for X, V in [(torch.zeros(3, 2), normal(3, 2)), (normal(3, 2), torch.zeros(3, 2)), (torch.zeros(3, 0), normal(3, 1))]:
+    for X, V in [
+        (torch.zeros(3, 2), normal(3, 2)),
+        (normal(3, 2), torch.zeros(3, 2)),
+        (torch.zeros(3, 0), normal(3, 1)),
+    ]:
         peaks = oracle(X.double()).peaks(V.double())
         assert (peaks.bracket.lower, peaks.bracket.upper, len(peaks.values)) == (0.0, 0.0, 0)
     with own_checks_only(), pytest.raises(ValueError, match="one row per sample"):

@@ -14,7 +14,21 @@ from bidual.solvers import SOLVERS
 from oracles.cvxpy_oracle import cvxpy_optimum
 from oracles.problems import SHAPES, gated_problem
 
-FITTING = [(s, loss, g) for s in sorted(SOLVERS) for loss in LOSSES for g in GAUGES if s != "interior_point"]
+COMMON = {"nuclear", "frobenius", "per_output"}
+
+
+def _weight(loss: str, gauge: str) -> list[pytest.MarkDecorator]:
+    """The rarer prices with every loss are left to `make test-slow`."""
+    return [] if gauge in COMMON or loss == "squared" else [pytest.mark.slow]
+
+
+FITTING = [
+    pytest.param(s, loss, g, marks=_weight(loss, g))
+    for s in sorted(SOLVERS)
+    for loss in LOSSES
+    for g in GAUGES
+    if s != "interior_point"
+]
 SLOW_TAIL = {"fista": 1e-5, "primal_dual": 1e-3, "burer_monteiro": 1e-4}  # first-order methods: looser targets
 
 

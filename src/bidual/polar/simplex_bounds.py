@@ -26,6 +26,7 @@ moreover, on the cap u = cos(b) m + sin(b) t, with T = I - m m^T,
 """
 
 from dataclasses import dataclass, fields
+from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
@@ -103,8 +104,9 @@ class _Cap(NamedTuple):
     def around(cls, corners: Float[ndarray, "m r r"]) -> "_Cap":
         mean = corners.sum(1)
         centre = mean / np.linalg.norm(mean, axis=1, keepdims=True)
-        cosine = np.minimum(_apply(corners, centre).min(1), 1.0)
-        return cls(centre, cosine, np.sqrt(1 - cosine**2))
+        across = corners - _apply(corners, centre)[:, :, None] * centre[:, None, :]
+        sine = np.linalg.norm(across, axis=2).max(1) + 4 * corners.shape[1] * _EPS  # sqrt(1 - cos^2) would lose it
+        return cls(centre, np.sqrt((1 - sine) * (1 + sine)), sine)
 
     def project(self, a: Float[ndarray, "m r"]) -> Float[ndarray, "m r"]:
         """The point of the cone over the cap that is nearest to a."""
@@ -252,7 +254,10 @@ def _form_on_cap(G: Float[ndarray, "m c r"], cap: _Cap) -> Float[ndarray, " m"]:
 def _worst_edge(corners: ndarray, rows: _Rows, at_corners: Float[ndarray, "m r k"], size: float) -> Int[ndarray, " m"]:
     """The edge that costs the bounds most: sum_i |v_i| (x_i (p_j - p_k))^2 / (h + l) + size |p_j - p_k|^2 / 2."""
     weight = np.linalg.norm(rows.V, axis=2) / np.maximum(rows.high - rows.low, _TINY)
-    gram = (at_corners * weight[:, None, :]) @ at_corners.transpose(0, 2, 1)
-    gram += size / 2 * (corners @ corners.transpose(0, 2, 1))
-    diagonal = np.einsum("mrr->mr", gram)
-    return (diagonal[:, :, None] + diagonal[:, None, :] - 2 * gram).reshape(len(gram), -1).argmax(1)
+    r = corners.shape[1]
+    pairs = list(combinations(range(r), 2)) or [(0, 0)]
+    costs = []
+    for j, k in pairs:  # differences first: narrow cells would drown in the rounding of a Gram matrix
+        spread, gap = (at_corners[:, j] - at_corners[:, k]) ** 2, (corners[:, j] - corners[:, k]) ** 2
+        costs.append((weight * spread).sum(1) + size / 2 * gap.sum(1))
+    return np.array([r * j + k for j, k in pairs])[np.argmax(costs, axis=0)]

@@ -21,7 +21,7 @@ from bidual.polar.simplices import Simplices, join
 
 _EPS = float(np.finfo(np.float64).eps)
 _TIGHTEST = 1e-9  # the tightest tolerance that rounding lets a search reach
-_NARROW = 1e-7  # cells are not cut below this width
+_NARROW = 1e-10  # cells are not cut below this width
 _BATCH = 2048  # cells of a batch in the queue
 _NUMBERS = 1_000_000  # numbers that are handled at a time
 _LISTED = 2000  # about how many directions are listed
@@ -79,10 +79,10 @@ class Sphere(NeuronOracle):
         return Peaks(Bracket(lower, max(run.upper, lower) + self._allowance(V)), neurons[order], values[order])
 
     def _allowance(self, V: Tensor) -> float:
-        """Rounding of the forms, and the rank cut."""
+        """Rounding of the forms and of corners, of which each cut makes a new one, and the rank cut."""
         size = float(torch.linalg.vector_norm(V, dim=1) @ torch.linalg.vector_norm(self.X, dim=1))
         cut = self._reduced.remainder * float(torch.linalg.matrix_norm(V, ord=2))
-        return 16 * len(V) * _EPS * size + cut
+        return 16 * (len(V) + 16) * _EPS * size + cut
 
 
 class _Run:
