@@ -24,7 +24,7 @@ EXTRAS = {"plain": {}, "intercept and weights": {"intercept": True, "weighted": 
 EVERY_EXTRA = pytest.mark.parametrize("extras", EXTRAS.values(), ids=EXTRAS)
 
 
-def train(problem: ReluProblem, tol: float = 1e-7) -> Training:
+def train(problem: ReluProblem, tol: float = 1e-6) -> Training:
     """Trained, certified and rechecked with a new oracle; a forged copy of the certificate is refused."""
     done = ColumnGeneration().train(problem, Faces(problem.X), tol=tol)
     certificate = done.solution.certificate
@@ -73,7 +73,7 @@ def test_several_outputs_in_space_from_above_and_below(loss: str, c: int, extras
 
 @pytest.mark.parametrize(("n", "r", "c", "share"), [(60, 3, 3, 0.01), (60, 2, 2, 1e-3), (20, 4, 2, 0.1)])
 def test_larger_problems_are_certified(n: int, r: int, c: int, share: float) -> None:
-    train(relu_problem("squared", n, r, c, seed=1, share=share), tol=1e-6)
+    train(relu_problem("squared", n, r, c, seed=1, share=share))
 
 
 def forgeries(certificate: Certificate) -> dict[str, Certificate]:
@@ -121,11 +121,11 @@ def test_an_optimum_over_some_neurons_is_no_optimum_over_all() -> None:
 @pytest.mark.parametrize("loss", LOSSES)
 def test_from_beta_max_on_the_zero_network_is_certified(loss: str) -> None:
     problem = relu_problem(loss, 12, 2, 2, seed=3)
-    done = train(problem.with_beta(1.0001 * beta_max(problem)), tol=1e-6)
+    done = train(problem.with_beta(1.0001 * beta_max(problem)))
     assert len(done.neurons) == 0
     assert done.solution.n_steps == 1
     if problem.datafit.smoothness is not None:
-        assert len(train(problem.with_beta(0.98 * beta_max(problem)), tol=1e-6).neurons) > 0
+        assert len(train(problem.with_beta(0.98 * beta_max(problem))).neurons) > 0
 
 
 DEGENERATE: dict[str, Tensor] = {
@@ -142,7 +142,7 @@ DEGENERATE: dict[str, Tensor] = {
 def test_degenerate_samples(name: str) -> None:
     like = relu_problem("squared", 12, 2, 2, seed=4, intercept=True)
     problem = ReluProblem(DEGENERATE[name], like.datafit, 0.3)
-    done = train(problem, tol=1e-6)
+    done = train(problem)
     rich = [done.neurons, torch.randn(200, problem.X.shape[1], dtype=torch.float64)]
     if problem.X.any():
         assert dictionary_optimum(problem, torch.cat(rich)) == pytest.approx(done.solution.certificate.primal, rel=1e-5)
@@ -166,11 +166,11 @@ def test_the_optimum_does_not_depend_on_where_training_starts() -> None:
     cold = train(problem)
     useless = -problem.X.mean(0, keepdim=True)
     warm, odd = (
-        ColumnGeneration().train(problem, Faces(problem.X), tol=1e-7, start=u) for u in (cold.neurons, useless)
+        ColumnGeneration().train(problem, Faces(problem.X), tol=1e-6, start=u) for u in (cold.neurons, useless)
     )
     assert warm.solution.n_steps <= cold.solution.n_steps
     for other in (warm, odd):
-        assert other.solution.certificate.primal == pytest.approx(cold.solution.certificate.primal, rel=1e-6)
+        assert other.solution.certificate.primal == pytest.approx(cold.solution.certificate.primal, rel=2e-6)
 
 
 def random_relu_problem(seed: int) -> ReluProblem:
@@ -206,7 +206,8 @@ def random_networks(problem: ReluProblem, seed: int) -> list[tuple[Problem, Tens
 def excess(problem: ReluProblem, seed: int) -> float:
     """By how much the largest dual that was ever certified exceeds the least primal, relatively; never positive."""
     oracle = Faces(problem.X)
-    done = ColumnGeneration().train(problem, oracle, tol=1e-9, max_rounds=60)
+    tol = 1e-9 if problem.datafit.loss.half_square else 1e-7  # where interior points still reach it
+    done = ColumnGeneration().train(problem, oracle, tol=tol, max_rounds=60, max_time=20)
     certificates = [
         done.solution.certificate,
         *(certify(m, Z, everywhere=oracle) for m, Z in random_networks(problem, seed)),

@@ -75,6 +75,17 @@ def test_no_point_of_a_cell_exceeds_its_bound(r: int, c: int) -> None:
         cells = wide.cells.take(rng.permutation(len(cells))[:64]).packed(20).halved()
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_narrow_cells_are_bounded_too(seed: int) -> None:
+    """A constant column a million times the feature: all kinks are within 1e-6 of one another, on cells of 1e-9."""
+    X = normal(40, 2, seed)
+    X[:, 1] = 1
+    X, V = X * torch.tensor([1e-3, 1e3], dtype=torch.float64), normal(40, 1, seed + 50)
+    V = V - X @ torch.linalg.lstsq(X, V).solution
+    exact, found = Faces(X).peaks(V).bracket, Sphere(X).peaks(V).bracket
+    assert exact.lower <= found.upper <= exact.lower * (1 + 1e-4)
+
+
 def test_values_at_the_centres_are_the_objective() -> None:
     X, V = normal(15, 3).numpy(), normal(15, 2, 1).numpy()
     cells = Simplices.orthants(15, 3, 2)
