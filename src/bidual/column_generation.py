@@ -186,7 +186,7 @@ class _Run:
     def _status(self, rounds: int, max_rounds: int) -> Status | None:
         if self.gap <= self.tol:
             return Status.CERTIFIED if self.oracle.proves else Status.SEARCHED
-        if self.max_time is not None and self.seconds > self.max_time:
+        if self.max_time is not None and self.seconds > self.max_time and rounds > 1:  # the first has no neurons yet
             return Status.MAX_TIME
         return Status.MAX_STEPS if rounds >= max_rounds else None
 
