@@ -39,7 +39,7 @@ def train(problem: ReluProblem, tol: float = 1e-6) -> Training:
     return done
 
 
-@pytest.mark.parametrize(("n", "r", "extras"), [(30, 1, RICH), (14, 2, PLAIN), (12, 2, RICH), (7, 3, PLAIN)])
+@pytest.mark.parametrize(("n", "r", "extras"), [(30, 1, RICH), (14, 2, PLAIN), (7, 3, PLAIN)])
 @pytest.mark.parametrize("loss", SCALAR)
 def test_one_output_is_the_program_over_all_patterns(loss: str, n: int, r: int, extras: dict[str, bool]) -> None:
     problem = relu_problem(loss, n, r, 1, seed=n, **extras)
@@ -57,10 +57,9 @@ def test_several_outputs_are_a_fine_grid_in_the_plane(loss: str, c: int, extras:
     assert certificate.primal == pytest.approx(grid, rel=1e-5)
 
 
-@OUTPUTS
-@pytest.mark.parametrize("loss", LOSSES)
-def test_several_outputs_in_space_from_above_and_below(loss: str, c: int, extras: dict[str, bool]) -> None:
-    problem = relu_problem(loss, 7, 3, c, seed=10 + c, **extras)
+@pytest.mark.parametrize(("loss", "c"), [(loss, 2 + i % 2) for i, loss in enumerate(LOSSES)])
+def test_several_outputs_in_space_from_above_and_below(loss: str, c: int) -> None:
+    problem = relu_problem(loss, 7, 3, c, seed=10 + c, weighted=c == 2)
     done = train(problem)
     certificate = done.solution.certificate
     many = torch.randn(300, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -82,7 +81,6 @@ def forgeries(certificate: Certificate) -> dict[str, Certificate]:
         "point": replace(certificate, point=1.001 * Z),
         "dual point": replace(certificate, dual_point=1.01 * V),
         "polar": replace(certificate, polar=0.9 * certificate.polar),
-        "scope": replace(certificate, scope=Scope.BLOCKS),
         "scale": replace(certificate, scale=10.0 * certificate.scale),
         "shape": replace(certificate, point=Z[1:]),
         "not a number": replace(certificate, dual=float("nan")),
@@ -106,7 +104,10 @@ def test_a_certificate_says_nothing_of_another_problem_or_oracle() -> None:
     assert not certificate.recheck(problem.with_beta(0.9 * problem.beta).over(done.neurons), Faces(problem.X))
     assert not certificate.recheck(done.problem, Faces(2 * problem.X))
     assert not certificate.recheck(done.problem, LocalSearch(problem.X))
-    assert not certificate.recheck(done.problem)
+    with pytest.raises(ValueError, match="scope ALL_PATTERNS is rechecked with an oracle"):
+        certificate.recheck(done.problem)
+    with pytest.raises(ValueError, match="scope BLOCKS is rechecked without an oracle"):
+        replace(certificate, scope=Scope.BLOCKS).recheck(done.problem, Faces(problem.X))
 
 
 def test_an_optimum_over_some_neurons_is_no_optimum_over_all() -> None:
@@ -218,11 +219,11 @@ COUNT = int(os.environ.get("BIDUAL_SOUNDNESS_PROBLEMS", "1000"))
 
 
 def test_no_dual_exceeds_a_primal_in_a_few_random_problems() -> None:
-    assert max(excess(random_relu_problem(seed), seed) for seed in range(12)) <= 1e-9
+    assert max(excess(random_relu_problem(seed), seed) for seed in range(8)) <= 1e-9
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("start", range(12, COUNT, 76))
+@pytest.mark.parametrize("start", range(8, COUNT, 62))
 def test_no_dual_exceeds_a_primal_in_a_thousand_random_problems(start: int) -> None:
-    worst = {seed: excess(random_relu_problem(seed), seed) for seed in range(start, min(start + 76, COUNT))}
+    worst = {seed: excess(random_relu_problem(seed), seed) for seed in range(start, min(start + 62, COUNT))}
     assert {seed: value for seed, value in worst.items() if value > 1e-9} == {}

@@ -11,9 +11,9 @@ from bidual.polar.diagonal import DiagonalBound
 from bidual.polar.joint import joint_bound
 from bidual.relu import ReluProblem
 
-# Multiplications that the joint program may cost when nothing is said of time: about two seconds. A step of it costs
+# Multiplications that the joint program may cost when nothing is said of time: a fraction of a second. A step of it costs
 # ten times the cube of its size, and beyond the largest size steps are too slow to be worth it at any time.
-_QUICK, _STEP, _LARGEST = 5e9, 10.0, 500
+_QUICK, _STEP, _LARGEST = 1e9, 10.0, 500
 
 
 def prove(
@@ -32,7 +32,7 @@ def prove(
     which is two to three times as tight. ``branch`` cuts the sphere into up to 2^branch cells, while time lasts.
     """
     problem.check_weight_decay("this proof")
-    relaxed = DiagonalBound(problem.X)
+    relaxed = DiagonalBound(problem.X, steps=40)
     for V in (done.dual_point, *candidates):
         done = with_dual(done, V, lambda W: relaxed.peaks(W).bracket.upper, tol)
     steps = _steps(problem, max_time)
