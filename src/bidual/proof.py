@@ -11,8 +11,8 @@ from bidual.polar.diagonal import DiagonalBound
 from bidual.polar.joint import joint_bound
 from bidual.relu import ReluProblem
 
-# Multiplications that the joint program may cost when nothing is said of time: a fraction of a second. A step of it costs
-# ten times the cube of its size, and beyond the largest size steps are too slow to be worth it at any time.
+# Multiplications that the joint program may cost when nothing is said of time: a fraction of a second. A step of it
+# costs ten times the cube of its size, and beyond the largest size steps are too slow to be worth it at any time.
 _QUICK, _STEP, _LARGEST = 1e9, 10.0, 500
 
 
