@@ -219,11 +219,11 @@ COUNT = int(os.environ.get("BIDUAL_SOUNDNESS_PROBLEMS", "1000"))
 
 
 def test_no_dual_exceeds_a_primal_in_a_few_random_problems() -> None:
-    assert max(excess(random_relu_problem(seed), seed) for seed in range(8)) <= 1e-9
+    assert max(excess(random_relu_problem(seed), seed) for seed in range(4)) <= 1e-9
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("start", range(8, COUNT, 62))
+@pytest.mark.parametrize("start", range(4, COUNT, 83))
 def test_no_dual_exceeds_a_primal_in_a_thousand_random_problems(start: int) -> None:
-    worst = {seed: excess(random_relu_problem(seed), seed) for seed in range(start, min(start + 62, COUNT))}
+    worst = {seed: excess(random_relu_problem(seed), seed) for seed in range(start, min(start + 83, COUNT))}
     assert {seed: value for seed, value in worst.items() if value > 1e-9} == {}

@@ -4,8 +4,9 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from bidual.estimators import ConvexMLPClassifier, ConvexMLPClassifierCV, ConvexMLPRegressor, ConvexMLPRegressorCV
 
-SMALL = {"patterns": 10, "tol": 1e-4}
-CV = {**SMALL, "n_betas": 2, "cv": 2}
+GATED = {"activation": "gated_relu", "patterns": 10, "tol": 1e-4}
+RELU = {"tol": 1e-3}
+CV = {"n_betas": 2, "cv": 2}
 
 
 def expected_failures(estimator):
@@ -22,10 +23,9 @@ def expected_failures(estimator):
 
 @parametrize_with_checks(
     [
-        ConvexMLPClassifier(**SMALL),
-        ConvexMLPRegressor(**SMALL),
-        ConvexMLPClassifierCV(**CV),
-        ConvexMLPRegressorCV(**CV),
+        cls(**settings, **(CV if cls.__name__.endswith("CV") else {}))
+        for cls in (ConvexMLPClassifier, ConvexMLPRegressor, ConvexMLPClassifierCV, ConvexMLPRegressorCV)
+        for settings in (RELU, GATED)
     ],
     expected_failed_checks=expected_failures,
 )
