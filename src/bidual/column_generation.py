@@ -129,6 +129,7 @@ class _Run:
         self.best: Certificate | None = None
         self.gap = 1.0
         self.strictness = 1.0  # how much better than usual the master is solved
+        self.solved_to = inf  # the tolerance of the last master
 
     @property
     def seconds(self) -> float:
@@ -152,7 +153,8 @@ class _Run:
     def _solved(self, master: Problem, Z: Tensor) -> tuple[Problem, Tensor, Tensor]:
         """The master problem without idle neurons, its solution, and its dual point."""
         limit = None if self.max_time is None else max(self.max_time - self.seconds, 1.0)
-        certificate = solve_master(master, self._inner_tol, Z, limit).certificate
+        self.solved_to = self._inner_tol
+        certificate = solve_master(master, self.solved_to, Z, limit).certificate
         used = certificate.point.abs().amax((1, 2)) > 0
         kept = self.problem.over(neurons_of(master)[used])
         return kept, certificate.point[used], certificate.dual_point
@@ -196,7 +198,7 @@ class _Run:
         known = neurons_of(master)
         if len(known):
             chosen = chosen[(L2.unit(chosen) @ L2.unit(known).T).amax(1) < 1 - 1e-13]
-        stalled = not len(chosen) and self._inner_tol <= 0.1 * self.tol
+        stalled = not len(chosen) and self.solved_to <= 0.1 * self.tol
         self.strictness = 1.0 if len(chosen) else self.strictness / 10  # nothing to add: solve the master better
         Z = torch.cat([Z, Z.new_zeros(len(chosen), *Z.shape[1:])])
         return self.problem.over(torch.cat([known, chosen])), Z, Status.STALLED if stalled else None

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from torch import Tensor
 
-from bidual.certificate import certify, judge
+from bidual.certificate import Scope, certify, judge
 from bidual.column_generation import ColumnGeneration
 from bidual.datafit import Datafit
 from bidual.losses import Squared
@@ -179,7 +179,7 @@ def test_what_a_search_found_is_never_an_upper_bound() -> None:
     done = ColumnGeneration().train(problem, oracle, tol=1e-5)
     Z, V = done.solution.Z, done.dual_point
     peaks = oracle.peaks(V)
-    believed = judge(done.problem, Z, V, max(peaks.bracket.lower, problem.beta), all_patterns=True)
+    believed = judge(done.problem, Z, V, lambda W: max(peaks.bracket.lower, problem.beta), Scope.ALL_PATTERNS)
     assert done.search_gap <= 1e-5
     assert believed.dual > 1.01 * optimum  # a false bound, if one trusted the search
     assert peaks.bracket.upper == inf
