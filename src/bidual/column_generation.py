@@ -130,6 +130,7 @@ class _Run:
         self.gap = 1.0
         self.strictness = 1.0  # how much better than usual the master is solved
         self.solved_to = inf  # the tolerance of the last master
+        self.primal = inf  # the value of the last master from which neurons were dropped
 
     @property
     def seconds(self) -> float:
@@ -151,11 +152,16 @@ class _Run:
         return Training(master, solution, V, self.gap)
 
     def _solved(self, master: Problem, Z: Tensor) -> tuple[Problem, Tensor, Tensor]:
-        """The master problem without idle neurons, its solution, and its dual point."""
+        """The master problem without idle neurons, its solution, and its dual point.
+
+        Idle neurons stay until the value falls: with a kinked loss duals are not unique, and rounds could repeat.
+        """
         limit = None if self.max_time is None else max(self.max_time - self.seconds, 1.0)
         self.solved_to = self._inner_tol
         certificate = solve_master(master, self.solved_to, Z, limit).certificate
-        used = certificate.point.abs().amax((1, 2)) > 0
+        falls = certificate.primal < self.primal * (1 - 1e-9)
+        self.primal = certificate.primal if falls else self.primal
+        used = (certificate.point.abs().amax((1, 2)) > 0) | (not falls)
         kept = self.problem.over(neurons_of(master)[used])
         return kept, certificate.point[used], certificate.dual_point
 
