@@ -9,8 +9,9 @@ from bidual.datafit import Datafit
 from bidual.losses import LOSSES, Squared
 from bidual.norms import NORMS
 from bidual.polar import Faces, bound_near
+from bidual.polar.choice import affordable, face_count
 from bidual.relu import ReluProblem
-from bidual.relu_training import RELU_SOLVERS, ReluTrainer, affordable, face_count
+from bidual.relu_training import RELU_SOLVERS, ReluTrainer
 from bidual.whitening import ZCAWhitening
 
 

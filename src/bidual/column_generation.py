@@ -53,9 +53,20 @@ class Training:
     def after(self, first: "Training") -> "Training":
         """This training, with the steps and seconds of the one that it started from."""
         one, two = first.solution, self.solution
-        later = (replace(r, step=r.step + one.n_steps, seconds=r.seconds + one.seconds) for r in two.history)
-        history, seconds = one.history + tuple(later), one.seconds + two.seconds
+        history = one.history + tuple(_later(record, first) for record in two.history)
+        seconds = one.seconds + two.seconds
         return replace(self, solution=replace(two, n_steps=one.n_steps + two.n_steps, seconds=seconds, history=history))
+
+
+def _later(record: Record, first: Training) -> Record:
+    """A record of a training that started from another one."""
+    before = first.solution
+    return replace(record, step=record.step + before.n_steps, seconds=record.seconds + before.seconds)
+
+
+def continued(callback: Callback, first: Training) -> Callback:
+    """The callback for a training that starts from another one."""
+    return lambda record: callback(_later(record, first))
 
 
 def neurons_of(problem: Problem) -> Neurons:

@@ -3,7 +3,7 @@
 import time
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import comb, inf
+from math import inf
 from typing import NamedTuple
 
 import torch
@@ -13,14 +13,14 @@ from torch import Tensor
 from bidual import patterns as activation_patterns
 from bidual.certificate import PolarBound, Scope, judge
 from bidual.closed_form import closed_form
-from bidual.column_generation import ColumnGeneration, Training
+from bidual.column_generation import ColumnGeneration, Training, continued
 from bidual.driver import Callback, Record, Solution, Status
 from bidual.frank_wolfe import FrankWolfe
 from bidual.losses.base import Matrix
-from bidual.memory import available_bytes
-from bidual.patterns import count_bound, enumeration_bytes
 from bidual.patterns.reduction import reduce_rank
 from bidual.polar import Faces, LocalSearch, NeuronOracle, Neurons, bound_near
+from bidual.polar.choice import affordable, slow, sphere_for
+from bidual.polar.ridges import RidgeSearch
 from bidual.proof import prove as bound_below
 from bidual.proof import with_dual
 from bidual.relu import ReluProblem
@@ -28,23 +28,10 @@ from bidual.solvers.cone_program import solve_cone_program
 from bidual.threads import one_thread
 
 RELU_SOLVERS = ("column_generation", "interior_point", "frank_wolfe", "closed_form")
-_AFFORDABLE_FACES = 1_500_000  # a question to the exact oracle then takes a few seconds
-_QUICK_FACES = 100_000
 _ROUGH = 3e-3  # the search gap at which exact questions begin to pay
-_AFFORDABLE_BYTES = 3_000_000_000
-_STARTS = 256
+_STARTS, _RIDGE_STARTS = 256, 64
 _MOST_CUTS = 6  # of the sphere, when there is time
-
-
-def face_count(n: int, r: int) -> int:
-    """The most cells that the flats of dimension two and more of n rows of rank r can have."""
-    return sum(comb(n, r - k) * count_bound(n - (r - k), k) for k in range(2, r + 1)) if r > 1 else 2
-
-
-def affordable(n: int, r: int) -> bool:
-    """Whether the exact oracle is worth its time and memory without being asked for."""
-    room = min(_AFFORDABLE_BYTES, available_bytes(torch.device("cpu")) // 2)
-    return r <= 2 or (face_count(n, r) <= _AFFORDABLE_FACES and enumeration_bytes(n, r) <= room)
+_TIGHTER = 0.3  # of the tolerance, what the oracle on the sphere may leave open
 
 
 class Limits(NamedTuple):
@@ -54,6 +41,10 @@ class Limits(NamedTuple):
     max_steps: int | None
     max_time: float | None
 
+    def left(self, done: Training) -> float | None:
+        """Seconds that are left, at least one."""
+        return None if self.max_time is None else max(self.max_time - done.solution.seconds, 1.0)
+
 
 @dataclass(frozen=True, eq=False)
 class ReluTrainer:
@@ -61,7 +52,8 @@ class ReluTrainer:
 
     Attributes:
         X: the samples, with a constant column if neurons have a bias.
-        patterns: "exact" (all of them, or a refusal), a number of search starts, or "auto": exact if affordable.
+        patterns: "exact" (all of them, or a refusal), "auto" (all of them if that is affordable), or a number of
+            search starts. Where not all patterns are looked at, a proof follows the search.
         seed: of the search's starts.
     """
 
@@ -71,14 +63,18 @@ class ReluTrainer:
 
     @cached_property
     def oracle(self) -> NeuronOracle:
-        """The exact oracle where it is asked for or affordable, a local search elsewhere."""
-        if self.patterns == "exact":
+        """The exact oracle where it is asked for or affordable, a search elsewhere."""
+        if self.patterns == "exact" or (self.patterns == "auto" and affordable(len(self.X), self._rank)):
             return Faces(self.X)
-        if self.patterns == "auto":
-            rank = reduce_rank(self.X.detach().to("cpu", torch.float64).numpy()).rank
-            if affordable(len(self.X), rank):
-                return Faces(self.X)
-        return LocalSearch(self.X, starts=_STARTS if self.patterns == "auto" else int(self.patterns), seed=self.seed)
+        return RidgeSearch(self.X, starts=_RIDGE_STARTS, seed=self.seed)
+
+    @cached_property
+    def _rank(self) -> int:
+        return reduce_rank(self.X.detach().to("cpu", torch.float64).numpy()).rank
+
+    def _search(self) -> LocalSearch:
+        starts = self.patterns if isinstance(self.patterns, int) else _STARTS
+        return LocalSearch(self.X, starts=starts, seed=self.seed)
 
     def beta_max(self, problem: ReluProblem) -> float:
         """The steepest neuron at the zero network; if it was only searched for, a lower bound of that."""
@@ -127,9 +123,18 @@ class ReluTrainer:
             for V in candidates:
                 done = with_dual(done, V, self._upper, limits.tol)
             return done
-        left = None if limits.max_time is None else max(limits.max_time - done.solution.seconds, 1.0)
+        done = self._on_the_sphere(problem, limits, done, callback)
+        left = limits.left(done)
         branch = 0 if left is None else _MOST_CUTS
         return bound_below(problem, done, tol=limits.tol, max_time=left, branch=branch, candidates=candidates)
+
+    def _on_the_sphere(
+        self, problem: ReluProblem, limits: Limits, found: Training, callback: Callback | None
+    ) -> Training:
+        """Train on with an oracle that proves what a search found, where the rank is low."""
+        left = limits.left(found)
+        sphere = sphere_for(self.X, _TIGHTER * limits.tol, None if left is None else left / 2)
+        return found if sphere is None else self._more(problem, sphere, limits, found, callback)
 
     def _found(
         self, problem: ReluProblem, solver: str, limits: Limits, start: Neurons | None, callback: Callback | None
@@ -149,21 +154,35 @@ class ReluTrainer:
         self, problem: ReluProblem, limits: Limits, start: Neurons | None, callback: Callback | None
     ) -> Training:
         """By columns; where a question to the oracle is slow, a search finds most of the neurons first."""
-        generate, rounds = ColumnGeneration(), 500 if limits.max_steps is None else limits.max_steps
-        found, left = None, limits.max_time
-        if self.oracle.proves and self._slow:
-            search = LocalSearch(self.X, starts=_STARTS, seed=self.seed)
-            rough = max(limits.tol, _ROUGH)
-            found = generate.train(problem, search, tol=rough, max_rounds=rounds, max_time=left, start=start)
-            start, left = found.neurons, None if left is None else left - found.solution.seconds
-        done = generate.train(
-            problem, self.oracle, tol=limits.tol, max_rounds=rounds, max_time=left, start=start, callback=callback
-        )
-        return done if found is None else done.after(found)
+        if not self.oracle.proves:
+            found = self._more(problem, self._search(), limits, start, callback)
+        elif slow(len(self.X), self._rank):
+            rough = limits._replace(tol=max(limits.tol, _ROUGH))
+            found = self._more(problem, self._search(), rough, start, callback)
+        else:
+            return self._more(problem, self.oracle, limits, start, callback)
+        return self._more(problem, self.oracle, limits, found, callback)
 
-    @property
-    def _slow(self) -> bool:
-        return isinstance(self.oracle, Faces) and face_count(len(self.X), self.oracle.rank) > _QUICK_FACES
+    def _more(
+        self,
+        problem: ReluProblem,
+        oracle: NeuronOracle,
+        limits: Limits,
+        start: Training | Neurons | None,
+        callback: Callback | None,
+    ) -> Training:
+        """Columns by one oracle, from the neurons of a training or of anybody."""
+        before = start if isinstance(start, Training) else None
+        done = ColumnGeneration().train(
+            problem,
+            oracle,
+            tol=limits.tol,
+            max_rounds=500 if limits.max_steps is None else limits.max_steps,
+            max_time=limits.max_time if before is None else limits.left(before),
+            start=start.neurons if isinstance(start, Training) else start,
+            callback=callback if before is None or callback is None else continued(callback, before),
+        )
+        return done if before is None else done.after(before)
 
     def _by_formula(self, problem: ReluProblem, solver: str, tol: float) -> Training | None:
         """CP Theorem 2 where it applies; it needs X X^T = s^2 I, so no more samples than features."""

@@ -43,7 +43,7 @@ class Sphere(NeuronOracle):
     Attributes:
         tol: relative width of the bracket, at least 1e-9.
         max_time: seconds for a question; the bracket of a search that is stopped is wider, and as valid.
-        max_cells: the most open cells, likewise.
+        max_cells: the most cells that a question looks at, likewise.
         looseness: asked what exceeds ``above``, leave open this share of the excess: who has steep neurons to add does
             not need to know exactly how steep the steepest is.
     """
@@ -94,7 +94,7 @@ class _Run:
         self.bounds = SimplexBounds.of(X, V)
         self.queue: list[tuple[float, int, Simplices]] = []
         self.serial = count()
-        self.open = 0
+        self.seen = 0
         self.lower = self.closed = 0.0
         self.directions, self.values = np.zeros((0, X.shape[1])), np.zeros(0)
 
@@ -127,18 +127,18 @@ class _Run:
 
     def _late(self) -> bool:
         limit = self.settings.max_time
-        return self.open > self.settings.max_cells or (limit is not None and time.perf_counter() - self.began > limit)
+        return self.seen > self.settings.max_cells or (limit is not None and time.perf_counter() - self.began > limit)
 
     def _next(self) -> list[Simplices]:
         """The batches with the highest bounds, together about one batch."""
         parts: list[Simplices] = []
         while self.queue and sum(map(len, parts)) <= _BATCH // 2:
             parts.append(heapq.heappop(self.queue)[2])
-        self.open -= sum(map(len, parts))
         return parts
 
     def _process(self, cells: Simplices) -> None:
         """Bound the cells, learn from them, and queue those that stay open."""
+        self.seen += len(cells)
         size = max(1, _NUMBERS // (cells.rows.shape[1] * self.X.shape[1]))
         kept = []
         for start in range(0, len(cells), size):
@@ -176,4 +176,3 @@ class _Run:
         for start in range(0, len(cells), _BATCH):
             part = cells.take(slice(start, start + _BATCH)).packed(len(self.X))
             heapq.heappush(self.queue, (-float(part.bound[0]), next(self.serial), part))
-            self.open += len(part)

@@ -1,0 +1,47 @@
+"""Which oracle is worth its time on given data."""
+
+from math import comb
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from bidual.memory import available_bytes
+from bidual.patterns import count_bound, enumeration_bytes
+from bidual.patterns.reduction import reduce_rank
+from bidual.polar.sphere import Sphere
+
+_AFFORDABLE_FACES = 1_500_000  # a question to the exact oracle then takes a few seconds
+_QUICK_FACES = 100_000
+_AFFORDABLE_BYTES = 3_000_000_000
+_HIGHEST_RANK = 6  # that cutting the sphere copes with
+_QUICK_CELLS, _MOST_CELLS = 100_000, 2_000_000  # about ten thousand a second
+_SAMPLES = 20_000  # beyond, the first cells, which see all samples, take too long
+
+
+def face_count(n: int, r: int) -> int:
+    """The most cells that the flats of dimension two and more of n rows of rank r can have."""
+    return sum(comb(n, r - k) * count_bound(n - (r - k), k) for k in range(2, r + 1)) if r > 1 else 2
+
+
+def affordable(n: int, r: int) -> bool:
+    """Whether the exact oracle is worth its time and memory without being asked for."""
+    room = min(_AFFORDABLE_BYTES, available_bytes(torch.device("cpu")) // 2)
+    return r <= 2 or (face_count(n, r) <= _AFFORDABLE_FACES and enumeration_bytes(n, r) <= room)
+
+
+def slow(n: int, r: int) -> bool:
+    """Whether a question to the exact oracle takes so long that a search should come first."""
+    return face_count(n, r) > _QUICK_FACES
+
+
+def sphere_for(X: Float[Tensor, "n d"], tol: float, max_time: float | None) -> Sphere | None:
+    """Branch and bound on the sphere for data of low rank, with a limit on its cells or, if one is given, on its time.
+
+    Without ``max_time`` a question ends after about ten seconds, always at the same cell.
+    """
+    rank = reduce_rank(X.detach().to("cpu", torch.float64).numpy()).rank
+    if rank > _HIGHEST_RANK or len(X) > _SAMPLES:
+        return None
+    cells = _QUICK_CELLS if max_time is None else _MOST_CELLS
+    return Sphere(X, tol=max(tol, 1e-9), max_time=max_time, max_cells=cells)
