@@ -105,3 +105,9 @@ def test_scaling_follows_the_data() -> None:
     oracle = BOUNDS["diagonal with sums"]
     plain = oracle(X).peaks(V).bracket.upper
     assert oracle(1e5 * X).peaks(1e-3 * V).bracket.upper == pytest.approx(100 * plain, rel=1e-3)
+
+
+def test_a_witness_that_overflows_is_no_witness() -> None:
+    x, V = torch.eye(3, dtype=torch.float64), torch.ones(3, 1, dtype=torch.float64)
+    level = Aggregated(x, V, V[:, :0]).level(Witness(torch.full((3,), torch.inf, dtype=torch.float64), x[:0, :0]), 1.0)
+    assert level == torch.inf

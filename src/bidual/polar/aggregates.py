@@ -47,6 +47,8 @@ class Aggregated:
         gap = torch.eye(len(Q), dtype=Q.dtype, device=Q.device) - core @ Q
         middle = torch.linalg.solve(gap, core @ inner)
         form = top + cross.T @ cross + inner.T @ middle
+        if not bool(torch.isfinite(form).all()):  # a step went so far that numbers overflow
+            return witness.t.sum() * math.inf
         top_value = torch.logsumexp(torch.linalg.eigvalsh(0.5 * (form + form.T)) / width, 0)
         return width * (top_value - torch.linalg.slogdet(gap).logabsdet)
 
