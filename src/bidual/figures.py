@@ -72,7 +72,7 @@ def demo_figure(
     right.set_xlim(left=0)
     right.set_xlabel("seconds")
     right.set_ylabel("certified relative gap")
-    right.set_title("How far from the optimum over these gates, at most", loc="left", fontsize=11)
+    right.set_title("How far from the optimum, at most", loc="left", fontsize=11)
     right.legend(frameon=False, loc="upper right")
     plain(right)
     return figure_bytes(figure, ".png")

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf
 
 import torch
 from torch import Tensor
@@ -29,7 +30,8 @@ class Figure1:
         descent: gradient descent by number of neurons.
         frank_wolfe: records of Algorithm 1 at that t.
         columns: records of column generation.
-        speedup: seconds of Algorithm 1 to its last gap, over those of column generation to the same gap or a better.
+        speedup: seconds of Algorithm 1 to its last gap, over those of column generation to the same gap or a better; 0
+            if the latter was never reached.
     """
 
     optimum: float
@@ -44,7 +46,7 @@ class Figure1:
     @property
     def speedup(self) -> float:
         last = self.frank_wolfe[-1]
-        return last.seconds / next(r.seconds for r in self.columns if r.relative_gap <= last.relative_gap)
+        return last.seconds / next((r.seconds for r in self.columns if r.relative_gap <= last.relative_gap), inf)
 
 
 def make_data(seed: int = 0) -> tuple[Tensor, Tensor]:
