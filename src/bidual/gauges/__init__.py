@@ -8,6 +8,7 @@ from bidual.gauges.base import (
     EuclideanGroups,
     Factorised,
     Factors,
+    FactorSteps,
     Gauge,
     Proximable,
 )
@@ -29,6 +30,7 @@ __all__ = [
     "Conic",
     "Entries",
     "EuclideanGroups",
+    "FactorSteps",
     "Factorised",
     "Factors",
     "Gauge",

@@ -96,6 +96,22 @@ class Factorised(Protocol):
 
 
 @runtime_checkable
+class FactorSteps(Protocol):
+    r"""What first-order methods on factors need of a price, besides being Factorised (BM eq. 14).
+
+    ``factor_subgradient(factors)`` is a subgradient S of the penalty with <S, factors> = 2 penalty;
+    ``factor_prox(factors, step)`` = argmin_Q step * penalty(Q) + 1/2 |Q - factors|^2. ``steepest(G)`` are factors of
+    penalty one for every block with <G_p, U_p W_p^T> = Omega°(G_p).
+    """
+
+    def factor_subgradient(self, factors: Factors) -> Factors: ...
+
+    def factor_prox(self, factors: Factors, step: float) -> Factors: ...
+
+    def steepest(self, G: Blocks) -> Factors: ...
+
+
+@runtime_checkable
 class EuclideanGroups(Protocol):
     r"""Omega is a sum of Euclidean norms; ``column_groups(cols)`` lists the columns of a block that share a norm."""
 

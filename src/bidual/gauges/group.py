@@ -2,6 +2,8 @@ import torch
 from torch import Tensor
 
 from bidual.gauges.base import BlockGauge, Factors
+from bidual.gauges.factor_prices import half_square_prox
+from bidual.norms import LINF
 
 
 class Group(BlockGauge):
@@ -33,6 +35,18 @@ class Group(BlockGauge):
     def factor_penalty(self, factors: Factors) -> float:
         outer = torch.linalg.matrix_norm(factors.W, ord=2).square().sum()
         return float(0.5 * (factors.U.square().sum() + outer))
+
+    def factor_subgradient(self, factors: Factors) -> Factors:
+        left, values, right = torch.linalg.svd(factors.W, full_matrices=False)
+        return Factors(factors.U, values[:, :1, None] * left[:, :, :1] @ right[:, :1])
+
+    def factor_prox(self, factors: Factors, step: float) -> Factors:
+        left, values, right = torch.linalg.svd(factors.W, full_matrices=False)
+        return Factors(factors.U / (1 + step), left * half_square_prox(LINF, values, step)[:, None, :] @ right)
+
+    def steepest(self, G: Tensor) -> Factors:
+        eye = torch.eye(G.shape[2], dtype=G.dtype, device=G.device).expand(len(G), -1, -1)
+        return Factors(G * inverse(self.block_value(G))[:, None, None], eye)
 
     def smooth_factors(self, cols: int) -> bool:
         return cols == 1

@@ -2,6 +2,7 @@ import torch
 from torch import Tensor
 
 from bidual.gauges.base import BlockGauge, Factors
+from bidual.gauges.factor_prices import NormPair, steepest_of_blocks, unit_rows
 from bidual.gauges.group import inverse
 from bidual.gauges.rows import RowGauge
 from bidual.norms import L1, LINF
@@ -16,19 +17,20 @@ class Largest(RowGauge):
     """
 
     name = "largest"
-    norm = LINF
+    output_norm = LINF
 
     def cone(self, cols: int) -> str:
         return "largest_per_row"
 
 
-class LargestPerOutput(BlockGauge):
+class LargestPerOutput(NormPair, BlockGauge):
     r"""The largest entry of every column, sum_p sum_k max_i |Z_p[i, k]|: the pair C = infinity, R = 1 of BM (14)-(15).
 
     The transpose of :class:`Largest`: Z = sum_k z_k e_k^T, one neuron per output, is a cheapest factorisation.
     """
 
     name = "largest_per_output"
+    hidden_norm, output_norm = LINF, L1
 
     def block_value(self, Z: Tensor) -> Tensor:
         return LINF.value(Z.mT).sum(1)
@@ -43,9 +45,8 @@ class LargestPerOutput(BlockGauge):
         root = LINF.value(Z.mT).sqrt()
         return Factors(Z * inverse(root)[:, None, :], torch.diag_embed(root))
 
-    def factor_penalty(self, factors: Factors) -> float:
-        hidden, output = LINF.value(factors.U.mT), L1.value(factors.W.mT)
-        return float(0.5 * (hidden.square().sum() + output.square().sum()))
+    def steepest(self, G: Tensor) -> Factors:
+        return steepest_of_blocks(L1.value(G.mT), LINF.aligned(G.mT), unit_rows(len(G), G.shape[2], G))
 
     def smooth_factors(self, cols: int) -> bool:
         return False

@@ -2,10 +2,12 @@ import torch
 from torch import Tensor
 
 from bidual.gauges.base import BlockGauge, Factors
+from bidual.gauges.factor_prices import NormPair
 from bidual.gauges.group import shrink
+from bidual.norms import L2
 
 
-class Nuclear(BlockGauge):
+class Nuclear(NormPair, BlockGauge):
     r"""Sum of nuclear norms of the blocks, sum_p |Z_p|_*.
 
     The price of a gated or linear two-layer network with c outputs under weight decay (BM eq. 2 and 5). With c = 1 it
@@ -13,6 +15,7 @@ class Nuclear(BlockGauge):
     """
 
     name = "nuclear"
+    hidden_norm = output_norm = L2
 
     def block_value(self, Z: Tensor) -> Tensor:
         if min(Z.shape[1:]) == 1:
@@ -47,8 +50,9 @@ class Nuclear(BlockGauge):
         root = values.sqrt()[:, None, :]
         return Factors(left * root, right.mT * root)
 
-    def factor_penalty(self, factors: Factors) -> float:
-        return float(0.5 * (factors.U.square().sum() + factors.W.square().sum()))
+    def steepest(self, G: Tensor) -> Factors:
+        left, _, right = torch.linalg.svd(G, full_matrices=False)
+        return Factors(left[:, :, :1], right[:, :1].mT)
 
     def smooth_factors(self, cols: int) -> bool:
         return True

@@ -2,16 +2,19 @@ import torch
 from torch import Tensor
 
 from bidual.gauges.base import BlockGauge, Factors
+from bidual.gauges.factor_prices import NormPair, steepest_of_blocks, unit_rows
 from bidual.gauges.group import inverse, shrink
+from bidual.norms import L1, L2
 
 
-class PerOutput(BlockGauge):
+class PerOutput(NormPair, BlockGauge):
     r"""One group per gate and output, sum_p sum_k |Z_p[:, k]|_2, as libraries without vector outputs charge.
 
     It is the gauge of the norm pair C = 2, R = 1 in BM (14)-(15): neurons cost 1/2 (|u_j|_2^2 + |w_j|_1^2).
     """
 
     name = "per_output"
+    hidden_norm, output_norm = L2, L1
 
     def block_value(self, Z: Tensor) -> Tensor:
         return torch.linalg.vector_norm(Z, dim=1).sum(1)
@@ -29,8 +32,8 @@ class PerOutput(BlockGauge):
         root = torch.linalg.vector_norm(Z, dim=1).sqrt()
         return Factors(Z * inverse(root)[:, None, :], torch.diag_embed(root))
 
-    def factor_penalty(self, factors: Factors) -> float:
-        return float(0.5 * (factors.U.square().sum() + factors.W.abs().sum(1).square().sum()))
+    def steepest(self, G: Tensor) -> Factors:
+        return steepest_of_blocks(L2.value(G.mT), L2.unit(G.mT), unit_rows(len(G), G.shape[2], G))
 
     def smooth_factors(self, cols: int) -> bool:
         return cols == 1

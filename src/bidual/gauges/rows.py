@@ -5,11 +5,12 @@ import torch
 from torch import Tensor
 
 from bidual.gauges.base import BlockGauge, Factors
+from bidual.gauges.factor_prices import NormPair, steepest_of_blocks, unit_rows
 from bidual.gauges.group import inverse
 from bidual.norms import L1, L2, Norm
 
 
-class RowGauge(BlockGauge):
+class RowGauge(NormPair, BlockGauge):
     r"""Sum of the norms of all rows, sum_p sum_i |Z_p[i, :]|_R.
 
     It is the gauge of the norm pair C = 1 and R in BM (14)-(15): neurons cost 1/2 (|u_j|_1^2 + |w_j|_R^2). The l1 ball
@@ -17,24 +18,24 @@ class RowGauge(BlockGauge):
     factorisation: one neuron per input.
     """
 
-    norm: ClassVar[Norm]
+    hidden_norm: ClassVar[Norm] = L1
 
     def block_value(self, Z: Tensor) -> Tensor:
-        return self.norm.value(Z).sum(1)
+        return self.output_norm.value(Z).sum(1)
 
     def block_polar(self, G: Tensor) -> Tensor:
-        return self.norm.dual.value(G).amax(1)
+        return self.output_norm.dual.value(G).amax(1)
 
     def prox(self, Z: Tensor, step: float) -> Tensor:
-        return self.norm.prox(Z, step)
+        return self.output_norm.prox(Z, step)
 
     def split(self, Z: Tensor) -> Factors:
-        root = self.norm.value(Z).sqrt()
+        root = self.output_norm.value(Z).sqrt()
         return Factors(torch.diag_embed(root), (Z * inverse(root)[:, :, None]).mT)
 
-    def factor_penalty(self, factors: Factors) -> float:
-        hidden, output = L1.value(factors.U.mT), self.norm.value(factors.W.mT)
-        return float(0.5 * (hidden.square().sum() + output.square().sum()))
+    def steepest(self, G: Tensor) -> Factors:
+        output = self.output_norm
+        return steepest_of_blocks(output.dual.value(G), unit_rows(len(G), G.shape[1], G), output.aligned(G))
 
     def smooth_factors(self, cols: int) -> bool:
         return False
@@ -47,7 +48,7 @@ class PerInput(RowGauge):
     r"""One group per gate and input, sum_p sum_i |Z_p[i, :]|_2: the pair C = 1, R = 2. It selects inputs."""
 
     name = "per_input"
-    norm = L2
+    output_norm = L2
 
     def cone(self, cols: int) -> str:
         return "second_order_per_row"
@@ -57,7 +58,7 @@ class Entries(RowGauge):
     r"""The sum of absolute values of all entries: the pair C = 1, R = 1."""
 
     name = "entries"
-    norm = L1
+    output_norm = L1
 
     def cone(self, cols: int) -> str:
         return "largest_per_entry"

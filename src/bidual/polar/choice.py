@@ -15,7 +15,7 @@ _AFFORDABLE_FACES = 1_500_000  # a question to the exact oracle then takes a few
 _QUICK_FACES = 100_000
 _AFFORDABLE_BYTES = 3_000_000_000
 _QUICK_RANK, _HIGHEST_RANK = 5, 6  # that cutting the sphere copes with
-_QUICK_CELLS, _MOST_CELLS = 100_000, 2_000_000  # about ten thousand a second
+_QUICK_CELLS, _MOST_CELLS = 250_000, 2_000_000  # about twenty thousand a second
 _SAMPLES = 20_000  # beyond, the first cells, which see all samples, take too long
 
 

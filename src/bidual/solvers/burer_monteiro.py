@@ -1,36 +1,39 @@
-"""The factored program: gradient methods on the neurons themselves."""
+"""The factored program: methods that move the neurons themselves."""
 
 from dataclasses import dataclass
 
-import numpy as np
 import torch
-from scipy.optimize import minimize
 from torch import Tensor
 
 from bidual.abilities import ability
 from bidual.driver import Solver
+from bidual.factored import FactoredProgram, make_method, resized
+from bidual.factored.escape import go_on
+from bidual.factored.method import State
 from bidual.gauges import Factorised, Factors
 from bidual.problem import Problem
 
 
 @dataclass
-class _State:
-    factors: Factors
-    value: float
+class _Run:
+    program: FactoredProgram
+    state: State
     stuck: bool = False
 
 
 @dataclass(frozen=True)
 class BurerMonteiro(Solver):
-    r"""min_{U,W} F(A (U_p W_p^T)_p) + beta/2 (|U|^2 + |W|^2) by L-BFGS (BM eq. 17, 18).
+    r"""min_{U,W} F(A (U_p W_p^T)_p) + beta/2 (|U|^2 + |W|^2) (BM eq. 17, 18), by a method of :mod:`bidual.factored`.
 
     ``rank`` is m, the neurons per block; the default min(a, b) leaves no spurious local minima for linear and gated
-    networks (docs/corrections.md, BM Thm 3.3). One step is a run of ``chunk`` L-BFGS iterations; the certificate of the
-    convex program judges the result, so a saddle is never mistaken for an optimum.
+    networks (docs/corrections.md, BM Thm 3.3). Where the method stops, ``escape`` adds the direction that the
+    certificate finds violated. The certificate of the convex program judges the result, so a saddle is never mistaken
+    for an optimum.
     """
 
     rank: int | None = None
-    chunk: int = 200
+    method: str = "lbfgs"
+    escape: bool = True
     seed: int = 0
     name = "burer_monteiro"
     needs = {"gauge": (Factorised,)}  # noqa: RUF012
@@ -41,64 +44,43 @@ class BurerMonteiro(Solver):
     def __post_init__(self) -> None:
         if self.rank is not None and self.rank < 1:
             raise ValueError(f"rank must be at least 1, got {self.rank}.")
+        make_method(self.method)
 
     def _refusal(self, problem: Problem) -> str | None:
         if not ability(problem.gauge, Factorised).smooth_factors(problem.operator.block_shape[2]):
             return (
                 f"burer_monteiro needs a smooth price on factors; {problem.gauge.name} with several outputs has none."
             )
-        return None
+        return make_method(self.method).refusal(FactoredProgram(problem, self._rank(problem)))
 
-    def init(self, problem: Problem, start: Tensor | None, dual: Tensor | None) -> _State:
-        p, a, b = problem.operator.block_shape
-        m = self.rank or min(a, b)
-        generator = torch.Generator().manual_seed(self.seed)
-        scale = 0.1 if start is None else 1e-3
-        U, W = (
-            scale * torch.randn(p, side, m, generator=generator, dtype=torch.float64).to(problem.operator.like)
-            for side in (a, b)
-        )
+    def _rank(self, problem: Problem) -> int:
+        return self.rank or min(problem.operator.block_shape[1:])
+
+    def init(self, problem: Problem, start: Tensor | None, dual: Tensor | None) -> _Run:
+        program, generator = FactoredProgram(problem, self._rank(problem)), torch.Generator().manual_seed(self.seed)
+        program.warn_if_wasteful()
+        factors = program.start(generator, 0.1 if start is None else 1e-3)
         if start is not None:
-            left, right = ability(problem.gauge, Factorised).split(start)
-            kept = min(m, left.shape[2])
-            U[:, :, :kept] += left[:, :, :kept]
-            W[:, :, :kept] += right[:, :, :kept]
-        return _State(Factors(U, W), float("inf"))
+            near = resized(ability(problem.gauge, Factorised).split(start), program.m)
+            factors = Factors(factors.U + near.U, factors.W + near.W)
+        return _Run(program, make_method(self.method).init(program, factors))
 
-    def step(self, problem: Problem, state: _State) -> _State:
-        shapes = [tuple(part.shape) for part in state.factors]
+    def step(self, problem: Problem, state: _Run) -> _Run:
+        """As many steps of the method as it takes between looks, after an escape where it has finished."""
+        method, program, inner = make_method(self.method), state.program, state.state
+        if inner.finished or inner.slow:
+            following = go_on(program, method, inner, self.escape)
+            if following is None:
+                return _Run(program, inner, True)
+            program, inner = following
+        for _ in range(method.check_every):
+            inner = method.step(program, inner)
+            if inner.finished or inner.slow:
+                break
+        return _Run(program, inner)
 
-        def objective(x: np.ndarray) -> tuple[float, np.ndarray]:
-            factors = _unpack(x, shapes, problem.operator.like)
-            value, gradient = _factored_gradient(problem, factors)
-            return value, _pack(gradient)
+    def point(self, problem: Problem, state: _Run) -> Tensor:
+        return state.program.product(state.state.factors)
 
-        options = {"maxiter": self.chunk, "maxfun": 2 * self.chunk, "maxcor": 30, "ftol": 0, "gtol": 1e-12}
-        found = minimize(objective, _pack(state.factors), jac=True, method="L-BFGS-B", options=options)
-        stuck = not found.fun < state.value * (1 - 1e-12)
-        return _State(_unpack(found.x, shapes, problem.operator.like), float(found.fun), stuck)
-
-    def point(self, problem: Problem, state: _State) -> Tensor:
-        return state.factors.U @ state.factors.W.mT
-
-    def finished(self, state: _State) -> bool:
+    def finished(self, state: _Run) -> bool:
         return state.stuck
-
-
-def _factored_gradient(problem: Problem, factors: Factors) -> tuple[float, Factors]:
-    """Value and gradient of BM (18); grad_U = G W + beta U, grad_W = G^T U + beta W with G = A* grad F."""
-    U, W = factors
-    predictions = problem.operator.forward(U @ W.mT)
-    G = problem.operator.adjoint(problem.datafit.grad(predictions))
-    price = 0.5 * problem.beta * float(U.square().sum() + W.square().sum())
-    return problem.datafit.value(predictions) + price, Factors(G @ W + problem.beta * U, G.mT @ U + problem.beta * W)
-
-
-def _pack(factors: Factors) -> np.ndarray:
-    return torch.cat([part.flatten() for part in factors]).cpu().double().numpy()
-
-
-def _unpack(x: np.ndarray, shapes: list[tuple[int, ...]], like: Tensor) -> Factors:
-    flat = torch.from_numpy(x).to(like)
-    first = int(np.prod(shapes[0]))
-    return Factors(flat[:first].reshape(shapes[0]), flat[first:].reshape(shapes[1]))
