@@ -47,7 +47,7 @@ class Cells:
 
 
 class Arrangement:
-    """All flats of dimension two and more of the rows of X (n, r), of full column rank, with their cells.
+    """All flats of dimension two and more of the rows of X (n, r), of length one or zero, with their cells.
 
     Attributes:
         coarseness: the largest relative distance that was taken for zero so far, at most ``2 * MERGE``.
@@ -59,8 +59,7 @@ class Arrangement:
         self._cells: dict[bytes, Cells] = {}
         self._children: dict[bytes, list[Flat]] = {}
         self.coarseness = 0.0
-        tiny = self._negligible(self.lengths / max(self.lengths.max(initial=0.0), 1e-300))
-        self.whole = Flat(np.eye(X.shape[1]), np.where(tiny[:, None], 0.0, X), tiny)
+        self.whole = Flat(np.eye(X.shape[1]), X, self.lengths == 0)
 
     def flats(self, dimension: int) -> list[Flat]:
         """Every flat of a dimension, once."""
@@ -73,7 +72,7 @@ class Arrangement:
         """The flats of one dimension less inside this one."""
         key = _key(flat)
         if key not in self._children:
-            self._children[key] = [self._child(flat, normal) for normal in self._hyperplanes(flat)]
+            self._children[key] = [self._child(flat, *hyperplane) for hyperplane in self._hyperplanes(flat)]
         return self._children[key]
 
     def cells(self, flat: Flat) -> Cells:
@@ -94,17 +93,19 @@ class Arrangement:
         self.coarseness = max(self.coarseness, float(np.max(sizes, where=small, initial=0.0)))
         return small
 
-    def _child(self, flat: Flat, normal: Float[ndarray, " k"]) -> Flat:
+    def _child(self, flat: Flat, row: int, normal: Float[ndarray, " k"]) -> Flat:
+        """Where one row vanishes, and others perhaps with it."""
         basis = flat.basis @ _complement(normal)
         rows = self.X @ basis
         # compared with the row on the parent too: rows were grouped by their directions there, however short
         there = np.minimum(self.lengths, np.linalg.norm(flat.rows, axis=1) * 2)
         sizes = np.linalg.norm(rows, axis=1) / np.where(flat.vanishing, 1.0, np.maximum(there, 1e-300))
         vanishing = flat.vanishing | self._negligible(np.where(flat.vanishing, 0.0, sizes), 2 * MERGE)
+        vanishing[row] = True
         return Flat(basis, np.where(vanishing[:, None], 0.0, rows), vanishing)
 
-    def _hyperplanes(self, flat: Flat) -> Iterator[Float[ndarray, " k"]]:
-        """A unit normal of every distinct hyperplane that the rows cut the flat with."""
+    def _hyperplanes(self, flat: Flat) -> Iterator[tuple[int, Float[ndarray, " k"]]]:
+        """A row, and its unit normal, of every distinct hyperplane that the rows cut the flat with."""
         rows = flat.rows[~flat.vanishing]
         unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
         close = np.triu(np.abs(unit @ unit.T) > 1 - 1e-9, 1)
@@ -113,7 +114,7 @@ class Arrangement:
             if not repeated[i]:
                 apart = min(np.linalg.norm(unit[i] - unit[j]), np.linalg.norm(unit[i] + unit[j]))
                 repeated[j] |= bool(self._negligible(np.array([apart])).any())
-        yield from unit[~repeated]
+        yield from zip(np.flatnonzero(~flat.vanishing)[~repeated].tolist(), unit[~repeated], strict=True)
 
     def middles(self, flat: Flat) -> Float[ndarray, " a"]:
         """The angles in the middle of the arcs of half a turn in a plane."""

@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from bidual.memory import available_bytes, human_bytes
+from bidual.norms import L2, LINF
 from bidual.patterns.arrangement import Arrangement
 from bidual.patterns.reduction import reduce_rank
 from bidual.patterns.sampling import first_of_each
@@ -60,7 +61,8 @@ def enumerate(X: Float[Tensor, "n d"]) -> Patterns:
     """
     if X.ndim != 2 or not bool(torch.isfinite(X).all()):
         raise ValueError(f"X must be a finite matrix of samples, got shape {tuple(X.shape)}.")
-    reduced = reduce_rank(X.detach().to("cpu", torch.float64).numpy())
+    rows = L2.unit(LINF.unit(X.detach().to("cpu", torch.float64)))  # hyperplanes have no length
+    reduced = reduce_rank(rows.numpy())
     check_enumerable(len(X), reduced.rank)
     arrangement = Arrangement(reduced.samples)
     half = arrangement.cells(arrangement.whole)

@@ -19,7 +19,7 @@ class Reduced:
     Attributes:
         samples: (n, r), X in the coordinates of its row space.
         basis: (d, r).
-        remainder: the spectral norm of what the rank cut dropped.
+        remainder: a bound of the spectral norm of what was dropped by the rank cut and by rounding.
     """
 
     samples: Float[ndarray, "n r"]
@@ -39,4 +39,6 @@ def reduce_rank(X: Float[ndarray, "n d"]) -> Reduced:
     r = int((s > RANK_CUT * s[0]).sum()) if s[0] > 0 else 0
     if r == X.shape[1]:
         return Reduced(np.array(X, dtype=np.float64), np.eye(r), 0.0)
-    return Reduced(U[:, :r] * s[:r], Vt[:r].T, float(s[r]) if r < len(s) else 0.0)
+    samples, basis = np.where(X.any(axis=1, keepdims=True), U[:, :r] * s[:r], 0.0), Vt[:r].T
+    rounding = 8 * max(X.shape) * float(np.finfo(np.float64).eps) * s[0]
+    return Reduced(samples, basis, float(np.linalg.norm(X - samples @ basis.T) + rounding))

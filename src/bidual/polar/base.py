@@ -12,9 +12,10 @@ from torch import Tensor
 
 from bidual.gauges import Bracket
 from bidual.losses.base import Matrix
-from bidual.norms import L2, Norm
+from bidual.norms import L2, LINF, Norm
 
 Neurons = Float[Tensor, "q d"]
+_SMALLEST = 1e-290  # factors below it may have lost digits
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,8 +33,8 @@ class Peaks:
     values: Float[Tensor, " q"]
 
     def scaled(self, factor: float) -> "Peaks":
-        """The answer for ``factor`` times V."""
-        bracket = Bracket(factor * self.bracket.lower, factor * self.bracket.upper)
+        """The answer for ``factor`` times V; the upper bound never underflows."""
+        bracket = Bracket(factor * self.bracket.lower, max(factor, _SMALLEST) * self.bracket.upper)
         return Peaks(bracket, self.neurons, factor * self.values)
 
 
@@ -41,6 +42,12 @@ class NeuronOracle(ABC):
     r"""Cone-constrained PCA over all activation patterns (CP eq. 38-41): max over |u| <= 1 of |V^T (X u)_+|_2.
 
     It is the polar of the ReLU network's gauge, at -V or V alike. An oracle is made once for X and asked for many V.
+    Since (s x u)_+ v = (x u)_+ s v for s > 0, it sees rows of X of length one only, and V with their lengths in it: no
+    row is lost beside longer ones, and squares stay in range.
+
+    Attributes:
+        X: the samples, scaled to length one; zero rows stay zero.
+        lengths: what they were scaled by.
     """
 
     proves: ClassVar[bool] = True  # False for a search, whose upper bound is infinity
@@ -48,6 +55,13 @@ class NeuronOracle(ABC):
     output_norm: Norm = L2  # V^T (X u)_+ is measured in its dual
 
     X: Float[Tensor, "n d"]
+    lengths: Float[Tensor, " n"]
+
+    def _take(self, X: Float[Tensor, "n d"]) -> None:
+        """Store the samples; every constructor calls it."""
+        X = X.detach().to(torch.float64)
+        near = LINF.unit(X)
+        self.X, self.lengths = L2.unit(near), LINF.value(X) * L2.value(near)
 
     def peaks(self, V: Matrix, above: float = 0.0, seeds: Neurons | None = None) -> Peaks:
         """Bracket the maximum at V; list directions whose value exceeds ``above``, perhaps found from ``seeds``.
@@ -56,13 +70,19 @@ class NeuronOracle(ABC):
         """
         if V.ndim != 2 or len(V) != len(self.X):
             raise ValueError(f"V must have one row per sample ({len(self.X)}), got shape {tuple(V.shape)}.")
-        V, X = V.to(torch.float64), self.X
-        if not bool(V.any()) or not bool(X.any()):
-            return Peaks(Bracket(0.0, 0.0), X.new_zeros(0, X.shape[1]), X.new_zeros(0))
-        size = float(V.abs().max())  # squares of V must neither overflow nor vanish
-        if not math.isfinite(size):
-            return Peaks(Bracket(0.0, math.inf), X.new_zeros(0, X.shape[1]), X.new_zeros(0))
-        return self._peaks(V / size, above / size, seeds).scaled(size)
+        V = V.to(torch.float64)
+        if not bool((V.any(1) & (self.lengths > 0)).any()):
+            return self._nothing(0.0)
+        steepest, longest = float(V.abs().max()), float(self.lengths.max())
+        W = (V / steepest) * (self.lengths / longest)[:, None]
+        share = float(W.abs().max())
+        if not math.isfinite(steepest * longest) or not share > _SMALLEST:  # out of the range of numbers
+            return self._nothing(math.inf)
+        size = steepest * longest * share
+        return self._peaks(W / share, above / size if size > 0 else math.inf, seeds).scaled(size)
+
+    def _nothing(self, upper: float) -> Peaks:
+        return Peaks(Bracket(0.0, upper), self.X.new_zeros(0, self.X.shape[1]), self.X.new_zeros(0))
 
     @abstractmethod
     def _peaks(self, V: Tensor, above: float, seeds: Tensor | None) -> Peaks: ...

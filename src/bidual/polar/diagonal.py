@@ -34,7 +34,7 @@ class DiagonalBound(NeuronOracle):
     _scaled: Scaled = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self.X = self.X.detach().to(torch.float64)
+        self._take(self.X)
         self._scaled = Scaled.of(self.X)
 
     def _peaks(self, V: Tensor, above: float, seeds: Tensor | None) -> Peaks:

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from math import inf
 
 import numpy as np
 import torch
@@ -32,10 +31,8 @@ class Faces(NeuronOracle):
     """
 
     def __init__(self, X: Float[Tensor, "n d"]) -> None:
-        self.X = X.detach().to(torch.float64)
-        self._size = float(self.X.abs().max()) if self.X.numel() else 0.0  # forms are squares: keep them in range
-        self._unit = self.X / self._size if 0 < self._size < inf else torch.zeros_like(self.X)
-        self._reduced = reduce_rank(self._unit.cpu().numpy())
+        self._take(X)
+        self._reduced = reduce_rank(self.X.cpu().numpy())
         if self.rank > 2:
             check_enumerable(len(X), self.rank)
 
@@ -64,17 +61,14 @@ class Faces(NeuronOracle):
         return Arrangement(self._reduced.samples)
 
     def _peaks(self, V: Tensor, above: float, seeds: Tensor | None) -> Peaks:
-        above = above / self._size
         found = self._tops(V.cpu().numpy(), above)
         neurons = torch.from_numpy(found.directions @ self._reduced.basis.T).to(self.X)
         if seeds is not None:
             neurons = torch.cat([neurons, seeds.to(self.X)])
-        values = steepness(self._unit, V, neurons)
-        order = torch.argsort(values, descending=True)
-        order = order[values[order] > min(above, float(values.max()) * (1 - 1e-12))]
-        lower = float(values.max())
-        bracket = Bracket(lower, float(max(found.upper, lower)) + self._allowance(V))
-        return Peaks(bracket, neurons[order], values[order]).scaled(self._size)
+        values = steepness(self.X, V, neurons)
+        order, lower = torch.argsort(values, descending=True), float(values.amax()) if len(values) else 0.0
+        order = order[values[order] > min(above, lower * (1 - 1e-12))]
+        return Peaks(Bracket(lower, float(max(found.upper, lower)) + self._allowance(V)), neurons[order], values[order])
 
     def _tops(self, V: ndarray, above: float) -> Tops:
         if self._planes is None:
@@ -90,8 +84,7 @@ class Faces(NeuronOracle):
 
     def _allowance(self, V: Tensor) -> float:
         """Rounding of the forms, the rank cut, and rows that were merged because they nearly agree."""
-        lengths = torch.linalg.vector_norm(self._unit, dim=1)
-        size = float(torch.linalg.vector_norm(V, dim=1) @ lengths)
+        size = float(torch.linalg.vector_norm(V, dim=1).sum())
         cut = self._reduced.remainder * float(torch.linalg.matrix_norm(V, ord=2))
         return (8 * self.rank * self._arrangement.coarseness + 16 * len(V) * _EPS) * size + cut
 

@@ -36,7 +36,7 @@ class NormSearch(NeuronOracle):
     proves = False
 
     def __post_init__(self) -> None:
-        self.X = self.X.detach().to(torch.float64)
+        self._take(self.X)
         if self.euclidean is not None and not self.euclidean.hidden_norm.order == self.euclidean.output_norm.order == 2:
             raise ValueError("euclidean must be an oracle for l2 norms, such as Faces(X) or DiagonalBound(X).")
 
@@ -56,7 +56,8 @@ class NormSearch(NeuronOracle):
         if self.euclidean is None:
             return inf
         factor = self.hidden_norm.times_l2(self.X.shape[1]) * self.output_norm.dual.over_l2(V.shape[1])
-        return factor * self.euclidean.peaks(V, above / factor).bracket.upper * (1 + 1e-15)
+        plain = torch.where(self.lengths > 0, 1 / self.lengths, 0.0)[:, None] * V  # for samples as they were
+        return factor * self.euclidean.peaks(plain, above / factor).bracket.upper * (1 + 1e-12)
 
     def _starts(self, V: Tensor, seeds: Tensor | None) -> Neurons:
         """What climbs high in l2, the corner of the ball nearest to each, and the caller's neurons."""

@@ -30,7 +30,7 @@ class NormFaces(NeuronOracle):
     """
 
     def __init__(self, X: Float[Tensor, "n d"], hidden: Norm, output: Norm) -> None:
-        self.X = X.detach().to(torch.float64)
+        self._take(X)
         self.hidden_norm, self.output_norm = hidden, output
         self._faces = Faces(self.X) if hidden.order == 2 else None
 
@@ -63,8 +63,7 @@ class NormFaces(NeuronOracle):
 
     def _size(self, V: Tensor) -> float:
         """How much a relative change of u by one can change the value."""
-        lengths = torch.linalg.vector_norm(self.X, dim=1) * self.hidden_norm.times_l2(self.X.shape[1])
-        return float(self.output_norm.dual.value(V) @ lengths)
+        return float(self.output_norm.dual.value(V).sum()) * self.hidden_norm.times_l2(self.X.shape[1])
 
 
 def steepness_in(oracle: NeuronOracle, V: Matrix, neurons: Neurons) -> Float[Tensor, " q"]:

@@ -34,7 +34,7 @@ class RidgeSearch(NeuronOracle):
     _generator: np.random.Generator = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self.X = self.X.detach().to(torch.float64)
+        self._take(self.X)
         self._reduced = reduce_rank(self.X.cpu().numpy())
         self._generator = np.random.default_rng(self.seed)
 

@@ -28,7 +28,7 @@ class LocalSearch(NeuronOracle):
     _generator: torch.Generator = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self.X = self.X.detach().to(torch.float64)
+        self._take(self.X)
         self._generator = torch.Generator().manual_seed(self.seed)
 
     def _peaks(self, V: Tensor, above: float, seeds: Tensor | None) -> Peaks:

@@ -33,7 +33,7 @@ class SemidefiniteBound(NeuronOracle):
     _scaled: Scaled = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self.X = self.X.detach().to(torch.float64)
+        self._take(self.X)
         self._scaled = Scaled.of(self.X)
 
     def _peaks(self, V: Tensor, above: float, seeds: Tensor | None) -> Peaks:

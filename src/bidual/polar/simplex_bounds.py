@@ -80,6 +80,7 @@ class SimplexBounds:
         bound, candidates = self._bound(form, threshold)
         left = np.where(rows.mixed, cells.rows, len(self.X) - 1)
         edge = _worst_edge(cells.corners, rows, at_corners, threshold)
+        bound = np.where(np.isnan(bound), np.inf, bound)  # what was not computed proves nothing
         found = Simplices(cells.corners, fixed, left, np.minimum(bound, cells.bound), edge)
         return Bounded(found, form.cap.centre, form.value, candidates)
 
@@ -240,15 +241,18 @@ def _frame(g: Float[ndarray, "m c"]) -> Float[ndarray, "m c q"]:
 
 
 def _form_on_cap(G: Float[ndarray, "m c r"], cap: _Cap) -> Float[ndarray, " m"]:
-    """A bound of |G u|^2: q cos^2 + 2 p sin cos + l sin^2 = (q + l) / 2 + |(q - l) / 2, p| cos(2 angle - phase)."""
+    """A bound of |G u|^2: q cos^2 + 2 p sin cos + l sin^2, which is largest where twice the angle is the phase of
+    ((q - l) / 2, p). Terms of one sign: the rounding of |G u| is a small multiple of |G|, and added."""
     forth = _apply(G, cap.centre)
     q = (forth**2).sum(1)
     rest = G - forth[:, :, None] * cap.centre[:, None, :]
     p = np.linalg.norm(_apply(rest.transpose(0, 2, 1), forth), axis=1)
     top = np.maximum(np.linalg.eigvalsh(rest @ rest.transpose(0, 2, 1))[:, -1], 0)
     phase = np.arctan2(p, (q - top) / 2)
-    angle = np.minimum(phase, 2 * np.arctan2(cap.sine, cap.cosine))
-    return (q + top) / 2 + np.hypot(p, (q - top) / 2) * np.cos(phase - angle)
+    angle = np.minimum(phase / 2, np.arctan2(cap.sine, cap.cosine))
+    cosine, sine = np.cos(angle), np.sin(angle)
+    largest = q * cosine**2 + 2 * p * sine * cosine + top * sine**2
+    return (np.sqrt(largest) + 16 * sum(G.shape[1:]) * _EPS * np.linalg.norm(G, axis=(1, 2))) ** 2
 
 
 def _worst_edge(corners: ndarray, rows: _Rows, at_corners: Float[ndarray, "m r k"], size: float) -> Int[ndarray, " m"]:

@@ -58,7 +58,7 @@ class Sphere(NeuronOracle):
     def __post_init__(self) -> None:
         if not self.tol >= _TIGHTEST:
             raise ValueError(f"tol must be at least {_TIGHTEST}, got {self.tol}. Faces has no tolerance.")
-        self.X = self.X.detach().to(torch.float64)
+        self._take(self.X)
         self._reduced = reduce_rank(self.X.cpu().numpy())
 
     @property
@@ -80,7 +80,7 @@ class Sphere(NeuronOracle):
 
     def _allowance(self, V: Tensor) -> float:
         """Rounding of the forms and of corners, of which each cut makes a new one, and the rank cut."""
-        size = float(torch.linalg.vector_norm(V, dim=1) @ torch.linalg.vector_norm(self.X, dim=1))
+        size = float(torch.linalg.vector_norm(V, dim=1).sum())
         cut = self._reduced.remainder * float(torch.linalg.matrix_norm(V, ord=2))
         return 16 * (len(V) + 16) * _EPS * size + cut
 

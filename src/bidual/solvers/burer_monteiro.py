@@ -1,6 +1,7 @@
 """The factored program: methods that move the neurons themselves."""
 
 from dataclasses import dataclass
+from math import inf
 
 import torch
 from torch import Tensor
@@ -18,6 +19,7 @@ from bidual.problem import Problem
 class _Run:
     program: FactoredProgram
     state: State
+    left_at: float  # the objective at which the last saddle was left; minus infinity if none may be
     stuck: bool = False
 
 
@@ -63,21 +65,23 @@ class BurerMonteiro(Solver):
         if start is not None:
             near = resized(ability(problem.gauge, Factorised).split(start), program.m)
             factors = Factors(factors.U + near.U, factors.W + near.W)
-        return _Run(program, make_method(self.method).init(program, factors))
+        return _Run(program, make_method(self.method).init(program, factors), inf if self.escape else -inf)
 
     def step(self, problem: Problem, state: _Run) -> _Run:
         """As many steps of the method as it takes between looks, after an escape where it has finished."""
         method, program, inner = make_method(self.method), state.program, state.state
+        left_at = state.left_at
         if inner.finished or inner.slow:
-            following = go_on(program, method, inner, self.escape)
+            following = go_on(program, method, inner, left_at)
             if following is None:
-                return _Run(program, inner, True)
+                return _Run(program, inner, left_at, True)
+            left_at = left_at if following[1] is inner else inner.value
             program, inner = following
         for _ in range(method.check_every):
             inner = method.step(program, inner)
             if inner.finished or inner.slow:
                 break
-        return _Run(program, inner)
+        return _Run(program, inner, left_at)
 
     def point(self, problem: Problem, state: _Run) -> Tensor:
         return state.program.product(state.state.factors)
