@@ -1,3 +1,5 @@
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -112,3 +114,12 @@ def test_all_negative_features_without_bias_can_still_be_used_by_negative_weight
     model = ConvexMLPRegressor(beta=0.1, hidden_bias=False, fit_intercept=False, tol=1e-6).fit(X, X[:, 0])
     assert model.certificate_.relative_gap <= 1e-6
     assert model.score(X, X[:, 0]) > 0.9
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"tol": 0.0}, {"tol": float("nan")}, {"patterns": 0}, {"patterns": "foo"}, {"max_time": 0.0}], ids=str
+)
+def test_settings_out_of_range_are_refused_at_once(wrong: dict[str, Any]) -> None:
+    net = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU(), torch.nn.Linear(3, 1))
+    with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be"):
+        certify(net, np.ones((4, 2)), np.ones(4), 0.1, **wrong)

@@ -123,3 +123,11 @@ def test_which_data_are_enumerated_without_being_asked() -> None:
     assert affordable(40, 4)
     assert not affordable(569, 4)
     assert face_count(100, 3) == 9902 + 100 * 198
+
+
+def test_a_named_method_is_not_replaced_by_another() -> None:
+    X = torch.randn(120, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    problem = ReluProblem(X, Datafit(Squared(), X[:, :1].abs()), 5.0)
+    solution = ReluTrainer(X, 32).train(problem, solver="frank_wolfe", max_steps=5, tol=1e-2).solution
+    assert solution.solver == "frank_wolfe"
+    assert 0 < solution.certificate.dual <= solution.certificate.primal

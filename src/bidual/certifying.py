@@ -158,7 +158,7 @@ def _loss(loss: str | Loss, n_outputs: int) -> Loss:
 
 
 def _samples(X: ArrayLike, weights: TwoLayerWeights) -> Float[Tensor, "n d"]:
-    array = np.asarray(X, dtype=np.float64)
+    array = np.asarray(X.detach().cpu() if isinstance(X, Tensor) else X, dtype=np.float64)
     if array.ndim != 2 or not len(array) or array.shape[1] != weights.n_features:
         raise ValueError(f"X must have shape (n, {weights.n_features}) for this network, got {array.shape}.")
     if not np.isfinite(array).all():
@@ -169,7 +169,7 @@ def _samples(X: ArrayLike, weights: TwoLayerWeights) -> Float[Tensor, "n d"]:
 
 def _targets(y: ArrayLike, weights: TwoLayerWeights, loss: Loss, classes: ArrayLike | None) -> np.ndarray:
     """Numbers with one column per output as they are, everything else as labels."""
-    values = np.asarray(y)
+    values = np.asarray(y.detach().cpu() if isinstance(y, Tensor) else y)
     numeric = values.dtype.kind in "iufb"
     labels = classes is not None or not numeric or isinstance(loss, (MarginLoss, Softmax)) or weights.n_outputs > 1
     if values.ndim == 1 and labels:

@@ -51,11 +51,15 @@ class Training:
         return neurons_of(self.problem)
 
     def after(self, first: "Training") -> "Training":
-        """This training, with the steps and seconds of the one that it started from."""
+        """This training with the steps and seconds of the one that it started from, and the better network of both."""
         one, two = first.solution, self.solution
         history = one.history + tuple(_later(record, first) for record in two.history)
-        seconds = one.seconds + two.seconds
-        return replace(self, solution=replace(two, n_steps=one.n_steps + two.n_steps, seconds=seconds, history=history))
+        steps, seconds = one.n_steps + two.n_steps, one.seconds + two.seconds
+        solution = replace(two, n_steps=steps, seconds=seconds, history=history)
+        if two.certificate.primal <= one.certificate.primal:
+            return replace(self, solution=solution)
+        certificate = one.certificate.with_dual_of(two.certificate)
+        return replace(self, problem=first.problem, solution=replace(solution, Z=one.Z, certificate=certificate))
 
 
 def _later(record: Record, first: Training) -> Record:
@@ -232,10 +236,16 @@ def solve_master(
     stages = ([EtaInteriorPoint()] if problem.datafit.loss.half_square else []) + (
         [InteriorPoint()] if n * m <= _SMALL_MASTER else []
     )
+    best: Solution | None = None
     for solver in stages:
         if solver.refusal(problem) is None:
             done = solve(problem, solver, tol=tol, max_steps=100, start=start, max_time=max_time)
             if done.certificate.relative_gap <= tol:
                 return done
-            start = done.Z
-    return solve_auto(problem, tol=tol, start=start, max_time=max_time)
+            start, best = done.Z, done
+    try:
+        return solve_auto(problem, tol=tol, start=start, max_time=max_time)
+    except FloatingPointError:  # its kernel is singular to rounding; the interior point's answer is what there is
+        if best is None:
+            raise
+        return best

@@ -28,7 +28,7 @@ class Norm:
 
     def value(self, U: Vectors) -> Float[Tensor, "..."]:
         """|u| of every vector."""
-        return torch.linalg.vector_norm(U, self.order, dim=-1)
+        return torch.linalg.vector_norm(U, self.order, dim=-1) if U.shape[-1] else U.sum(-1)
 
     def unit(self, U: Vectors) -> Vectors:
         """u / |u|, and 0 for the zero vector."""

@@ -5,10 +5,10 @@ from dataclasses import replace
 from bidual.certificate import PolarBound, Scope, judge
 from bidual.column_generation import Training
 from bidual.driver import Status
+from bidual.joint import joint_bound
 from bidual.losses.base import Matrix
 from bidual.polar import bound_near
 from bidual.polar.diagonal import DiagonalBound
-from bidual.polar.joint import joint_bound
 from bidual.relu import ReluProblem
 
 # Multiplications that the joint program may cost when nothing is said of time: a fraction of a second. A step of it

@@ -42,8 +42,8 @@ class Limits(NamedTuple):
     max_time: float | None
 
     def left(self, done: Training) -> float | None:
-        """Seconds that are left, at least one."""
-        return None if self.max_time is None else max(self.max_time - done.solution.seconds, 1.0)
+        """Seconds that are left, at least a moment."""
+        return None if self.max_time is None else max(self.max_time - done.solution.seconds, 0.1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,11 +100,21 @@ class ReluTrainer:
         Without ``prove`` nothing is done for the certificate that training does not need. ``candidates`` are further
         dual points to try.
         """
+        self._check(tol, max_time)
         if solver != "auto" and solver not in RELU_SOLVERS:
             raise ValueError(f"solver must be 'auto' or one of {sorted(RELU_SOLVERS)}, got {solver!r}.")
         problem.check_weight_decay("ReluTrainer")
         with one_thread():  # many small products: threads would only wait for each other
             return self._train(problem, solver, Limits(tol, max_steps, max_time), start, callback, prove, candidates)
+
+    def _check(self, tol: float, max_time: float | None) -> None:
+        if not 0 < tol < 1:
+            raise ValueError(f"tol must be between 0 and 1, got {tol!r}. It is a relative duality gap, like 1e-4.")
+        if max_time is not None and not max_time > 0:
+            raise ValueError(f"max_time must be None or positive, got {max_time!r}.")
+        whole = isinstance(self.patterns, int) and not isinstance(self.patterns, bool) and self.patterns > 0
+        if not whole and self.patterns not in ("auto", "exact"):
+            raise ValueError(f"patterns must be 'auto', 'exact' or a positive whole number, got {self.patterns!r}.")
 
     def _train(
         self,
@@ -123,18 +133,23 @@ class ReluTrainer:
             for V in candidates:
                 done = with_dual(done, V, self._upper, limits.tol)
             return done
-        done = self._on_the_sphere(problem, limits, done, callback)
+        done = self._on_the_sphere(problem, solver, limits, done, callback)
         left = limits.left(done)
         branch = 0 if left is None else _MOST_CUTS
         return bound_below(problem, done, tol=limits.tol, max_time=left, branch=branch, candidates=candidates)
 
     def _on_the_sphere(
-        self, problem: ReluProblem, limits: Limits, found: Training, callback: Callback | None
+        self, problem: ReluProblem, solver: str, limits: Limits, found: Training, callback: Callback | None
     ) -> Training:
-        """Train on with an oracle that proves what a search found, where the rank is low."""
+        """Train on with an oracle that proves what a search found, where the rank is low; another method's network is
+        only judged by it."""
         left = limits.left(found)
         sphere = sphere_for(self.X, _TIGHTER * limits.tol, None if left is None else left / 2)
-        return found if sphere is None else self._more(problem, sphere, limits, found, callback)
+        if sphere is None:
+            return found
+        if solver not in ("auto", "column_generation"):
+            return with_dual(found, found.dual_point, lambda V: sphere.peaks(V).bracket.upper, limits.tol)
+        return self._more(problem, sphere, limits, found, callback)
 
     def _found(
         self, problem: ReluProblem, solver: str, limits: Limits, start: Neurons | None, callback: Callback | None

@@ -8,9 +8,9 @@ from polar_cases import brute_force, normal
 from torch import Tensor
 
 from bidual.datafit import Datafit
+from bidual.joint import JointBound, covers, joint_bound
 from bidual.losses import LOSSES
 from bidual.polar import Faces
-from bidual.polar.joint import JointBound, covers, joint_bound
 from bidual.relu import ReluProblem
 from oracles.problems import CASES as LOSS_CASES
 from oracles.problems import random_targets
