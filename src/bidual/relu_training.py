@@ -19,7 +19,7 @@ from bidual.frank_wolfe import FrankWolfe
 from bidual.losses.base import Matrix
 from bidual.patterns.reduction import reduce_rank
 from bidual.polar import Faces, LocalSearch, NeuronOracle, Neurons, bound_near
-from bidual.polar.choice import affordable, slow, sphere_for
+from bidual.polar.choice import HIGHEST_RANK, affordable, slow, sphere_for
 from bidual.polar.ridges import RidgeSearch
 from bidual.proof import prove as bound_below
 from bidual.proof import with_dual
@@ -30,6 +30,7 @@ from bidual.threads import one_thread
 RELU_SOLVERS = ("column_generation", "interior_point", "frank_wolfe", "closed_form")
 _ROUGH = 3e-3  # the search gap at which exact questions begin to pay
 _STARTS, _RIDGE_STARTS = 256, 64
+_MANY_NUMBERS, _SEARCH_TOL = 20_000, 1e-3
 _MOST_CUTS = 6  # of the sphere, when there is time
 _TIGHTER = 0.3  # of the tolerance, what the oracle on the sphere may leave open
 
@@ -79,7 +80,8 @@ class ReluTrainer:
     def beta_max(self, problem: ReluProblem) -> float:
         """The steepest neuron at the zero network; if it was only searched for, a lower bound of that."""
         V = problem.datafit.into_domain(problem.datafit.grad(torch.zeros_like(problem.datafit.targets)))
-        peak = self.oracle.peaks(V).bracket.lower
+        with one_thread():
+            peak = self.oracle.peaks(V).bracket.lower
         return 0.0 if peak <= problem.over(self.X[:0]).rounding_of_polar(V) else peak
 
     def train(
@@ -170,6 +172,7 @@ class ReluTrainer:
     ) -> Training:
         """By columns; where a question to the oracle is slow, a search finds most of the neurons first."""
         if not self.oracle.proves:
+            limits = self._worthwhile(limits)
             found = self._more(problem, self._search(), limits, start, callback)
         elif slow(len(self.X), self._rank):
             rough = limits._replace(tol=max(limits.tol, _ROUGH))
@@ -177,6 +180,11 @@ class ReluTrainer:
         else:
             return self._more(problem, self.oracle, limits, start, callback)
         return self._more(problem, self.oracle, limits, found, callback)
+
+    def _worthwhile(self, limits: Limits) -> Limits:
+        """Where many numbers meet a search that nothing will prove, its last digits take most of the time."""
+        many = self.X.numel() > _MANY_NUMBERS and self._rank > HIGHEST_RANK
+        return limits._replace(tol=max(limits.tol, _SEARCH_TOL)) if many else limits
 
     def _more(
         self,

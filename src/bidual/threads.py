@@ -52,5 +52,4 @@ def one_thread() -> Iterator[None]:
 def threads_for(operator: LiftedOperator) -> AbstractContextManager[None]:
     """One thread for small operators, the caller's own setting for large ones."""
     n, (p, a, c) = operator.output_shape[0], operator.block_shape
-    small = n * p * a * c < _WORTH_SHARING and torch.get_num_threads() > 1
-    return one_thread() if small else nullcontext()
+    return one_thread() if n * p * a * c < _WORTH_SHARING else nullcontext()
