@@ -31,5 +31,6 @@ CORE = (
     "driver",
     "solvers",
     "architectures",
+    "factored",
 )
 install_import_hook([f"bidual.{room}" for room in CORE], "conftest.check_types")

@@ -102,8 +102,11 @@ def _relative_interior(A: Float[ndarray, "n d"]) -> tuple[Float[ndarray, " d"], 
         return np.ones(d), np.zeros(0, dtype=bool)
     bounds = [(None, None)] * d + [(0.0, 1.0)] * n
     cost = np.concatenate([np.zeros(d), -np.ones(n)])
-    answer = linprog(cost, A_ub=np.hstack([-A, np.eye(n)]), b_ub=np.zeros(n), bounds=bounds)
-    return answer.x[:d], answer.x[d:] > 0.5
+    for method in ("highs", "highs-ipm", "highs-ds"):
+        answer = linprog(cost, A_ub=np.hstack([-A, np.eye(n)]), b_ub=np.zeros(n), bounds=bounds, method=method)
+        if answer.x is not None:
+            return answer.x[:d], answer.x[d:] > 0.5
+    raise FloatingPointError(f"no interior point of the cone of {n} rows was found: {answer.message}")
 
 
 def _null_basis(A: Float[ndarray, "q d"]) -> Float[ndarray, "d k"]:

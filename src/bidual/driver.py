@@ -1,5 +1,6 @@
 """Solvers, and the only loop that runs them."""
 
+import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -126,6 +127,8 @@ def solve(
     callback: Callback | None = None,
 ) -> Solution:
     """Run ``solver`` until the certified relative gap is at most ``tol``, and return the best point seen."""
+    if math.isnan(tol):
+        raise ValueError("tol must be a number, got nan. It is a relative duality gap, like 1e-4.")
     solver.check(problem)
     solver = solver.limited(max_time)
     start = None if start is None else start.to(problem.operator.like)

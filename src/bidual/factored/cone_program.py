@@ -1,5 +1,6 @@
 """The factored form of a ReLU network: neurons that stay in the cones of their activation patterns."""
 
+import warnings
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Self
@@ -74,7 +75,17 @@ class ConeProgram(FactoredProgram):
         return False
 
     def warn_if_wasteful(self) -> None:
-        """No m is more than useful here."""
+        """By Caratheodory's theorem no network needs more than n c + 1 neurons."""
+        n, c = self.problem.operator.output_shape
+        if self.m > n * c + 1:
+            warnings.warn(
+                f"m={self.m} factors per block are more than the n c + 1 = {n * c + 1} neurons that any optimum needs.",
+                stacklevel=3,
+            )
+
+    def check_feasible(self, factors: Factors) -> None:
+        if not bool(self.cones.contains(factors.U).all()):
+            raise ValueError("some columns of U leave the cones of their patterns; use program.feasible(factors).")
 
     def feasible(self, factors: Factors) -> Factors:
         return Factors(self.cones.project(factors.U), factors.W)

@@ -11,7 +11,7 @@ from torch import Tensor
 from bidual.cone_pca import pattern_cone
 
 _PASSES = 40  # exchanges per constraint before the search for a face is given up
-_OUTSIDE = 1e-12
+_OUTSIDE = 1e-10
 _APEX = 1e-14  # what is shorter, relative to the point, is the rounding of zero
 
 
@@ -33,13 +33,13 @@ class Cones:
         rows = np.zeros((len(found), max((len(k) for k in found), default=0), X.shape[1]))
         for one, normals in zip(rows, found, strict=True):
             one[: len(normals)] = normals
-        return cls(torch.from_numpy(rows).to(X))
+        return cls(torch.from_numpy(rows).to(X.device))
 
     def project(self, U: Float[Tensor, "p d m"]) -> Float[Tensor, "p d m"]:
         """The nearest point of its cone for every column: u + K^T l, l >= 0, the shortest of these (Moreau)."""
         p, d, m = U.shape
         K = self.rows.repeat_interleave(m, 0)
-        points = U.mT.reshape(p * m, d)
+        points = U.mT.reshape(p * m, d).to(self.rows)  # faces are told apart in double precision only
         outside = ((K @ points[:, :, None])[:, :, 0] < 0).any(1)
         result = points.clone()
         if bool(outside.any()):
@@ -47,12 +47,12 @@ class Cones:
             nearest = u + (K.mT @ non_negative_least_squares(K.mT, -u)[:, :, None])[:, :, 0]
             size, length = torch.linalg.vector_norm(nearest, dim=1), torch.linalg.vector_norm(u, dim=1)
             result[outside] = torch.where((size > _APEX * length)[:, None], nearest, 0.0)
-        return result.reshape(p, m, d).mT
+        return result.reshape(p, m, d).mT.to(U)
 
     def contains(self, U: Float[Tensor, "p d m"]) -> Bool[Tensor, "p m"]:
         """Whether a column lies in its cone, up to rounding."""
-        size = torch.linalg.vector_norm(U, dim=1)
-        return (self.rows @ U).amin(1) >= -_OUTSIDE * size if self.rows.shape[1] else size >= 0
+        size, slack = torch.linalg.vector_norm(U, dim=1), max(_OUTSIDE, 8 * torch.finfo(U.dtype).eps)
+        return (self.rows @ U.to(self.rows)).amin(1) >= -slack * size if self.rows.shape[1] else size >= 0
 
 
 def non_negative_least_squares(A: Float[Tensor, "q d f"], b: Float[Tensor, "q d"]) -> Float[Tensor, "q f"]:
@@ -69,8 +69,8 @@ def non_negative_least_squares(A: Float[Tensor, "q d f"], b: Float[Tensor, "q d"
         x[open_], free[open_], done = _exchange(A[open_], b[open_], x[open_], free[open_], flat[open_])
         open_ = open_[~done]
         if not len(open_):
-            break
-    return x
+            return x
+    raise FloatingPointError(f"{len(open_)} projections found no face after {_PASSES} exchanges per constraint.")
 
 
 def _exchange(

@@ -20,21 +20,21 @@ _PATIENCE, _SLOW = 20, 1e-5  # a run is slow if so many steps lower the value by
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """g^T s + 1/2 s^T (J^T J + B) s, with B block-diagonal: q blocks of size k, and k q variables.
+    """g^T s + 1/2 s^T (J^T J + B) s, with B block-diagonal: q blocks of size k, and v = k q variables.
 
     ``scale`` is a typical curvature, to begin the damping with.
     """
 
-    gradient: Float[Tensor, " k*q"]
-    J: Float[Tensor, "r k*q"]
+    gradient: Float[Tensor, " v"]
+    J: Float[Tensor, "r v"]
     blocks: Float[Tensor, "q k k"]
     scale: float
 
-    def at(self, step: Float[Tensor, " k*q"]) -> float:
+    def at(self, step: Float[Tensor, " v"]) -> float:
         bend = (self.J @ step).square().sum() + (step * self._times_blocks(step)).sum()
         return float(self.gradient @ step + 0.5 * bend)
 
-    def minimiser(self, damping: float) -> Float[Tensor, " k*q"] | None:
+    def minimiser(self, damping: float) -> Float[Tensor, " v"] | None:
         """-(J^T J + B + damping I)^-1 g, or None if that matrix is not positive definite (as far as one can tell).
 
         By the normal equations, or through the r x r matrix of Woodbury's formula if it is smaller.
@@ -43,20 +43,20 @@ class Model:
         return self._woodbury(damping) if wide else self._normal(damping)
 
     @cached_property
-    def _hessian(self) -> Float[Tensor, "k*q k*q"]:
+    def _hessian(self) -> Float[Tensor, "v v"]:
         q, k, _ = self.blocks.shape
         H = self.J.T @ self.J
         index = torch.arange(q, device=H.device)
         H.view(q, k, q, k)[index, :, index, :] += self.blocks
         return H
 
-    def _normal(self, damping: float) -> Float[Tensor, " k*q"] | None:
+    def _normal(self, damping: float) -> Float[Tensor, " v"] | None:
         H = self._hessian.clone()
         H.diagonal().add_(damping)
         L, wrong = torch.linalg.cholesky_ex(H)
         return None if bool(wrong) else -torch.cholesky_solve(self.gradient[:, None], L)[:, 0]
 
-    def _woodbury(self, damping: float) -> Float[Tensor, " k*q"] | None:
+    def _woodbury(self, damping: float) -> Float[Tensor, " v"] | None:
         """(D + J^T J)^-1 = D^-1 - D^-1 J^T (I + J D^-1 J^T)^-1 J D^-1 with D = B + damping I, if D is positive."""
         q, k, _ = self.blocks.shape
         L, wrong = torch.linalg.cholesky_ex(self.blocks + damping * torch.eye(k).to(self.blocks))
@@ -69,7 +69,7 @@ class Model:
         inner.diagonal().add_(1)
         return -(g - DJ @ torch.linalg.solve(inner, self.J @ g))
 
-    def _times_blocks(self, step: Float[Tensor, " k*q"]) -> Float[Tensor, " k*q"]:
+    def _times_blocks(self, step: Float[Tensor, " v"]) -> Float[Tensor, " v"]:
         q, k, _ = self.blocks.shape
         return (self.blocks @ step.reshape(q, k, 1)).reshape(-1)
 
@@ -80,7 +80,6 @@ class DampedNewton(Method):
 
     max_steps: int = 500
     check_every = 5
-    instead = "lbfgs"
 
     def _refusal(self, program: FactoredProgram) -> str | None:
         if not isinstance(program.problem.operator, HasKernel):
@@ -161,6 +160,6 @@ def from_columns(x: Tensor, p: int, m: int) -> Float[Tensor, "p k m"]:
     return x.reshape(p, m, -1).mT
 
 
-def repeat_blocks(blocks: Float[Tensor, "p k k"], m: int) -> Float[Tensor, "p*m k k"]:
+def repeat_blocks(blocks: Float[Tensor, "p k k"], m: int) -> Float[Tensor, "q k k"]:
     """A block's matrix, once for each of its columns."""
     return blocks.repeat_interleave(m, 0)

@@ -9,7 +9,9 @@ from numpy import ndarray
 from scipy.optimize import minimize
 from torch import Tensor
 
+from bidual.factored.arithmetic import plus
 from bidual.factored.method import Method, State
+from bidual.factored.products import adjoint
 from bidual.factored.program import FactoredProgram
 from bidual.gauges import Factors
 
@@ -41,11 +43,12 @@ class LBFGS(Method):
 
 def value_and_gradient(program: FactoredProgram, factors: Factors) -> tuple[float, Float[ndarray, " k"]]:
     """Both from one product with A, which is where the time goes."""
-    problem, (U, W) = program.problem, factors
+    problem = program.problem
     predictions = program.predictions(factors)
-    G = problem.operator.adjoint(problem.datafit.grad(predictions))
     value = problem.datafit.value(predictions) + problem.beta * program.penalty(factors)
-    return value, pack(Factors(G @ W + problem.beta * U, G.mT @ U + problem.beta * W))
+    return value, pack(
+        plus(adjoint(problem.operator, problem.datafit.grad(predictions), factors), factors, problem.beta)
+    )
 
 
 def pack(factors: Factors) -> Float[ndarray, " k"]:

@@ -31,12 +31,11 @@ class Method(ABC):
     """One way to descend on factors. Settings are a frozen dataclass; what changes lives in the state.
 
     ``check_every`` is how many steps pass between looks at the gradient and the certificate, ``max_steps`` how many
-    there are unless the caller says otherwise, ``instead`` which method to use where this one cannot be.
+    there are unless the caller says otherwise.
     """
 
     name: ClassVar[str]
     check_every: ClassVar[int] = 1
-    instead: ClassVar[str] = "proximal"
     max_steps: int = 1000
 
     def refusal(self, program: FactoredProgram) -> str | None:
@@ -44,11 +43,6 @@ class Method(ABC):
         if program.problem.datafit.smoothness is None:
             return f"{self.name} needs a smooth loss; {program.problem.datafit.loss.name} has kinks."
         return self._refusal(program)
-
-    def check(self, program: FactoredProgram) -> None:
-        """Raise before any work is done if the method cannot take the program."""
-        if reason := self.refusal(program):
-            raise ValueError(f"{reason} Use method={self.instead!r}.")
 
     def _refusal(self, program: FactoredProgram) -> str | None:
         if program.smooth:

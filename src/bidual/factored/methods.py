@@ -5,6 +5,7 @@ from bidual.factored.lbfgs import LBFGS
 from bidual.factored.levenberg_marquardt import LevenbergMarquardt
 from bidual.factored.method import Method
 from bidual.factored.preconditioned import Preconditioned
+from bidual.factored.program import FactoredProgram
 from bidual.factored.proximal import Proximal
 from bidual.factored.variable_projection import VariableProjection
 
@@ -17,6 +18,16 @@ _SHIPPED: tuple[type[Method], ...] = (
     Proximal,
 )
 METHODS: dict[str, type[Method]] = {cls.name: cls for cls in _SHIPPED}
+
+
+def check_method(method: Method, program: FactoredProgram) -> None:
+    """Raise before any work is done if the method cannot take the program, and name one that can."""
+    reason = method.refusal(program)
+    if reason is None:
+        return
+    able = next((name for name, other in METHODS.items() if other().refusal(program) is None), None)
+    remedy = f"Use method={able!r}." if able else "Use a convex solver, such as bidual.auto.solve_auto."
+    raise ValueError(f"{reason} {remedy}")
 
 
 def make_method(method: str | Method) -> Method:

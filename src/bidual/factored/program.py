@@ -4,6 +4,7 @@ import warnings
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -11,6 +12,7 @@ from torch import Tensor
 from bidual.abilities import ability
 from bidual.certificate import Certificate, certify
 from bidual.factored.arithmetic import norm, plus, resized
+from bidual.factored.products import adjoint, forward
 from bidual.factored.scaling import Scaling
 from bidual.gauges import Blocks, Factorised, Factors, FactorSteps
 from bidual.losses.base import Matrix
@@ -41,7 +43,7 @@ class FactoredProgram:
     unit: float = 1.0
 
     def __post_init__(self) -> None:
-        if isinstance(self.m, bool) or not isinstance(self.m, int) or self.m < 1:
+        if isinstance(self.m, bool) or not isinstance(self.m, int | np.integer) or self.m < 1:
             raise ValueError(f"m must be a whole number of at least 1 factor per block, got {self.m!r}.")
         gauge = self.problem.gauge
         if not (isinstance(gauge, Factorised) and isinstance(gauge, FactorSteps)):
@@ -103,15 +105,25 @@ class FactoredProgram:
                 f"the factors need U {self.shapes[0]} and W {self.shapes[1]}, got {found[0]} and {found[1]}; "
                 "resized(factors, m) changes the number of columns."
             )
+        if not all(bool(torch.isfinite(part).all()) for part in factors):
+            raise ValueError("the factors must be finite, got NaN or infinity; leave start out for a random one.")
         like = self.problem.operator.like
         return Factors(factors.U.to(like), factors.W.to(like))
+
+    def check_feasible(self, factors: Factors) -> None:
+        """Refuse factors that break a constraint, of which (14) has none."""
+
+    def in_float64(self) -> Self:
+        """The same program in double precision, in which points are judged."""
+        return replace(self, problem=self.problem.to(torch.float64))
 
     def product(self, factors: Factors) -> Blocks:
         """Z_p = U_p W_p^T."""
         return factors.U @ factors.W.mT
 
     def predictions(self, factors: Factors) -> Matrix:
-        return self.problem.operator.forward(self.product(factors))
+        """A Z, without Z where the factors are shorter."""
+        return forward(self.problem.operator, factors)
 
     def penalty(self, factors: Factors) -> float:
         return ability(self.problem.gauge, Factorised).factor_penalty(factors)
@@ -122,8 +134,7 @@ class FactoredProgram:
 
     def data_gradient(self, factors: Factors) -> Factors:
         """Of F alone: G W and G^T U with G = A* grad F(A Z)."""
-        G = self.problem.gradient(self.product(factors))
-        return Factors(G @ factors.W, G.mT @ factors.U)
+        return adjoint(self.problem.operator, self.problem.datafit.grad(self.predictions(factors)), factors)
 
     def gradient(self, factors: Factors) -> Factors:
         """grad_U = G W + beta S_U and grad_W = G^T U + beta S_W, S a subgradient of the penalty; S = (U, W) for l2."""

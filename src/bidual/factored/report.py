@@ -29,7 +29,7 @@ class OptimalityReport:
         m, rows, cols: factors per block, and the block's shape d_c x d_r.
         hidden_ranks, output_ranks, stacked_ranks: of U_p, of W_p and of [U_p; W_p].
         form: "smooth" for (17) and (18), "cone" for (19), "norms" for other pairs.
-        zhang: A.4's count 1/4 (L/mu - 1)^2 rank(Z), None where mu = 0.
+        zhang: A.4's count 1/4 (L/mu - 1)^2 rank(Z), at rank one at least, None where mu = 0.
     """
 
     value: float
@@ -59,8 +59,9 @@ class OptimalityReport:
 
     @property
     def certified_bound(self) -> float:
-        """The certificate in the terms of (20): (p - p*) / p* <= (primal - dual) / dual."""
-        return self.certificate.gap / self.certificate.dual if self.certificate.dual > 0 else math.inf
+        """In the terms of (20), for these factors: (value - p*) / p* <= (value - dual) / dual."""
+        above = max(self.value, self.certificate.primal) - self.certificate.dual
+        return max(above, 0.0) / self.certificate.dual if self.certificate.dual > 0 else math.inf
 
     @property
     def enough_factors(self) -> bool:
@@ -69,17 +70,18 @@ class OptimalityReport:
 
     @property
     def paper_factors(self) -> bool:
-        """m >= d_c + d_r, what BM Theorem 3.3 asks for."""
-        return self.m >= self.rows + self.cols
+        """m >= d_c + d_r, what BM Theorem 3.3 asks for; False where the theorem does not hold."""
+        return self.form == "smooth" and self.m >= self.rows + self.cols
 
     @property
     def rank_deficient(self) -> bool:
-        """Whether [U_p; W_p] has less than m independent columns in every block: BM Theorem 3.3, second half."""
-        return bool((self.stacked_ranks < self.m).all())
+        """Whether [U_p; W_p] has less than m independent columns in every block: BM Theorem 3.3, second half; False
+        where the theorem does not hold."""
+        return self.form == "smooth" and bool((self.stacked_ranks < self.m).all())
 
     @property
     def full_rank(self) -> bool:
-        """Whether rank U_p = rank W_p = min(d_c, d_r) in every block: BM Theorem 3.5."""
+        """Whether rank U_p = rank W_p = min(d_c, d_r) in every block: BM Theorem 3.5, for exactly stationary points."""
         return self.form == "smooth" and bool((self._full_blocks).all())
 
     @property
@@ -91,7 +93,8 @@ class OptimalityReport:
         return "\n".join(self._lines())
 
     def _lines(self) -> Iterator[str]:
-        yield f"certificate: {self.certificate}. It holds at every point."
+        yield f"certificate of the product U W^T: {self.certificate}. It holds at every point."
+        yield f"these factors are within {self.certified_bound:.2e} of the optimum, over p*."
         yield f"objective {self.value:.9g}, |gradient| {self.gradient_norm:.2e}, <g, w>/2 {self.missed:.2e}."
         yield self._on_bound()
         yield self._on_factors()
@@ -133,21 +136,25 @@ class OptimalityReport:
         if self.form != "smooth":
             return "Theorem 3.5, full rank: does not apply, it is for l2 norms without constraints."
         full, blocks = int(self._full_blocks.sum()), len(self.hidden_ranks)
-        verdict = "if exactly stationary, this is global" if self.full_rank else "it says nothing unless all do"
+        sure = f"if exactly stationary, this is global, and Omega°/beta = {self.excess:.6f} would be 1"
+        verdict = sure if self.full_rank else "it says nothing unless all do"
         return f"Theorem 3.5: {full} of {blocks} blocks have full rank min(d_c, d_r); {verdict}."
 
     def _on_zhang(self) -> str:
         if self.zhang is None:
             return "A.4: void here, F(A Z) is not strongly convex in Z (more weights than samples, or a flat loss)."
+        met = "more" if self.m > self.zhang else "not more"
         return (
-            f"A.4: asks for m > {self.zhang:.3g}; it is proved for symmetric factors without a regulariser, "
-            "so take it as a hint."
+            f"A.4: m = {self.m} is {met} than {self.zhang:.3g}, its count if the optimum has this point's rank; it is "
+            "proved for symmetric factors without a regulariser, so take it as a hint."
         )
 
 
 def optimality_report(program: FactoredProgram, factors: Factors, rank_tol: float = 1e-5) -> OptimalityReport:
     """Judge any point; singular values below ``rank_tol`` times the largest of all blocks count as zero."""
+    program = program.in_float64()
     factors = program.check(factors)
+    program.check_feasible(factors)
     (_, a, m), (_, b, _) = program.shapes
     stacked = torch.cat([factors.U, factors.W], 1)
     return OptimalityReport(
@@ -175,7 +182,7 @@ def _ranks(parts: Float[Tensor, "p k m"], tol: float) -> Int[Tensor, " p"]:
 def _zhang(program: FactoredProgram, factors: Factors, tol: float) -> float | None:
     """1/4 (L/mu - 1)^2 rank(Z) of BM A.4, for squared loss: L and mu are the extreme eigenvalues of A* A."""
     operator, data = program.problem.operator, program.problem.datafit
-    if not isinstance(operator, HasKernel) or not data.loss.half_square or data.intercept:
+    if not program.smooth or not isinstance(operator, HasKernel) or not data.loss.half_square or data.intercept:
         return None
     B = operator.design()
     if B.shape[1] > B.shape[0]:
@@ -183,5 +190,5 @@ def _zhang(program: FactoredProgram, factors: Factors, tol: float) -> float | No
     values = torch.linalg.svdvals(data.weights.sqrt() * B)
     if float(values[-1]) <= 1e-12 * float(values[0]):
         return None
-    rank = int(_ranks(program.product(factors), tol).max())
+    rank = max(int(_ranks(program.product(factors), tol).max()), 1)
     return 0.25 * float((values[0] / values[-1]).square() - 1) ** 2 * rank

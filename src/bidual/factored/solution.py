@@ -16,7 +16,7 @@ class Ending(Enum):
     STATIONARY = "the method can make no more progress, and the certificate does not reach the tolerance"
     MAX_STEPS = "the step limit was reached first; raise max_steps, or tol"
     MAX_TIME = "the time limit was reached first; raise max_time, or tol"
-    DIVERGED = "the objective grew beyond ten times that of the start; lower the learning rate"
+    DIVERGED = "the objective grew beyond ten times that of the start; lower the learning rate if the method has one"
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ import math
 import time
 import warnings
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 import torch
@@ -12,13 +11,13 @@ import torch
 from bidual.certificate import Certificate
 from bidual.factored.escape import go_on
 from bidual.factored.method import Method, State
-from bidual.factored.methods import make_method
+from bidual.factored.methods import check_method, make_method
 from bidual.factored.program import FactoredProgram
 from bidual.factored.solution import Ending, FactoredSolution, Moment
 from bidual.gauges import Factors
-from bidual.threads import one_thread, threads_for
+from bidual.threads import threads_for
 
-_BLOWN_UP = 10.0  # times the objective of the start
+BLOWN_UP = 10.0  # times the objective of the start
 _ROUNDING = 1e-13  # of two objectives that differ by less the later one is kept: its gradient is smaller
 
 
@@ -41,17 +40,17 @@ def train(
     ``tol`` at a point whose certificate shows a violated direction, that direction becomes a new factor and the method
     goes on, unless ``escape`` is False. A negative ``tol`` runs to the end of the method whatever the certificate says.
     """
-    chosen = make_method(method).with_seed(seed)
-    chosen.check(program)
+    _check_limits(tol, max_steps, max_time, scale)
+    chosen = make_method(method).with_seed(seed) if isinstance(method, str) else method
+    check_method(chosen, program)
     program.warn_if_wasteful()
     first = program.start(torch.Generator().manual_seed(seed), scale) if start is None else program.check(start)
     run = _Run(program, chosen, tol, math.inf if escape else -math.inf, callback)
-    with _threads(program):
+    with threads_for(program.problem.operator):
         ending = run.go(program.feasible(first), chosen.max_steps if max_steps is None else max_steps, max_time)
     if ending is Ending.DIVERGED:
         warnings.warn(
-            f"{chosen.name} diverged: {ending.value}. The best point so far is returned, relative gap "
-            f"{run.best.certificate.relative_gap:.2e}.",
+            f"{chosen.name} diverged: {ending.value}. The best point so far is returned, gap {run.best.gap:.2e}.",
             stacklevel=2,
         )
     best = run.best
@@ -68,9 +67,15 @@ def train(
     )
 
 
-def _threads(program: FactoredProgram) -> AbstractContextManager[None]:
-    """One thread for small programs. A caller who has given torch one means every library: scipy's waits cost most."""
-    return one_thread() if torch.get_num_threads() == 1 else threads_for(program.problem.operator)
+def _check_limits(tol: float, max_steps: int | None, max_time: float | None, scale: float) -> None:
+    if math.isnan(tol):
+        raise ValueError("tol must be a number, got nan. It is a relative duality gap, like 1e-4.")
+    if max_steps is not None and (max_steps < 1 or max_steps % 1):
+        raise ValueError(f"max_steps must be None or a positive whole number, got {max_steps!r}.")
+    if max_time is not None and not max_time > 0:
+        raise ValueError(f"max_time must be None or positive, got {max_time!r}.")
+    if not 0 <= scale < math.inf:
+        raise ValueError(f"scale must be a finite standard deviation, got {scale!r}.")
 
 
 @dataclass
@@ -81,6 +86,13 @@ class _Best:
     factors: Factors
     value: float
     certificate: Certificate
+
+    @property
+    def gap(self) -> float:
+        """How far the factors' own objective can be above the optimum, relatively: it is above the certificate's primal
+        where they are not the cheapest factors of their product."""
+        excess = max(self.value - self.certificate.primal, 0.0) / self.value if self.value > 0 else 0.0
+        return self.certificate.relative_gap + (excess if excess > _ROUNDING else 0.0)
 
 
 @dataclass
@@ -107,11 +119,11 @@ class _Run:
         ending = self._descend(self.method.init(self.program, factors), max_steps, max_time)
         if self.lowest.value < self.best.value:
             self._look(self.lowest)
-        return Ending.CERTIFIED if self.best.certificate.relative_gap <= self.tol else ending
+        return Ending.CERTIFIED if self.best.gap <= self.tol else ending
 
     def _descend(self, state: State, max_steps: int, max_time: float | None) -> Ending:
-        ceiling = _BLOWN_UP * max(self.best.value, self.program.problem.datafit.scale)
-        while self.best.certificate.relative_gap > self.tol:
+        ceiling = BLOWN_UP * max(self.best.value, self.program.problem.datafit.scale)
+        while not self.best.gap <= self.tol:
             if not state.value <= ceiling:  # NaN included
                 return Ending.DIVERGED
             if max_time is not None and self.seconds > max_time:
@@ -144,15 +156,19 @@ class _Run:
         return state
 
     def _look(self, state: State) -> None:
-        """Certify; keep the best objective and the best dual."""
+        """Certify; keep the best objective and the best dual. An optimal product gets its cheapest factors."""
         factors, value = state.factors, state.value
         certificate = self.program.certificate(factors)
+        if certificate.relative_gap <= self.tol:
+            even = self.program.balanced(factors)
+            cheaper = self.program.value(even)
+            factors, value = (even, cheaper) if cheaper < value else (factors, value)
         if not self.history or value <= self.best.value + _ROUNDING * abs(value):
             old = certificate if not self.history else self.best.certificate
             self.best = _Best(self.program, factors, value, certificate.with_dual_of(old))
         else:
             self.best.certificate = self.best.certificate.with_dual_of(certificate)
-        gap, gradient = self.best.certificate.relative_gap, self.program.stationarity(factors)
+        gap, gradient = self.best.gap, self.program.stationarity(factors)
         self.history.append(Moment(self.steps, self.seconds, value, gradient, gap, self.program.m))
         if self.callback is not None:
             self.callback(self.history[-1])

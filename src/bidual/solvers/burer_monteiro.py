@@ -1,5 +1,6 @@
 """The factored program: methods that move the neurons themselves."""
 
+import warnings
 from dataclasses import dataclass
 from math import inf
 
@@ -10,7 +11,8 @@ from bidual.abilities import ability
 from bidual.driver import Solver
 from bidual.factored import FactoredProgram, make_method, resized
 from bidual.factored.escape import go_on
-from bidual.factored.method import State
+from bidual.factored.method import Method, State
+from bidual.factored.training import BLOWN_UP
 from bidual.gauges import Factorised, Factors
 from bidual.problem import Problem
 
@@ -34,7 +36,7 @@ class BurerMonteiro(Solver):
     """
 
     rank: int | None = None
-    method: str = "lbfgs"
+    method: str | Method = "lbfgs"
     escape: bool = True
     seed: int = 0
     name = "burer_monteiro"
@@ -77,8 +79,12 @@ class BurerMonteiro(Solver):
                 return _Run(program, inner, left_at, True)
             left_at = left_at if following[1] is inner else inner.value
             program, inner = following
+        before = inner
         for _ in range(method.check_every):
             inner = method.step(program, inner)
+            if not inner.value <= BLOWN_UP * max(before.value, problem.datafit.scale):  # NaN included
+                warnings.warn(f"{self.name} diverged by {method.name}; lower its learning rate.", stacklevel=2)
+                return _Run(program, before, left_at, True)
             if inner.finished or inner.slow:
                 break
         return _Run(program, inner, left_at)
