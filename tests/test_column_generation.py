@@ -227,3 +227,11 @@ def test_no_dual_exceeds_a_primal_in_a_few_random_problems() -> None:
 def test_no_dual_exceeds_a_primal_in_a_thousand_random_problems(start: int) -> None:
     worst = {seed: excess(random_relu_problem(seed), seed) for seed in range(start, min(start + 83, COUNT))}
     assert {seed: value for seed, value in worst.items() if value > 1e-9} == {}
+
+
+def test_an_oracle_for_other_samples_is_refused() -> None:
+    problem = relu_problem("squared", 8, 2, 1, seed=0)
+    with pytest.raises(ValueError, match="other samples"):
+        ColumnGeneration().train(problem, Faces(problem.X[:, :1].repeat(1, 2)))
+    with pytest.raises(ValueError, match="other samples"):
+        ColumnGeneration().train(problem, Faces(2 * problem.X))

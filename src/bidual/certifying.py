@@ -15,6 +15,7 @@ from bidual.datafit import Datafit
 from bidual.foreign import Network, TwoLayerWeights, class_targets, number_targets, read_network
 from bidual.losses import LOSSES, Logistic, Loss, MarginLoss, Softmax
 from bidual.networks import RebuildableModule
+from bidual.norms import L2
 from bidual.patterns import with_constant
 from bidual.relu import ReluProblem
 from bidual.relu_training import ReluTrainer
@@ -97,7 +98,7 @@ def _certify(
 ) -> NetworkCertificate:
     neurons = _neurons(weights)
     objective, V = _objective(weights, problem, neurons)
-    done = trainer.train(problem, tol=tol, max_time=max_time, start=_unit(neurons), candidates=(V,))
+    done = trainer.train(problem, tol=tol, max_time=max_time, start=L2.unit(neurons[neurons.any(1)]), candidates=(V,))
     certificate = done.solution.certificate
     if certificate.dual > objective * (1 + 1e-8):
         raise SoundnessError(f"lower bound {certificate.dual!r} exceeds {objective!r}; please report this network.")
@@ -135,11 +136,6 @@ def _neurons(weights: TwoLayerWeights) -> Float[Tensor, "m d"]:
     if weights.hidden_bias is None:
         return weights.hidden
     return torch.cat([weights.hidden, weights.hidden_bias[:, None]], 1)
-
-
-def _unit(neurons: Tensor) -> Tensor:
-    length = torch.linalg.vector_norm(neurons, dim=1, keepdim=True)
-    return (neurons / length.clamp(min=torch.finfo(neurons.dtype).tiny))[length[:, 0] > 0]
 
 
 def _module(done: Training, bias: bool) -> RebuildableModule:

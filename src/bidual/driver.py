@@ -22,7 +22,7 @@ class Status(Enum):
     CERTIFIED = "the certified relative gap is within the tolerance"
     MAX_STEPS = "the step limit was reached first; raise max_iter, or tol"
     MAX_TIME = "the time limit was reached first; raise max_time, or tol"
-    SEARCHED = "no better neuron was found by search, and proving more needs data of lower rank, or fewer samples"
+    SEARCHED = "search finds no neuron worth adding, and proving more needs data of lower rank, or fewer samples"
     STALLED = "the solver could make no more progress; try a larger beta, or a larger tol"
 
 

@@ -17,9 +17,9 @@ from bidual.polar.base import Neurons, bound_near
 from bidual.polar.cells import Cell
 from bidual.polar.moments import MomentSplitting
 from bidual.polar.reduction import Scaled
+from bidual.polar.semidefinite import ROUND, stalled
 from bidual.relu import ReluProblem
 
-_ROUND, _PATIENCE = 50, 4  # steps between two looks at the bound; looks without progress before it stops
 _STEPS_BETWEEN_CUTS = 400
 
 
@@ -126,20 +126,15 @@ def _improve(problem: ReluProblem, scaled: Scaled, splitting: MomentSplitting, l
     """The best bound met while the splitting runs until it stalls."""
     best = _judged(problem, scaled, splitting)
     duals: list[float] = []  # without the first, which a cut inherits and only beats after some steps
-    for _ in range(0, limits.max_steps, _ROUND):
-        splitting.run(_ROUND)
+    for _ in range(0, limits.max_steps, ROUND):
+        splitting.run(ROUND)
         bound = _judged(problem, scaled, splitting)
         best = bound if bound.dual > best.dual else best
         duals.append(max([bound.dual, *duals[-1:]]))
         close = abs(bound.relaxation - bound.dual) <= 10 * limits.tol * abs(bound.relaxation)
-        if time.perf_counter() > limits.deadline or (close and _stalled(duals, limits.tol)):
+        if time.perf_counter() > limits.deadline or (close and stalled(duals, limits.tol)):
             break
     return best
-
-
-def _stalled(duals: list[float], tol: float) -> bool:
-    """Whether the last rounds together gained less than ``tol``, relatively."""
-    return len(duals) > _PATIENCE and duals[-1] - duals[-1 - _PATIENCE] <= tol * abs(duals[-1])
 
 
 def _judged(problem: ReluProblem, scaled: Scaled, splitting: MomentSplitting) -> JointBound:

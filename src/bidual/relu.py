@@ -60,7 +60,9 @@ class ReluProblem:
             )
 
     def check_oracle(self, oracle: NeuronOracle) -> None:
-        """Refuse an oracle that measures neurons in other norms than this problem charges."""
+        """Refuse an oracle for other samples, or one that measures neurons in other norms than this problem charges."""
+        if not oracle.is_for(self.X):
+            raise ValueError(f"{type(oracle).__name__} was made for other samples than the problem's; make it for X.")
         mine, asked = (self.hidden_norm, self.output_norm), (oracle.hidden_norm, oracle.output_norm)
         if mine != asked:
             raise ValueError(

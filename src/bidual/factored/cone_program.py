@@ -56,6 +56,7 @@ class ConeProgram(FactoredProgram):
         unit = Scaling(scaling).factor(relu.datafit.targets)
         relu = relu.with_beta(relu.beta / unit)
         oracle = Faces(relu.X) if oracle is None else oracle
+        relu.check_oracle(oracle)
         return cls(_gated(relu, patterns), m, unit, relu, patterns, oracle)
 
     @cached_property

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from bidual.cholesky import robust_cholesky
 from bidual.factored.damped_newton import DampedNewton, Model, as_columns, design_blocks, from_columns, repeat_blocks
 from bidual.factored.method import State
 from bidual.factored.program import FactoredProgram
@@ -77,7 +78,7 @@ def _inner(program: FactoredProgram, U: Float[Tensor, "p a m"]) -> Inner:
     datafit = program.problem.datafit
     shift = program.problem.beta / datafit.weights
     H = torch.einsum("npi,pij->npj", design_blocks(program), U).flatten(1)
-    L = _factor(H @ H.T + torch.diag(shift[:, 0]))
+    L = robust_cholesky(H @ H.T + torch.diag(shift[:, 0]))
     ones = None
     if datafit.intercept:
         ones = torch.linalg.solve_triangular(L, torch.ones_like(shift), upper=False)
@@ -94,12 +95,3 @@ def _solve(L: Float[Tensor, "n n"], ones: Float[Tensor, "n 1"] | None, R: Float[
     if ones is not None:
         half = half - ones @ (ones.T @ half)
     return torch.linalg.solve_triangular(L.T, half, upper=True)
-
-
-def _factor(C: Float[Tensor, "n n"]) -> Float[Tensor, "n n"]:
-    """A Cholesky factor of C; its diagonal is raised by rounding size where that makes it indefinite."""
-    for lift in (0.0, 1.0, 1e2, 1e4, 1e6):
-        L, wrong = torch.linalg.cholesky_ex(C + lift * _EPS * C.diagonal().mean() * torch.eye(len(C)).to(C))
-        if not bool(wrong):
-            return L
-    raise FloatingPointError("the matrix of the output weights could not be factored; are the features finite?")

@@ -59,9 +59,12 @@ class NeuronOracle(ABC):
 
     def _take(self, X: Float[Tensor, "n d"]) -> None:
         """Store the samples; every constructor calls it."""
-        X = X.detach().to(torch.float64)
-        near = LINF.unit(X)
-        self.X, self.lengths = L2.unit(near), LINF.value(X) * L2.value(near)
+        self.X, self.lengths = _normalised(X)
+
+    def is_for(self, X: Float[Tensor, "n d"]) -> bool:
+        """Whether these are the samples it was made for."""
+        rows, lengths = _normalised(X)
+        return self.X.shape == rows.shape and torch.equal(self.X, rows) and torch.equal(self.lengths, lengths)
 
     def peaks(self, V: Matrix, above: float = 0.0, seeds: Neurons | None = None) -> Peaks:
         """Bracket the maximum at V; list directions whose value exceeds ``above``, perhaps found from ``seeds``.
@@ -86,6 +89,13 @@ class NeuronOracle(ABC):
 
     @abstractmethod
     def _peaks(self, V: Tensor, above: float, seeds: Tensor | None) -> Peaks: ...
+
+
+def _normalised(X: Float[Tensor, "n d"]) -> tuple[Float[Tensor, "n d"], Float[Tensor, " n"]]:
+    """Rows of length one, and their lengths, at any scale."""
+    X = X.detach().to(torch.float64)
+    near = LINF.unit(X)
+    return L2.unit(near), LINF.value(X) * L2.value(near)
 
 
 def steepness(X: Float[Tensor, "n d"], V: Matrix, neurons: Neurons) -> Float[Tensor, " q"]:

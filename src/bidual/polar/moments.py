@@ -5,17 +5,19 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
+import torch
 from jaxtyping import Float
 from numpy import ndarray
 
+from bidual.anderson import Anderson
 from bidual.polar.cells import Cell, Square
-from bidual.polar.mixing import Mixing
 
 Outputs = Float[ndarray, "n c"]
 Prox = Callable[[Outputs, float], Outputs]  # (P, step) -> argmin_Q step * F(Q) + 1/2 |Q - P|^2
 Moments = Float[ndarray, "q k k"]  # the moments of (h, w) in every cell
 
 _RELAXATION = 1.6
+_MEMORY = 15  # of the acceleration
 _BALANCE_EVERY, _BALANCE_UNTIL = 20, 600
 _TILT = 4.0  # the multipliers make the bound, so their residual is kept smaller than that of the moments
 
@@ -64,7 +66,7 @@ class MomentSplitting:
         self.faces = [_Face.of(cell, beta, outputs) for cell in cells]
         self.prices = np.zeros(len(cells))
         side = 2 * self.n + outputs
-        self.mixing = Mixing()
+        self.mixing = Anderson(memory=_MEMORY)
         self._enter(np.zeros((len(cells), side, side)))
 
     def run(self, steps: int) -> None:
@@ -90,7 +92,8 @@ class MomentSplitting:
         projected, self.prices = np.stack([G for G, _ in found]), np.array([price for _, price in found])
         before = self.moments
         image = self.state + _RELAXATION * (projected - before)
-        self._enter(self.mixing.next(self.state, image))
+        mixed = self.mixing.mix(torch.from_numpy((image - self.state).ravel()), (torch.from_numpy(image),))
+        self._enter(mixed[0].numpy())
         self.steps += 1
         if self.steps % _BALANCE_EVERY == 0 and self.steps <= _BALANCE_UNTIL:
             self._balance(float(np.linalg.norm(projected - before)), float(np.linalg.norm(self.moments - before)))
@@ -103,7 +106,7 @@ class MomentSplitting:
         if factor != 1:
             state = self.moments + (self.state - self.moments) / factor
             self.penalty *= factor
-            self.mixing.forget()
+            self.mixing.reset()
             self._enter(state)
 
     @property

@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from bidual.gauges import Bracket
+from bidual.norms import L2
 from bidual.polar.base import NeuronOracle, Neurons, Peaks, steepness
 
 
@@ -32,7 +33,7 @@ class LocalSearch(NeuronOracle):
         self._generator = torch.Generator().manual_seed(self.seed)
 
     def _peaks(self, V: Tensor, above: float, seeds: Tensor | None) -> Peaks:
-        U = _unit(torch.cat([self._starts(V), *([] if seeds is None else [seeds.to(self.X)])]))
+        U = L2.unit(torch.cat([self._starts(V), *([] if seeds is None else [seeds.to(self.X)])]))
         best, top = U, steepness(self.X, V, U)
         for _ in range(self.rounds):
             U = self._climb(U, V)
@@ -48,7 +49,7 @@ class LocalSearch(NeuronOracle):
     def _climb(self, U: Neurons, V: Tensor) -> Neurons:
         hidden = self.X @ U.T
         slope = V @ (V.T @ hidden.clamp(min=0))
-        return _unit((slope * (hidden > 0)).T @ self.X)
+        return L2.unit((slope * (hidden > 0)).T @ self.X)
 
     def _starts(self, V: Tensor) -> Neurons:
         outputs = V.T @ self.X
@@ -59,7 +60,3 @@ class LocalSearch(NeuronOracle):
         half = torch.randint(len(self.X), (count // 2,), generator=self._generator).to(self.X.device)
         drawn[: count // 2] = self.X[half] * torch.where(drawn[: count // 2, :1] > 0, 1.0, -1.0)
         return torch.cat([outputs, -outputs, singular, -singular, drawn])
-
-
-def _unit(U: Tensor) -> Tensor:
-    return U / torch.linalg.vector_norm(U, dim=1, keepdim=True).clamp(min=torch.finfo(U.dtype).tiny)

@@ -15,7 +15,7 @@ from bidual.polar.moments import MomentSplitting, row_to_cut
 from bidual.polar.reduction import Scaled
 from bidual.polar.search import LocalSearch
 
-_ROUND, _PATIENCE = 50, 4  # steps between two looks at the bound; looks without progress before it stops
+ROUND, _PATIENCE = 50, 4  # steps between two looks at the bound; looks without progress before it stops
 
 
 @dataclass(eq=False)
@@ -64,10 +64,10 @@ class CellRelaxation:
     def run(self, enough: float, tol: float, max_steps: int) -> float:
         """Improve the bound until it is at most ``enough``, gains less than ``tol`` or runs out of steps."""
         bounds = [self.bound]
-        for _ in range(0, max_steps, _ROUND):
+        for _ in range(0, max_steps, ROUND):
             if self.bound <= enough or stalled(bounds, tol):
                 break
-            self.splitting.run(_ROUND)
+            self.splitting.run(ROUND)
             self._look()
             bounds.append(self.bound)
         return self.bound
@@ -101,7 +101,7 @@ class CellRelaxation:
 
 def stalled(bounds: list[float], tol: float) -> bool:
     """Whether the last looks together gained less than ``tol``, relatively."""
-    return len(bounds) > _PATIENCE + 1 and bounds[-1 - _PATIENCE] - bounds[-1] <= tol * bounds[-1]
+    return len(bounds) > _PATIENCE + 1 and abs(bounds[-1 - _PATIENCE] - bounds[-1]) <= tol * abs(bounds[-1])
 
 
 def elementary(cell: Cell, V: Float[ndarray, "n c"]) -> float:

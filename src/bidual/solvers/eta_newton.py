@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from bidual.abilities import ability
+from bidual.cholesky import robust_cholesky
 from bidual.driver import Solver
 from bidual.gauges import EuclideanGroups
 from bidual.memory import available_bytes, human_bytes
 from bidual.operators import HasKernel
 from bidual.problem import Problem
-from bidual.solvers.kernel import robust_cholesky
 
 
 class _Inner(NamedTuple):

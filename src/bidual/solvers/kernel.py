@@ -9,6 +9,7 @@ from scipy.linalg import blas
 from torch import Tensor
 
 from bidual.abilities import ability
+from bidual.cholesky import robust_cholesky
 from bidual.operators import HasKernel, LiftedOperator
 
 Solve = Callable[[Tensor], tuple[Tensor, Tensor]]
@@ -79,15 +80,3 @@ def _cholesky_solver(M: Tensor) -> Callable[[Tensor], Tensor]:
         return torch.from_numpy(np.stack([column(r) for r in np.ascontiguousarray(R.T.numpy())], 1))
 
     return solve
-
-
-def robust_cholesky(M: Tensor) -> Tensor:
-    """A Cholesky factor, with the diagonal raised by rounding size until it exists."""
-    lift, scale = 0.0, float(M.diagonal().abs().mean())
-    for _ in range(20):
-        L, failed = torch.linalg.cholesky_ex(M)
-        if not int(failed) and bool(torch.isfinite(L).all()):
-            return L
-        lift = max(9 * lift, torch.finfo(M.dtype).eps * scale)
-        M = M + lift * torch.eye(len(M), dtype=M.dtype, device=M.device)
-    raise FloatingPointError("the kernel matrix could not be factored; are the features finite and of similar scale?")

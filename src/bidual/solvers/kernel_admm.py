@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from bidual.abilities import ability
+from bidual.anderson import Anderson
 from bidual.driver import Solver
 from bidual.gauges import Proximable
 from bidual.memory import available_bytes, human_bytes
 from bidual.operators import HasKernel
 from bidual.problem import Problem
-from bidual.solvers.anderson import Anderson
 from bidual.solvers.kernel import ShiftedKernel, Solve, kernel_bytes
 
 
