@@ -136,7 +136,7 @@ def _network(problem: ReluProblem, atoms: Atoms, polar: Callable[[Tensor], float
 
 
 def _refusal_of_data(problem: ReluProblem) -> str | None:
-    problem.check_weight_decay("the closed form")
+    problem.check_plain("the closed form")
     fit = problem.datafit
     if not fit.loss.half_square:
         return f"the closed form needs the squared loss, got {fit.loss.name}."

@@ -35,7 +35,8 @@ class Training:
 
     Attributes:
         problem: the master problem over the neurons that are left.
-        solution: Z (m, 1, c), one row of output weights per neuron of length one, with its certificate.
+        solution: Z (m, a, c), the output weights of every neuron of length one, with its certificate; a is 1 without
+            a readout.
         dual_point: V of the last master problem, feasible for its neurons.
         search_gap: what the relative gap would be if the steepest neuron that was found were the steepest of all; the
             certified gap, if the oracle proves it.
@@ -226,7 +227,7 @@ class _Run:
 
 
 def solve_master(
-    problem: Problem, tol: float, start: Float[Tensor, "m 1 c"] | None = None, max_time: float | None = None
+    problem: Problem, tol: float, start: Float[Tensor, "m a c"] | None = None, max_time: float | None = None
 ) -> Solution:
     """The group lasso over a dictionary, by interior points: in one variable per neuron, or on the conic form."""
     if problem.operator.block_shape[0] == 0:

@@ -51,7 +51,7 @@ class FrankWolfe:
     ) -> FrankWolfeRun:
         """Minimise F under sum |u||w| <= t, until the penalised problem's certified relative gap is at most ``tol``."""
         problem.check_oracle(oracle)
-        problem.check_weight_decay("Algorithm 1")
+        problem.check_plain("Algorithm 1")
         if not t > 0:
             raise ValueError(f"t must be positive, got {t}; the price of any good network is a start.")
         began = time.perf_counter()

@@ -69,7 +69,7 @@ def joint_bound(
     200 steps gain less than ``tol`` relatively near the relaxation's value, after ``max_steps`` steps per cut, or after
     ``max_time`` seconds (looked at every 50 steps).
     """
-    problem.check_weight_decay("the joint program")
+    problem.check_plain("the joint program")
     problem = ReluProblem(problem.X.to(torch.float64), problem.datafit.to(torch.float64), problem.beta)
     deadline = math.inf if max_time is None else time.perf_counter() + max_time
     scaled = Scaled.of(problem.X)

@@ -32,7 +32,7 @@ def prove(
     which is two to three times as tight. ``branch`` cuts the sphere into up to 2^branch cells, while time lasts.
     """
     problem.check_weight_decay("this proof")
-    relaxed = DiagonalBound(problem.X, steps=40)
+    relaxed = problem.oracle(lambda X: DiagonalBound(X, steps=40))
     for V in (done.dual_point, *candidates):
         done = with_dual(done, V, lambda W: relaxed.peaks(W).bracket.upper, tol)
     steps = _steps(problem, max_time)
@@ -53,7 +53,7 @@ def with_dual(done: Training, V: Matrix, polar: PolarBound, tol: float) -> Train
 def _steps(problem: ReluProblem, max_time: float | None) -> int:
     """How many steps of the joint program are affordable; 0 where it is not worth starting."""
     size = sum(problem.X.shape) + len(problem.X) + problem.datafit.targets.shape[1]
-    if size > _LARGEST:
+    if size > _LARGEST or problem.readout is not None:
         return 0
     affordable = int(_QUICK / (_STEP * size**3))
     return 3000 if max_time is not None else min(affordable, 1000) if affordable >= 50 else 0

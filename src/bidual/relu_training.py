@@ -17,9 +17,11 @@ from bidual.column_generation import ColumnGeneration, Training, continued
 from bidual.driver import Callback, Record, Solution, Status
 from bidual.frank_wolfe import FrankWolfe
 from bidual.losses.base import Matrix
+from bidual.patches import Patches
 from bidual.patterns.reduction import reduce_rank
-from bidual.polar import Faces, LocalSearch, NeuronOracle, Neurons, bound_near
-from bidual.polar.choice import HIGHEST_RANK, affordable, slow, sphere_for
+from bidual.polar import Faces, LocalSearch, NeuronOracle, Neurons, bound_near, oracle_for
+from bidual.polar.choice import HIGHEST_RANK, affordable, cuttable, slow, sphere_for
+from bidual.polar.pooled import Make
 from bidual.polar.ridges import RidgeSearch
 from bidual.proof import prove as bound_below
 from bidual.proof import with_dual
@@ -56,26 +58,36 @@ class ReluTrainer:
         patterns: "exact" (all of them, or a refusal), "auto" (all of them if that is affordable), or a number of
             search starts. Where not all patterns are looked at, a proof follows the search.
         seed: of the search's starts.
+        readout: for networks on patches, what X are the rows of.
     """
 
     X: Float[Tensor, "n d"]
     patterns: int | str = "auto"
     seed: int = 0
+    readout: Patches | None = None
 
     @cached_property
     def oracle(self) -> NeuronOracle:
         """The exact oracle where it is asked for or affordable, a search elsewhere."""
-        if self.patterns == "exact" or (self.patterns == "auto" and affordable(len(self.X), self._rank)):
-            return Faces(self.X)
-        return RidgeSearch(self.X, starts=_RIDGE_STARTS, seed=self.seed)
+        if self.patterns == "exact" or (self.patterns == "auto" and affordable(self._n_rows, self._rank)):
+            return self._for_rows(Faces)
+        return self._for_rows(lambda X: RidgeSearch(X, starts=_RIDGE_STARTS, seed=self.seed))
+
+    def _for_rows(self, make: Make) -> NeuronOracle:
+        return oracle_for(self.X, self.readout, make)
+
+    @cached_property
+    def _n_rows(self) -> int:
+        """Distinct ones, where patches may repeat."""
+        return len(self.X) if self.readout is None else len(torch.unique(self.X, dim=0))
 
     @cached_property
     def _rank(self) -> int:
         return reduce_rank(self.X.detach().to("cpu", torch.float64).numpy()).rank
 
-    def _search(self) -> LocalSearch:
+    def _search(self) -> NeuronOracle:
         starts = self.patterns if isinstance(self.patterns, int) else _STARTS
-        return LocalSearch(self.X, starts=starts, seed=self.seed)
+        return self._for_rows(lambda X: LocalSearch(X, starts=starts, seed=self.seed))
 
     def beta_max(self, problem: ReluProblem) -> float:
         """The steepest neuron at the zero network; if it was only searched for, a lower bound of that."""
@@ -106,6 +118,8 @@ class ReluTrainer:
         if solver != "auto" and solver not in RELU_SOLVERS:
             raise ValueError(f"solver must be 'auto' or one of {sorted(RELU_SOLVERS)}, got {solver!r}.")
         problem.check_weight_decay("ReluTrainer")
+        if self.readout is not None and solver not in ("auto", "column_generation"):
+            raise ValueError(f"solver must be 'auto' or 'column_generation' for networks on patches, got {solver!r}.")
         with one_thread():  # many small products: threads would only wait for each other
             return self._train(problem, solver, Limits(tol, max_steps, max_time), start, callback, prove, candidates)
 
@@ -146,9 +160,10 @@ class ReluTrainer:
         """Train on with an oracle that proves what a search found, where the rank is low; another method's network is
         only judged by it."""
         left = limits.left(found)
-        sphere = sphere_for(self.X, _TIGHTER * limits.tol, None if left is None else left / 2)
-        if sphere is None:
+        time_for = None if left is None else left / 2
+        if not cuttable(self._n_rows, self._rank, time_for):
             return found
+        sphere = self._for_rows(lambda X: sphere_for(X, _TIGHTER * limits.tol, time_for))
         if solver not in ("auto", "column_generation"):
             return with_dual(found, found.dual_point, lambda V: sphere.peaks(V).bracket.upper, limits.tol)
         return self._more(problem, sphere, limits, found, callback)
@@ -174,7 +189,7 @@ class ReluTrainer:
         if not self.oracle.proves:
             limits = self._worthwhile(limits)
             found = self._more(problem, self._search(), limits, start, callback)
-        elif slow(len(self.X), self._rank):
+        elif slow(self._n_rows, self._rank):
             rough = limits._replace(tol=max(limits.tol, _ROUGH))
             found = self._more(problem, self._search(), rough, start, callback)
         else:
@@ -209,7 +224,7 @@ class ReluTrainer:
 
     def _by_formula(self, problem: ReluProblem, solver: str, tol: float) -> Training | None:
         """CP Theorem 2 where it applies; it needs X X^T = s^2 I, so no more samples than features."""
-        if solver == "auto" and len(self.X) > self.X.shape[1]:
+        if self.readout is not None or (solver == "auto" and len(self.X) > self.X.shape[1]):
             return None
         began, form = time.perf_counter(), closed_form(problem)
         if form.applies:

@@ -147,14 +147,18 @@ def _restore(header: dict[str, Any], tensors: Tensors) -> ConvexEstimator:
 
 def _network(header: dict[str, Any], tensors: Tensors) -> RebuildableModule:
     state = {key.removeprefix("network."): value for key, value in tensors.items() if key.startswith("network.")}
-    known = {length for value in state.values() for length in value.shape}
-    sizes = {name: int(size) for name, size in header["sizes"].items()}
-    if header["kind"] not in NETWORKS or not set(sizes.values()) <= known:
-        raise ValueError(f"network {header['kind']!r} of sizes {sizes} does not match the tensors")
-    expected = NETWORKS[header["kind"]](**sizes).state_dict()
+    kind, sizes = header["kind"], {name: _whole(size) for name, size in header["sizes"].items()}
+    if kind not in NETWORKS:
+        raise ValueError(f"unknown network {kind!r}")
+    with torch.device("meta"):  # takes no memory, whatever the sizes
+        expected = NETWORKS[kind](**sizes).state_dict()
     if {k: (v.shape, v.dtype) for k, v in expected.items()} != {k: (v.shape, v.dtype) for k, v in state.items()}:
         raise ValueError(f"the tensors do not have the shapes of a network of sizes {sizes}")
-    return NETWORKS[header["kind"]].rebuild(sizes, state)
+    return NETWORKS[kind].rebuild(sizes, state)
+
+
+def _whole(size: Any) -> int | list[int]:
+    return [int(part) for part in size] if isinstance(size, list) else int(size)
 
 
 def _architecture(header: dict[str, Any], tensors: Tensors) -> Architecture:

@@ -29,7 +29,11 @@ class Architecture(ABC):
 
     def decode(self, Z: Blocks, offset: Float[Tensor, " c"] | None = None) -> RebuildableModule:
         """An ordinary network with predictions A Z + offset, whose weights cost Omega(Z)."""
-        return self._decode(Z, Z.new_zeros(Z.shape[2]) if offset is None else offset).to(Z.device)
+        return self._decode(Z, Z.new_zeros(self.n_outputs(Z)) if offset is None else offset).to(Z.device)
+
+    def n_outputs(self, Z: Blocks) -> int:
+        """c, how many outputs a lifted variable has; its columns, but for networks with a readout."""
+        return Z.shape[2]
 
     @abstractmethod
     def regulariser(self, module: nn.Module) -> float:

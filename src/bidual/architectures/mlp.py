@@ -7,18 +7,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from bidual.abilities import ability
 from bidual.architectures.base import Architecture
-from bidual.gauges import GAUGES, Factorised, Factors, Gauge
+from bidual.architectures.pricing import live_neurons, make_gauge, price, price_by_gate
+from bidual.gauges import Gauge
 from bidual.networks import GatedNetwork, LinearNetwork, RebuildableModule, TwoLayerNetwork
 from bidual.operators import GatedOperator, LiftedOperator, LinearOperator
 from bidual.patterns import activations, sample_gates, with_constant
-
-
-def make_gauge(penalty: str) -> Gauge:
-    if penalty not in GAUGES:
-        raise ValueError(f"penalty must be one of {sorted(GAUGES)}, got {penalty!r}.")
-    return GAUGES[penalty]()
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +30,7 @@ class LinearMLP(Architecture):
         return LinearOperator(with_constant(X) if self.bias else X, n_outputs)
 
     def _decode(self, Z: Tensor, offset: Tensor) -> RebuildableModule:
-        U, W, _ = _neurons(self.gauge(), Z)
+        U, W, _ = live_neurons(self.gauge(), Z)
         features = Z.shape[1] - self.bias
         module = LinearNetwork(features, U.shape[1], Z.shape[2])
         fill(module, U, W, offset, features)
@@ -46,7 +40,7 @@ class LinearMLP(Architecture):
         if not isinstance(module, LinearNetwork):
             raise TypeError(f"expected a LinearNetwork, got {type(module).__name__}.")
         U, W = weights(module, self.bias)
-        return ability(self.gauge(), Factorised).factor_penalty(Factors(U[None], W[None]))
+        return price(self.gauge(), U, W)
 
     @classmethod
     def example(cls, generator: torch.Generator) -> tuple[Self, Tensor]:
@@ -74,7 +68,7 @@ class GatedMLP(Architecture):
         return GatedOperator(X, activations(X, self.gates.to(X)), n_outputs)
 
     def _decode(self, Z: Tensor, offset: Tensor) -> RebuildableModule:
-        U, W, block = _neurons(self.gauge(), Z)
+        U, W, block = live_neurons(self.gauge(), Z)
         used, index = torch.unique(block, return_inverse=True)
         gates = self.gates.to(Z)[:, used]
         features = Z.shape[1] - self.bias
@@ -91,25 +85,12 @@ class GatedMLP(Architecture):
         if not isinstance(module, GatedNetwork):
             raise TypeError(f"expected a GatedNetwork, got {type(module).__name__}.")
         U, W = weights(module, self.bias)
-        gauge = ability(self.gauge(), Factorised)
-        masks = [module.gate_index == p for p in range(module.gates.out_features)]
-        return sum(gauge.factor_penalty(Factors(U[None, :, m], W[None, :, m])) for m in masks if bool(m.any()))
+        return price_by_gate(self.gauge(), U, W, module.gate_index)
 
     @classmethod
     def example(cls, generator: torch.Generator) -> tuple[Self, Tensor]:
         X = torch.randn(9, 4, generator=generator, dtype=torch.float64)
         return cls(sample_gates(X, 6, generator, bias=True), bias=True), X
-
-
-def _neurons(gauge: Gauge, Z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """U (d, m), W (c, m) and the block of every neuron that is not zero; one zero neuron if all are."""
-    U, W = ability(gauge, Factorised).split(Z)
-    size = torch.linalg.vector_norm(U, dim=1) * torch.linalg.vector_norm(W, dim=1)
-    alive = size > 1e-14 * size.max().clamp(min=torch.finfo(Z.dtype).tiny)
-    if not bool(alive.any()):
-        alive[0, 0] = True
-    block, column = alive.nonzero(as_tuple=True)
-    return U[block, :, column].T, W[block, :, column].T, block
 
 
 def fill(module: TwoLayerNetwork, U: Tensor, W: Tensor, offset: Tensor, features: int) -> None:

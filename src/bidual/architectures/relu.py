@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from bidual.architectures.base import Architecture
 from bidual.architectures.mlp import fill, weights
+from bidual.architectures.pricing import balanced, check_units
 from bidual.gauges import Gauge, Group
 from bidual.networks import RebuildableModule, ReluNetwork
 from bidual.operators import LiftedOperator, NeuronOperator
@@ -29,9 +30,7 @@ class ReluMLP(Architecture):
     name = "relu"
 
     def __post_init__(self) -> None:
-        length = torch.linalg.vector_norm(self.neurons, dim=1)
-        if bool((length - 1).abs().gt(1e-9).any()):
-            raise ValueError("neurons must have length one; divide each by its norm and multiply its output weights.")
+        check_units(self.neurons)
 
     def gauge(self) -> Gauge:
         return Group()
@@ -40,15 +39,10 @@ class ReluMLP(Architecture):
         return NeuronOperator(with_constant(X) if self.bias else X, self.neurons, n_outputs)
 
     def _decode(self, Z: Tensor, offset: Tensor) -> RebuildableModule:
-        """Neuron j with |u_j| = |w_j| = |z_j|^(1/2), the balance at which weight decay is least."""
-        used = Z.abs().amax((1, 2)) > 0
-        size = torch.linalg.vector_norm(Z[used, 0], dim=1, keepdim=True).sqrt()
-        U, W = self.neurons.to(Z)[used] * size, Z[used, 0] / size
+        U, W = balanced(self.neurons, Z)
         features = self.neurons.shape[1] - self.bias
-        if not len(U):  # the zero network keeps one neuron, which does nothing
-            U, W = Z.new_zeros(1, self.neurons.shape[1]), Z.new_zeros(1, Z.shape[2])
         module = ReluNetwork(features, len(U), Z.shape[2])
-        fill(module, U.T, W.T, offset, features)
+        fill(module, U.T, W[:, 0].T, offset, features)
         return module
 
     def regulariser(self, module: nn.Module) -> float:

@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Self
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool
 from torch import Tensor
 
 from bidual.certificate import Certificate, certify
@@ -14,16 +14,17 @@ from bidual.factored.arithmetic import resized
 from bidual.factored.cones import Cones
 from bidual.factored.program import FactoredProgram, Violation
 from bidual.factored.scaling import Scaling
-from bidual.gauges import Factors, Nuclear
-from bidual.operators import GatedOperator
+from bidual.gauges import Factors
 from bidual.polar import Faces, NeuronOracle
-from bidual.problem import Problem
 from bidual.relu import ReluProblem
 
 
 @dataclass(frozen=True, eq=False)
 class ConeProgram(FactoredProgram):
     r"""min F(sum_p D_p X U_p W_p^T) + beta/2 (|U|^2 + |W|^2) subject to (2 D_p - I) X U_p >= 0, BM eq. 19.
+
+    With a readout it is the factored form of ReLU convolutions and attention (BM eq. 24, 134): the cones are those of
+    the patches.
 
     A feasible point is a ReLU network of P m neurons with the same predictions and weight decay. So its certificate is
     that of the network, over all activation patterns, by an oracle for the steepest neuron. Make it by :meth:`of`.
@@ -55,9 +56,9 @@ class ConeProgram(FactoredProgram):
             raise ValueError(f"patterns must have shape (P, {len(relu.X)}) with P >= 1, got {tuple(patterns.shape)}.")
         unit = Scaling(scaling).factor(relu.datafit.targets)
         relu = relu.with_beta(relu.beta / unit)
-        oracle = Faces(relu.X) if oracle is None else oracle
+        oracle = relu.oracle(Faces) if oracle is None else oracle
         relu.check_oracle(oracle)
-        return cls(_gated(relu, patterns), m, unit, relu, patterns, oracle)
+        return cls(relu.gated(patterns), m, unit, relu, patterns, oracle)
 
     @cached_property
     def cones(self) -> Cones:
@@ -107,8 +108,9 @@ class ConeProgram(FactoredProgram):
         """Of the ReLU network that the factors are, against all networks: scope ALL_PATTERNS."""
         relu, _, oracle = self._parts
         U, W = self.network(factors)
-        Z = (W[0] * torch.linalg.vector_norm(U[0], dim=0)).T[:, None, :]
-        return certify(relu.over(U[0].T), Z, everywhere=oracle)
+        master = relu.over(U[0].T)
+        Z = (W[0] * torch.linalg.vector_norm(U[0], dim=0)).T.reshape(master.operator.block_shape)
+        return certify(master, Z, everywhere=oracle)
 
     def polar(self, factors: Factors) -> float:
         """max |V^T (X u)_+| over all unit u, at least the maximum over the program's own cones in BM's form of (20)."""
@@ -124,7 +126,7 @@ class ConeProgram(FactoredProgram):
             return None
         u = peaks.neurons[0].to(relu.X)
         program, factors, block = self._with_block(factors, relu.X @ u >= 0)
-        w = -((relu.X @ u).clamp(min=0) @ V)
+        w = -(relu.features(u).T @ V).flatten()
         (p, a, _), (_, b, _) = program.shapes
         U, W = u.new_zeros(p, a, 1), u.new_zeros(p, b, 1)
         U[block, :, 0], W[block, :, 0] = u, w / torch.linalg.vector_norm(w)
@@ -137,7 +139,7 @@ class ConeProgram(FactoredProgram):
         if len(same):
             return self, factors, int(same[0])
         more = torch.cat([patterns, pattern[None]])
-        grown = replace(self, problem=_gated(relu, more), patterns=more)
+        grown = replace(self, problem=relu.gated(more), patterns=more)
         padded = Factors(*(torch.cat([part, torch.zeros_like(part[:1])]) for part in factors))
         return grown, padded, len(patterns)
 
@@ -149,9 +151,3 @@ class ConeProgram(FactoredProgram):
         U, W = (part.clone() for part in resized(factors, max(self.m, place + 1)))
         U[block, :, place], W[block, :, place] = columns.U[block, :, 0], columns.W[block, :, 0]
         return replace(self, m=U.shape[2]), Factors(U, W)
-
-
-def _gated(relu: ReluProblem, patterns: Float[Tensor, "p n"] | Bool[Tensor, "p n"]) -> Problem:
-    """Inside its cone a neuron is linear on the samples of its pattern: the ReLU network is a gated one."""
-    operator = GatedOperator(relu.X, patterns, relu.datafit.targets.shape[1])
-    return Problem(operator, relu.datafit, Nuclear(), relu.beta)

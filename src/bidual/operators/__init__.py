@@ -4,5 +4,6 @@ from bidual.operators.base import HasKernel, LiftedOperator
 from bidual.operators.gated import GatedOperator
 from bidual.operators.linear import LinearOperator
 from bidual.operators.neurons import NeuronOperator
+from bidual.operators.pooled import PooledOperator
 
-__all__ = ["GatedOperator", "HasKernel", "LiftedOperator", "LinearOperator", "NeuronOperator"]
+__all__ = ["GatedOperator", "HasKernel", "LiftedOperator", "LinearOperator", "NeuronOperator", "PooledOperator"]

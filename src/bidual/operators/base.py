@@ -57,6 +57,10 @@ class LiftedOperator(ABC):
         """The operator restricted to some blocks, given by their indices."""
         return self._select(blocks)
 
+    def forward_of(self, Z: Blocks, blocks: Tensor) -> Matrix:
+        """A Z for a Z that is zero outside some blocks."""
+        return self.select(blocks)._forward(Z[blocks])
+
     def zeros(self) -> Blocks:
         return self.like.new_zeros(self.block_shape)
 
@@ -100,6 +104,11 @@ class SampleOperator(LiftedOperator):
     def like(self) -> Tensor:
         return self.X
 
+    @property
+    def design_width(self) -> int:
+        p, rows, _ = self.block_shape
+        return p * rows
+
     @cached_property
     def magnitude(self) -> float:
         return frobenius_norm(self.X)
@@ -107,13 +116,20 @@ class SampleOperator(LiftedOperator):
 
 @runtime_checkable
 class HasKernel(Protocol):
-    """Outputs do not mix: A A* = K kron I_c with K (n, n), and K = B B^T with the design B (n, blocks * rows)."""
+    """Outputs do not mix: A Z = B Z.reshape(-1, c) with the design B (n, k), and A A* = K kron I_c with K = B B^T.
+
+    Without a readout k is blocks * rows; with one, a block (rows, readouts * c) has rows * readouts columns in B.
+    """
+
+    @property
+    def design_width(self) -> int:
+        """k."""
 
     def kernel(self, weights: Float[Tensor, " p"] | None = None) -> Float[Tensor, "n n"]:
         """sum_p weights_p A_p A_p^T for one output."""
 
-    def responses(self, G: Float[Tensor, "p a"], blocks: Tensor) -> Float[Tensor, "n q"]:
-        """The columns A_p G_p for one output and the given blocks."""
+    def responses(self, G: Float[Tensor, "p k"], blocks: Tensor) -> Float[Tensor, "n q"]:
+        """The columns B_p G_p for one output and the given blocks."""
 
     def design(self) -> Float[Tensor, "n k"]:
         """B, whose columns are the features of one output."""

@@ -5,57 +5,85 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from bidual.operators.base import SampleOperator, frobenius_norm
+from bidual.operators.base import LiftedOperator, frobenius_norm
+from bidual.patches import Patches
 
 
-class NeuronOperator(SampleOperator):
+class NeuronOperator(LiftedOperator):
     r"""A Z = sum_j (X u_j)_+ z_j^T for a dictionary of neurons u_j (m, d): one block (1, c) per neuron (CP eq. 1).
 
-    With |u_j| = 1, the group norm of Z is the weight decay of the balanced network.
+    With |u_j| = 1, the group norm of Z is the weight decay of the balanced network. Where X holds the rows of patches,
+    their ``readout`` L comes in between: A Z = sum_j L[(X u_j)_+] Z_j with blocks (a, c), Z_j = V_j^T in BM (22).
     """
 
-    def __init__(self, X: Float[Tensor, "n d"], neurons: Float[Tensor, "m d"], n_outputs: int) -> None:
+    def __init__(
+        self, X: Float[Tensor, "n d"], neurons: Float[Tensor, "m d"], n_outputs: int, readout: Patches | None = None
+    ) -> None:
         if neurons.shape[1] != X.shape[1]:
             raise ValueError(f"neurons must have one column per feature ({X.shape[1]}), got {neurons.shape[1]}.")
         self.X = X
         self.neurons = neurons.to(X)
         self.n_outputs = n_outputs
+        self.readout = readout
 
     @cached_property
-    def features(self) -> Float[Tensor, "n m"]:
-        """(X u_j)_+ as columns."""
-        return (self.X @ self.neurons.T).clamp(min=0)
+    def features(self) -> Float[Tensor, "n k"]:
+        """(X u_j)_+ as columns, or L[(X u_j)_+], the readouts of a neuron side by side."""
+        H = (self.X @ self.neurons.T).clamp(min=0)
+        return H if self.readout is None else self.readout.pool(H).flatten(1)
 
     @cached_property
     def magnitude(self) -> float:
         """|X|_F, times the length of the longest neuron: those of norm one in linf are longer than one."""
         longest = float(torch.linalg.vector_norm(self.neurons, dim=1).max()) if len(self.neurons) else 1.0
-        return frobenius_norm(self.X) * max(longest, 1.0)
+        size = frobenius_norm(self.X) if self.readout is None else self.readout.magnitude
+        return size * max(longest, 1.0)
+
+    @property
+    def like(self) -> Tensor:
+        return self.X
+
+    @property
+    def output_shape(self) -> tuple[int, int]:
+        return len(self.X) if self.readout is None else self.readout.n_predictions, self.n_outputs
 
     @property
     def block_shape(self) -> tuple[int, int, int]:
-        return len(self.neurons), 1, self.n_outputs
+        return len(self.neurons), self._rows, self.n_outputs
+
+    @property
+    def _rows(self) -> int:
+        return 1 if self.readout is None else self.readout.readouts
+
+    @property
+    def design_width(self) -> int:
+        return len(self.neurons) * self._rows
 
     def to(self, dtype: torch.dtype) -> Self:
-        return self if dtype == self.X.dtype else type(self)(self.X.to(dtype), self.neurons, self.n_outputs)
+        if dtype == self.X.dtype:
+            return self
+        readout = None if self.readout is None else self.readout.to(dtype)
+        return type(self)(self.X.to(dtype), self.neurons, self.n_outputs, readout)
 
     def _forward(self, Z: Tensor) -> Tensor:
-        return self.features @ Z[:, 0]
+        return self.features @ Z.flatten(0, 1)
 
     def _adjoint(self, V: Tensor) -> Tensor:
-        return (self.features.T @ V)[:, None]
+        return (self.features.T @ V).reshape(self.block_shape)
 
     def _select(self, blocks: Tensor) -> Self:
-        return type(self)(self.X, self.neurons[blocks], self.n_outputs)
+        return type(self)(self.X, self.neurons[blocks], self.n_outputs, self.readout)
 
     def kernel(self, weights: Float[Tensor, " p"] | None = None) -> Float[Tensor, "n n"]:
         A = self.features
         if weights is not None:
-            A = A[:, weights > 0] * weights[weights > 0].sqrt()
+            each = weights.repeat_interleave(self._rows)
+            A = A[:, each > 0] * each[each > 0].sqrt()
         return A @ A.T
 
     def responses(self, G: Float[Tensor, "p a"], blocks: Tensor) -> Float[Tensor, "n q"]:
-        return self.features[:, blocks] * G[blocks, 0]
+        parts = self.features.reshape(len(self.features), *self.block_shape[:2])[:, blocks]
+        return (parts * G[blocks]).sum(2)
 
     def design(self) -> Float[Tensor, "n k"]:
         return self.features

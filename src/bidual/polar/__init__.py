@@ -6,6 +6,7 @@ from bidual.polar.diagonal import DiagonalBound
 from bidual.polar.faces import Faces
 from bidual.polar.norm_search import NormSearch
 from bidual.polar.norms import NormFaces
+from bidual.polar.pooled import Pooled, oracle_for
 from bidual.polar.ridges import RidgeSearch
 from bidual.polar.search import LocalSearch
 from bidual.polar.semidefinite import SemidefiniteBound
@@ -21,9 +22,11 @@ __all__ = [
     "NormFaces",
     "NormSearch",
     "Peaks",
+    "Pooled",
     "RidgeSearch",
     "SemidefiniteBound",
     "Sphere",
     "bound_near",
+    "oracle_for",
     "steepness",
 ]

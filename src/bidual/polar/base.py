@@ -13,6 +13,7 @@ from torch import Tensor
 from bidual.gauges import Bracket
 from bidual.losses.base import Matrix
 from bidual.norms import L2, LINF, Norm
+from bidual.patches import Patches
 
 Neurons = Float[Tensor, "q d"]
 _SMALLEST = 1e-290  # factors below it may have lost digits
@@ -53,6 +54,7 @@ class NeuronOracle(ABC):
     proves: ClassVar[bool] = True  # False for a search, whose upper bound is infinity
     hidden_norm: Norm = L2  # of u
     output_norm: Norm = L2  # V^T (X u)_+ is measured in its dual
+    readout: Patches | None = None  # what comes between (X u)_+ and V; None for V with one row per row of X
 
     X: Float[Tensor, "n d"]
     lengths: Float[Tensor, " n"]

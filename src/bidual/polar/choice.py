@@ -8,7 +8,6 @@ from torch import Tensor
 
 from bidual.memory import available_bytes
 from bidual.patterns import count_bound, enumeration_bytes
-from bidual.patterns.reduction import reduce_rank
 from bidual.polar.sphere import Sphere
 
 _AFFORDABLE_FACES = 1_500_000  # a question to the exact oracle then takes a few seconds
@@ -35,13 +34,15 @@ def slow(n: int, r: int) -> bool:
     return face_count(n, r) > _QUICK_FACES
 
 
-def sphere_for(X: Float[Tensor, "n d"], tol: float, max_time: float | None) -> Sphere | None:
-    """Branch and bound on the sphere for data of low rank, with a limit on its cells or, if one is given, on its time.
+def cuttable(n: int, r: int, max_time: float | None) -> bool:
+    """Whether branch and bound on the sphere copes with n samples of rank r."""
+    return r <= (_QUICK_RANK if max_time is None else HIGHEST_RANK) and n <= _SAMPLES
+
+
+def sphere_for(X: Float[Tensor, "n d"], tol: float, max_time: float | None) -> Sphere:
+    """Branch and bound on the sphere, with a limit on its cells or, if one is given, on its time.
 
     Without ``max_time`` a question ends after about ten seconds, always at the same cell.
     """
-    rank = reduce_rank(X.detach().to("cpu", torch.float64).numpy()).rank
-    if rank > (_QUICK_RANK if max_time is None else HIGHEST_RANK) or len(X) > _SAMPLES:
-        return None
     cells = _QUICK_CELLS if max_time is None else _MOST_CELLS
     return Sphere(X, tol=max(tol, 1e-9), max_time=max_time, max_cells=cells)

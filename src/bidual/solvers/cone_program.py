@@ -86,6 +86,7 @@ def solve_cone_program(
 
 
 def _check(problem: ReluProblem, patterns: Tensor) -> None:
+    problem.check_plain("the cone program")
     outputs = problem.datafit.targets.shape[1]
     if outputs != 1:
         raise ValueError(f"the cone program CP (9) is for one output, got {outputs}. Use column generation.")

@@ -135,7 +135,7 @@ def conic_entries(problem: Problem) -> int:
     is full; every semidefinite cone adds the square of its triangle.
     """
     (n, c), (p, a, b) = problem.operator.output_shape, problem.operator.block_shape
-    kind = ability(problem.gauge, Conic).cone(c)
+    kind = ability(problem.gauge, Conic).cone(b)
     apart = kind.endswith(("_per_column", "_per_entry")) and isinstance(problem.operator, HasKernel)
     rows = n if apart else n * c
     triangle = (a + b) * (a + b + 1) // 2

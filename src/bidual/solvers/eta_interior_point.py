@@ -17,13 +17,13 @@ from bidual.problem import Problem
 
 @dataclass
 class _State:
-    A: Tensor  # (n, m), weighted and centred if there is an intercept
+    A: Tensor  # (n, m a), weighted and centred if there is an intercept
     Y: Tensor  # (n, c), likewise
     gram: Tensor  # A^T A
     correlation: Tensor  # A^T Y
     eta: Tensor
     z: Tensor  # multipliers of eta >= 0
-    Z: Tensor  # (m, c)
+    Z: Tensor  # (m a, c)
     S: Tensor  # A^T (Y - A Z) / beta
     inverse: Tensor  # (beta I + E G E)^-1
     gap: float = float("inf")
@@ -32,13 +32,13 @@ class _State:
 
 @dataclass(frozen=True)
 class EtaInteriorPoint(Solver):
-    r"""|z| = min_eta (|z|^2 / eta + eta) / 2 turns squared loss with one row per group into
+    r"""|z| = min_eta (|z|^2 / eta + eta) / 2 turns squared loss with one group per neuron into
 
         min_{eta >= 0}  phi(eta) = 1/2 tr Y^T (I + A diag(eta) A^T / beta)^-1 Y / beta + 1/2 sum eta,
 
     with Z = E C^-1 E A^T Y, E = diag(eta)^(1/2), C = beta I + E A^T A E, S = A^T (Y - A Z) / beta, gradient
-    (1 - |S_p|^2) / 2 and scaled Hessian E H E = (S S^T) o (I - beta C^-1). After A^T A is known, nothing depends on n
-    but one product with A: a step costs two factorisations of size m.
+    (1 - |S_p|^2) / 2 and scaled Hessian E H E = (S S^T) o (I - beta C^-1), summed over the a rows of each neuron. After
+    A^T A is known, nothing depends on n but one product with A: a step costs two factorisations of size m a.
     """
 
     shrink: float = 0.1  # how much the complementarity aims to fall in a step
@@ -48,10 +48,11 @@ class EtaInteriorPoint(Solver):
     check_every = 1000
 
     def _refusal(self, problem: Problem) -> str | None:
-        (n, c), (m, rows, _) = problem.operator.output_shape, problem.operator.block_shape
+        (n, c), (p, rows, columns) = problem.operator.output_shape, problem.operator.block_shape
+        m = p * rows
         if not problem.datafit.loss.half_square:
             return f"{self.name} needs squared loss, got {problem.datafit.loss.name}."
-        if rows != 1 or ability(problem.gauge, EuclideanGroups).column_groups(c) != [list(range(c))]:
+        if columns != c or ability(problem.gauge, EuclideanGroups).column_groups(c) != [list(range(c))]:
             return f"{self.name} needs a dictionary of neurons with one norm each."
         need = 8 * (2 * n * m + 6 * m * m)
         if need > available_bytes(problem.operator.like.device):
@@ -62,19 +63,20 @@ class EtaInteriorPoint(Solver):
         A, Y = _centred(problem)
         gram, correlation = A.T @ A, A.T @ Y
         size = float(torch.linalg.matrix_norm(Y)) / (float(gram.diagonal().mean()) ** 0.5 + 1e-300)
-        eta, unset = A.new_full((A.shape[1],), size), A.new_zeros(0)
+        eta, unset = A.new_full((problem.operator.block_shape[0],), size), A.new_zeros(0)
         state = _State(A, Y, gram, correlation, eta, unset, unset, unset, unset)
         while True:  # far enough out, every neuron is slack, which makes the multipliers feasible
             _evaluate(problem, state)
-            slack = 0.5 * (1 - state.S.square().sum(1))
+            slack = _slope(state)
             if float(slack.min()) > 0.05:
                 state.z = slack
                 return state
             state.eta = 4 * state.eta
 
     def step(self, problem: Problem, state: _State) -> _State:
-        root, g = state.eta.sqrt(), 0.5 * (1 - state.S.square().sum(1))
-        H = (state.S @ state.S.T) * (torch.eye(len(g), dtype=g.dtype, device=g.device) - problem.beta * state.inverse)
+        root, g, m = state.eta.sqrt(), _slope(state), len(state.eta)
+        H = (state.S @ state.S.T) * (torch.eye(len(state.S)).to(g) - problem.beta * state.inverse)
+        H = H.reshape(m, len(H) // m, m, -1).sum((1, 3))
         L = robust_cholesky(H + torch.diag(state.z))
         aim = self.shrink * float(state.eta @ state.z) / len(g)
         move = root * torch.cholesky_solve((root * (aim / state.eta - g))[:, None], L)[:, 0]
@@ -87,7 +89,7 @@ class EtaInteriorPoint(Solver):
         return state
 
     def point(self, problem: Problem, state: _State) -> Tensor:
-        return (state.Z * (state.eta > 1e-3 * state.z)[:, None])[:, None]
+        return state.Z.reshape(problem.operator.block_shape) * (state.eta > 1e-3 * state.z)[:, None, None]
 
     def candidates(self, problem: Problem, state: _State) -> Sequence[Tensor]:
         return ()
@@ -110,7 +112,7 @@ def _centred(problem: Problem) -> tuple[Tensor, Tensor]:
 
 def _evaluate(problem: Problem, state: _State) -> None:
     """Z, S and C^-1 at eta, and the relative gap of Z and its residual."""
-    root, beta = state.eta.sqrt(), problem.beta
+    root, beta = state.eta.sqrt().repeat_interleave(problem.operator.block_shape[1]), problem.beta
     C = root[:, None] * state.gram * root
     C.diagonal().add_(beta)
     L = robust_cholesky(C)
@@ -118,11 +120,21 @@ def _evaluate(problem: Problem, state: _State) -> None:
     state.Z = root[:, None] * torch.cholesky_solve(root[:, None] * state.correlation, L)
     residual = state.Y - state.A @ state.Z
     state.S = state.A.T @ residual / beta
-    price = float(torch.linalg.vector_norm(state.Z, dim=1).sum())
+    price = float(_norms(state, state.Z).sum())
     primal = 0.5 * float(residual.square().sum()) + beta * price
-    s = 1 / max(1.0, float(torch.linalg.vector_norm(state.S, dim=1).max()))
+    s = 1 / max(1.0, float(_norms(state, state.S).max()))
     dual = s * float((residual * state.Y).sum()) - 0.5 * s * s * float(residual.square().sum())
     state.gap = (primal - dual) / max(primal, 1e-300)
+
+
+def _norms(state: _State, rows: Tensor) -> Tensor:
+    """The Frobenius norm of every neuron's rows."""
+    return torch.linalg.vector_norm(rows.reshape(len(state.eta), -1), dim=1)
+
+
+def _slope(state: _State) -> Tensor:
+    """The gradient of phi."""
+    return 0.5 * (1 - _norms(state, state.S).square())
 
 
 def _within(x: Tensor, move: Tensor) -> float:

@@ -53,8 +53,8 @@ class EtaNewton(Solver):
     def _refusal(self, problem: Problem) -> str | None:
         if not problem.datafit.loss.half_square:
             return f"eta_newton needs squared loss, got {problem.datafit.loss.name}."
-        if not ability(problem.gauge, EuclideanGroups).column_groups(problem.operator.block_shape[2]):
-            return f"eta_newton needs a sum of Euclidean norms; {problem.gauge.name} with several outputs is none."
+        if not _groups(problem):
+            return f"eta_newton needs a sum of Euclidean norms; {problem.gauge.name} with these outputs is none."
         n, p = problem.operator.output_shape[0], problem.operator.block_shape[0]
         need = 8 * (4 * n * n + 3 * n * p + 3 * p * p)
         if need > available_bytes(problem.operator.like.device):
@@ -62,9 +62,9 @@ class EtaNewton(Solver):
         return None
 
     def init(self, problem: Problem, start: Tensor | None, dual: Tensor | None) -> list[_Group]:
-        p, _, c = problem.operator.block_shape
+        p, start = problem.operator.block_shape[0], None if start is None else _by_output(problem, start)
         groups = []
-        for columns in ability(problem.gauge, EuclideanGroups).column_groups(c):
+        for columns in _groups(problem):
             if start is None or not bool(start[:, :, columns].any()):
                 Y = problem.datafit.targets[:, columns]
                 eta = Y.new_full((p,), 0.01 * float(Y.square().sum()) / (problem.beta * p))
@@ -82,7 +82,7 @@ class EtaNewton(Solver):
     def point(self, problem: Problem, state: list[_Group]) -> Tensor:
         Z = problem.operator.zeros()
         for group in state:
-            Z[:, :, group.columns] = group.eta[:, None, None] * _adjoint(problem, group)
+            _by_output(problem, Z)[:, :, group.columns] = group.eta[:, None, None] * _adjoint(problem, group)
         return Z
 
     def candidates(self, problem: Problem, state: list[_Group]) -> Sequence[Tensor]:
@@ -99,7 +99,21 @@ def _adjoint(problem: Problem, group: _Group) -> Tensor:
     """A_p^T alpha for every block, on the group's columns."""
     V = torch.zeros_like(problem.datafit.targets)
     V[:, group.columns] = group.inner.alpha
-    return problem.operator.adjoint(V)[:, :, group.columns]
+    return _by_output(problem, problem.operator.adjoint(V))[:, :, group.columns]
+
+
+def _groups(problem: Problem) -> list[list[int]]:
+    """The outputs that share their norms; none where a norm takes some readouts of an output only."""
+    outputs, columns = problem.operator.output_shape[1], problem.operator.block_shape[2]
+    groups = ability(problem.gauge, EuclideanGroups).column_groups(columns)
+    if columns == outputs:
+        return groups
+    return [list(range(outputs))] if groups == [list(range(columns))] else []
+
+
+def _by_output(problem: Problem, Z: Tensor) -> Tensor:
+    """Blocks whose columns are the outputs: readouts are further rows."""
+    return Z.view(len(Z), -1, problem.operator.output_shape[1])
 
 
 def _minimise(problem: Problem, columns: list[int], eta: Tensor) -> _Inner:

@@ -54,14 +54,13 @@ class ShiftedKernel:
 
 
 def is_narrow(operator: LiftedOperator) -> bool:
-    p, a, _ = operator.block_shape
-    return 2 * p * a < operator.output_shape[0]
+    return 2 * ability(operator, HasKernel).design_width < operator.output_shape[0]
 
 
 def kernel_bytes(operator: LiftedOperator, itemsize: int) -> int:
     """What the kernel and its factor need."""
-    n, (p, a, _) = operator.output_shape[0], operator.block_shape
-    return itemsize * ((p * a) * (n + p * a) if is_narrow(operator) else 3 * n * n)
+    n, k = operator.output_shape[0], ability(operator, HasKernel).design_width
+    return itemsize * (k * (n + k) if is_narrow(operator) else 3 * n * n)
 
 
 def _cholesky_solver(M: Tensor) -> Callable[[Tensor], Tensor]:

@@ -178,7 +178,7 @@ def _take_proxes(state: _State) -> None:
     state.Z = ability(problem.gauge, Proximable).prox(state.V, problem.beta / state.rho)
     active = state.Z.flatten(1).any(1).nonzero()[:, 0]
     if len(active) < 0.75 * len(state.Z):
-        state.AZ = problem.operator.select(active).forward(state.Z[active])
+        state.AZ = problem.operator.forward_of(state.Z, active)
     else:
         state.AZ = problem.operator.forward(state.Z)
     if not state.direct:

@@ -38,6 +38,7 @@ def _check_select(operator: LiftedOperator, Z: Tensor, V: Tensor) -> None:
         require(part.block_shape == (len(chosen), *Z.shape[1:]), f"operator: select keeps {len(chosen)} blocks")
         require_close(part.forward(Z[chosen]), operator.forward(masked), "operator: select restricts forward")
         require_close(part.adjoint(V), operator.adjoint(V)[chosen], "operator: select restricts adjoint")
+        require_close(operator.forward_of(masked, chosen), operator.forward(masked), "operator: forward_of some blocks")
 
 
 def _check_magnitude(operator: LiftedOperator, dense: Tensor, V: Tensor) -> None:
@@ -63,7 +64,7 @@ def _check_operator_norm(operator: LiftedOperator, dense: Tensor, generator: tor
 
 def _check_kernel(operator: Any, dense: Tensor, generator: torch.Generator) -> None:
     n, c = operator.output_shape
-    p, rows, _ = operator.block_shape
+    p = operator.block_shape[0]
     gram = (dense @ dense.T).reshape(n, c, n, c)
     expected = operator.kernel()[:, None, :, None] * torch.eye(c, dtype=dense.dtype)[None, :, None, :]
     require_close(gram, expected, "operator: A A* is the kernel, one copy per output")
@@ -74,9 +75,10 @@ def _check_kernel(operator: Any, dense: Tensor, generator: torch.Generator) -> N
     weights[0] = 0.0
     parts = sum(weights[k] * operator.select(torch.tensor([k])).kernel() for k in range(p))
     require_close(operator.kernel(weights), parts, "operator: kernel(weights) weighs the blocks")
-    G, Z = normal((p, rows), generator), operator.zeros()
+    require(operator.design().shape == (n, operator.design_width), "operator: design_width is the design's")
+    G, Z = normal((p, operator.design_width // p), generator), operator.zeros()
     for q, block in enumerate(chosen := torch.arange(p).flip(0)):
-        Z.zero_()[block, :, 0] = G[block]
+        Z.zero_()[block].reshape(-1, c)[:, 0] = G[block]
         require_close(operator.responses(G, chosen)[:, q], operator.forward(Z)[:, 0], "operator: responses are A_p G_p")
 
 

@@ -1,0 +1,53 @@
+"""Neurons from lifted variables, and what they cost."""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from bidual.abilities import ability
+from bidual.gauges import GAUGES, Blocks, Factorised, Factors, Gauge
+
+
+def make_gauge(penalty: str) -> Gauge:
+    if penalty not in GAUGES:
+        raise ValueError(f"penalty must be one of {sorted(GAUGES)}, got {penalty!r}.")
+    return GAUGES[penalty]()
+
+
+def live_neurons(gauge: Gauge, Z: Blocks) -> tuple[Float[Tensor, "d m"], Float[Tensor, "b m"], Int[Tensor, " m"]]:
+    """U (d, m), W (b, m) and the block of every neuron that is not zero; one zero neuron if all are."""
+    U, W = ability(gauge, Factorised).split(Z)
+    size = torch.linalg.vector_norm(U, dim=1) * torch.linalg.vector_norm(W, dim=1)
+    alive = size > 1e-14 * size.max().clamp(min=torch.finfo(Z.dtype).tiny)
+    if not bool(alive.any()):
+        alive[0, 0] = True
+    block, column = alive.nonzero(as_tuple=True)
+    return U[block, :, column].T, W[block, :, column].T, block
+
+
+def price(gauge: Gauge, U: Float[Tensor, "d m"], W: Float[Tensor, "b m"]) -> float:
+    """Of neurons that share one block."""
+    return ability(gauge, Factorised).factor_penalty(Factors(U[None], W[None]))
+
+
+def price_by_gate(gauge: Gauge, U: Float[Tensor, "d m"], W: Float[Tensor, "b m"], gate: Int[Tensor, " m"]) -> float:
+    """Of neurons in the blocks of their gates."""
+    masks = [gate == p for p in gate.unique()]
+    return sum(price(gauge, U[:, mask], W[:, mask]) for mask in masks)
+
+
+def balanced(
+    neurons: Float[Tensor, "m d"], Z: Float[Tensor, "m a c"]
+) -> tuple[Float[Tensor, "q d"], Float[Tensor, "q a c"]]:
+    """The neurons in use with |u_j| = |V_j| = |Z_j|^(1/2), where weight decay is least; one of zeros if none is."""
+    used = Z.abs().amax((1, 2)) > 0
+    if not bool(used.any()):
+        return Z.new_zeros(1, neurons.shape[1]), Z.new_zeros(1, *Z.shape[1:])
+    size = torch.linalg.vector_norm(Z[used], dim=(1, 2)).sqrt()
+    return neurons.to(Z)[used] * size[:, None], Z[used] / size[:, None, None]
+
+
+def check_units(neurons: Float[Tensor, "m d"]) -> None:
+    length = torch.linalg.vector_norm(neurons, dim=1)
+    if bool((length - 1).abs().gt(1e-9).any()):
+        raise ValueError("neurons must have length one; divide each by its norm and multiply its output weights.")

@@ -1,0 +1,43 @@
+"""The ordinary torch modules that lifted solutions decode to. They know nothing of convex programs."""
+
+from bidual.networks.attention import (
+    AttentionNetwork,
+    GatedAttentionNetwork,
+    LinearAttentionNetwork,
+    ReluAttentionNetwork,
+)
+from bidual.networks.base import RebuildableModule
+from bidual.networks.cnn import ConvNetwork, GatedConvNetwork, LinearConvNetwork, ReluConvNetwork
+from bidual.networks.mlp import GatedNetwork, LinearNetwork, ReluNetwork, TwoLayerNetwork
+
+NETWORKS: dict[str, type[RebuildableModule]] = {
+    cls.kind: cls
+    for cls in (
+        LinearNetwork,
+        ReluNetwork,
+        GatedNetwork,
+        LinearConvNetwork,
+        ReluConvNetwork,
+        GatedConvNetwork,
+        LinearAttentionNetwork,
+        ReluAttentionNetwork,
+        GatedAttentionNetwork,
+    )
+}
+
+__all__ = [
+    "NETWORKS",
+    "AttentionNetwork",
+    "ConvNetwork",
+    "GatedAttentionNetwork",
+    "GatedConvNetwork",
+    "GatedNetwork",
+    "LinearAttentionNetwork",
+    "LinearConvNetwork",
+    "LinearNetwork",
+    "RebuildableModule",
+    "ReluAttentionNetwork",
+    "ReluConvNetwork",
+    "ReluNetwork",
+    "TwoLayerNetwork",
+]

@@ -1,0 +1,68 @@
+"""What every decoded network shares."""
+
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import Tensor, nn
+
+Sizes = dict[str, Any]  # of whole numbers, and lists of them
+
+
+class RebuildableModule(nn.Module):
+    """A module that can be rebuilt from a dictionary of sizes and its state, without unpickling code."""
+
+    kind: ClassVar[str]
+
+    @property
+    def sizes(self) -> Sizes:
+        """The constructor's arguments: numbers, or lists of them."""
+        raise TypeError(f"{type(self).__name__} does not say its sizes.")
+
+    @property
+    def n_neurons(self) -> int:
+        """Neurons (filters, heads) whose outgoing weights are not all zero."""
+        raise TypeError(f"{type(self).__name__} does not count its neurons.")
+
+    @classmethod
+    def rebuild(cls, sizes: Sizes, state: dict[str, Tensor]) -> Self:
+        module = cls(**sizes)
+        module.load_state_dict(state)
+        return module
+
+
+def check_gate_index(index: Tensor, n_gates: int) -> None:
+    """Refuse an index that points nowhere."""
+    if not bool(((index >= 0) & (index < n_gates)).all()):
+        raise ValueError("gate_index points beyond the gates; the model file is damaged.")
+
+
+class Zeroed:
+    """A layer that starts at zero, without a draw from the global generator; it prints as what it is."""
+
+    def _get_name(self) -> str:
+        return type(self).__mro__[2].__name__
+
+    def reset_parameters(self) -> None:
+        for parameter in self.parameters():  # type: ignore[attr-defined]
+            nn.init.zeros_(parameter)
+
+
+class ZeroLinear(Zeroed, nn.Linear):
+    pass
+
+
+class ZeroConv1d(Zeroed, nn.Conv1d):
+    pass
+
+
+class ZeroConv2d(Zeroed, nn.Conv2d):
+    pass
+
+
+def zero_linear(n_in: int, n_out: int) -> nn.Linear:
+    return ZeroLinear(n_in, n_out, dtype=torch.float64)
+
+
+def zero_conv(n_in: int, n_out: int, kernel_size: list[int], **geometry: Any) -> nn.Conv1d | nn.Conv2d:
+    layer = ZeroConv1d if len(kernel_size) == 1 else ZeroConv2d
+    return layer(n_in, n_out, kernel_size, dtype=torch.float64, **geometry)  # type: ignore[arg-type]

@@ -1,0 +1,86 @@
+from functools import cached_property
+from math import prod
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from bidual.patches.base import Patches
+from bidual.patches.convolution import Convolution
+from bidual.patches.pooling import Pooling
+
+
+class ImagePatches(Patches):
+    """The patches x_r of images (n, channels, ...) under a convolution, and its pooling P_a (BM eq. 22).
+
+    With ``bias`` every patch ends with a constant 1, which padding does not touch.
+    """
+
+    def __init__(self, X: Float[Tensor, "n channels *size"], convolution: Convolution, bias: bool = False) -> None:
+        self.X, self.convolution, self.bias = X, convolution, bias
+        self.map = convolution.map_of(X.shape[1:])
+
+    @cached_property
+    def pooling(self) -> Pooling:
+        return self.convolution.pooling_for(self.X.shape[1:], self.X)
+
+    def __len__(self) -> int:
+        return len(self.X)
+
+    def samples(self, some: slice) -> "ImagePatches":
+        return ImagePatches(self.X[some], self.convolution, self.bias)
+
+    def to(self, dtype: torch.dtype) -> "ImagePatches":
+        return ImagePatches(self.X.to(dtype), self.convolution, self.bias)
+
+    @property
+    def like(self) -> Tensor:
+        return self.X
+
+    @property
+    def width(self) -> int:
+        return self.convolution.rows_of(self.X.shape[1]) + self.bias
+
+    @property
+    def readouts(self) -> int:
+        return self.pooling.size
+
+    @property
+    def per_sample(self) -> tuple[int, int]:
+        return prod(self.map), 1
+
+    def rows(self) -> Float[Tensor, "R h"]:
+        return self._by_image().flatten(0, 1)
+
+    def _by_image(self) -> Float[Tensor, "n k h"]:
+        X = self.convolution.unfold(self.X)
+        return torch.cat([X, X.new_ones(*X.shape[:2], 1)], 2) if self.bias else X
+
+    def pool(self, H: Float[Tensor, "R q"]) -> Float[Tensor, "N q a"]:
+        return self.pooling.pool(self._per_image(H)).mT
+
+    def spread(self, V: Float[Tensor, "N c"]) -> Float[Tensor, "R a*c"]:
+        return (self.pooling.matrix.T[None, :, :, None] * V[:, None, None, :]).flatten(2).flatten(0, 1)
+
+    def compress(self, D: Float[Tensor, "R p"]) -> Float[Tensor, "N p h a"]:
+        return self.pooling.products(self._per_image(D), self._by_image())
+
+    def reach(self) -> Float[Tensor, "N a"]:
+        lengths = torch.linalg.vector_norm(self._by_image(), dim=2)
+        return lengths @ self.pooling.matrix.abs().T
+
+    def is_same(self, other: Patches) -> bool:
+        if not isinstance(other, ImagePatches) or self.bias != other.bias:
+            return False
+        geometry = [
+            (p.convolution.kernel_size, p.convolution.stride, p.convolution.padding, p.convolution.dilation)
+            for p in (self, other)
+        ]
+        return (
+            geometry[0] == geometry[1]
+            and torch.equal(self.X, other.X)
+            and torch.equal(self.pooling.matrix, other.pooling.matrix)
+        )
+
+    def _per_image(self, H: Float[Tensor, "R q"]) -> Float[Tensor, "n k q"]:
+        return H.reshape(len(self), prod(self.map), H.shape[1])

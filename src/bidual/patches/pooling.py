@@ -1,0 +1,71 @@
+"""Linear pooling of what a filter sees at the patches of an image."""
+
+from dataclasses import dataclass
+from math import prod
+from typing import Self
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Pooling:
+    """P_a (a, K) of BM (22): a numbers from the K patches of an image.
+
+    Attributes:
+        matrix: P_a.
+        windows: where it averages windows of equal size q, their patches (a, q); products then cost a times less.
+    """
+
+    matrix: Float[Tensor, "a k"]
+    windows: Int[Tensor, "a q"] | None = None
+
+    @classmethod
+    def to_grid(cls, patches: tuple[int, ...], grid: tuple[int, ...], like: Tensor) -> Self:
+        """The average over each window of a grid; the papers' "average" is the sum, q times as much."""
+        if len(grid) != len(patches):
+            raise ValueError(f"a pooling grid for a {patches} map of patches needs {len(patches)} numbers, got {grid}.")
+        if any(g < 1 or k % g for k, g in zip(patches, grid, strict=True)):
+            raise ValueError(
+                f"a pooling grid {grid} does not divide the {patches} map of patches; use numbers that do, or give a "
+                f"matrix of {prod(patches)} columns."
+            )
+        index = torch.arange(prod(patches), device=like.device).reshape(
+            [n for k, g in zip(patches, grid, strict=True) for n in (g, k // g)]
+        )
+        dims = len(patches)
+        windows = index.permute([2 * k for k in range(dims)] + [2 * k + 1 for k in range(dims)]).reshape(prod(grid), -1)
+        matrix = like.new_zeros(len(windows), prod(patches)).scatter_(1, windows, 1 / windows.shape[1])
+        return cls(matrix, windows)
+
+    @classmethod
+    def by_matrix(cls, patches: tuple[int, ...], matrix: Tensor, like: Tensor) -> Self:
+        """Any P_a."""
+        if matrix.ndim != 2 or matrix.shape[1] != prod(patches) or not len(matrix):
+            raise ValueError(
+                f"a pooling matrix needs one column for each of the {prod(patches)} patches of an image, got shape "
+                f"{tuple(matrix.shape)}."
+            )
+        if not bool(torch.isfinite(matrix).all()):
+            raise ValueError("a pooling matrix must be finite, got NaN or infinity.")
+        return cls(matrix.to(like))
+
+    @property
+    def size(self) -> int:
+        return len(self.matrix)
+
+    def pool(self, H: Float[Tensor, "n k q"]) -> Float[Tensor, "n a q"]:
+        """P_a H_i."""
+        if self.windows is None:
+            return self.matrix @ H
+        return H[:, self.windows].mean(2)
+
+    def products(self, D: Float[Tensor, "n k p"], X: Float[Tensor, "n k h"]) -> Float[Tensor, "n p h a"]:
+        """P_a diag(D_p) X_i for every p."""
+        n, _, h = X.shape
+        if self.windows is None:
+            weighted = X[:, :, :, None] * self.matrix.T[:, None, :]
+            return (D.mT @ weighted.flatten(2)).reshape(n, D.shape[2], h, self.size)
+        parts = D[:, self.windows].mT @ X[:, self.windows]
+        return (parts / self.windows.shape[1]).permute(0, 2, 3, 1)
