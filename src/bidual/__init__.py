@@ -2,7 +2,16 @@
 
 from bidual.certificate import Certificate, Scope
 from bidual.certifying import NetworkCertificate, certify
-from bidual.estimators import ConvexMLPClassifier, ConvexMLPClassifierCV, ConvexMLPRegressor, ConvexMLPRegressorCV
+from bidual.estimators import (
+    ConvexAttentionClassifier,
+    ConvexAttentionRegressor,
+    ConvexCNNClassifier,
+    ConvexCNNRegressor,
+    ConvexMLPClassifier,
+    ConvexMLPClassifierCV,
+    ConvexMLPRegressor,
+    ConvexMLPRegressorCV,
+)
 from bidual.paths import Path, regularization_path
 from bidual.serialize import load
 from bidual.whitening import ZCAWhitening
@@ -11,6 +20,10 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Certificate",
+    "ConvexAttentionClassifier",
+    "ConvexAttentionRegressor",
+    "ConvexCNNClassifier",
+    "ConvexCNNRegressor",
     "ConvexMLPClassifier",
     "ConvexMLPClassifierCV",
     "ConvexMLPRegressor",

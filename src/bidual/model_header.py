@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bidual.losses import LOSSES, Loss
+from bidual.patches import Convolution
 
 Tensors = dict[str, Tensor]
 
@@ -24,6 +25,11 @@ def pack(value: Any, name: str, tensors: Tensors) -> Any:
     if isinstance(value, Tensor):
         tensors[name] = value.detach().cpu().contiguous()
         return {"tensor": name}
+    if isinstance(value, Convolution):
+        fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+        return {"convolution": {k: pack(v, f"{name}.{k}", tensors) for k, v in fields.items()}}
+    if isinstance(value, tuple) and all(isinstance(item, int) for item in value):
+        return {"numbers": list(value)}
     if isinstance(value, (list, tuple)) and not any(isinstance(item, (list, tuple, np.ndarray)) for item in value):
         return [pack(item, name, tensors) for item in value]
     if isinstance(value, (list, tuple)) or hasattr(value, "__array__"):
@@ -35,7 +41,7 @@ def pack(value: Any, name: str, tensors: Tensors) -> Any:
 
 
 def unpack(value: Any, tensors: Tensors) -> Any:
-    """What :func:`pack` was given (tuples come back as lists)."""
+    """What :func:`pack` was given (tuples of anything but whole numbers come back as lists)."""
     if isinstance(value, list):
         return [unpack(item, tensors) for item in value]
     if not isinstance(value, dict):
@@ -44,6 +50,10 @@ def unpack(value: Any, tensors: Tensors) -> Any:
         return tensors[value["tensor"]]
     if "array" in value:
         return tensors[value["array"]].numpy()
+    if "numbers" in value:
+        return tuple(int(item) for item in value["numbers"])
+    if "convolution" in value:
+        return Convolution(**{k: unpack(v, tensors) for k, v in value["convolution"].items()})
     if "loss" in value:
         return LOSSES[value["loss"]](**value["settings"])
     return _unpack_vector(value["values"], value["dtype"])

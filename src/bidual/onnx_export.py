@@ -20,7 +20,8 @@ from bidual.losses import Softmax
 
 
 def export(estimator: ConvexEstimator, path: str | os.PathLike[str]) -> None:
-    """Write the fitted network as ONNX; the input is ``X``, float64 of shape (n, d), for any n.
+    """Write the fitted network as ONNX; the input is ``X``, float64 of shape (n, d), or of n images or
+    sequences, for any n.
 
     A regressor's output is ``predictions``, shaped as ``predict``. A classifier's are ``scores`` (as
     ``decision_function``), ``label`` (an index into the metadata property "classes", a JSON list) and, where the
@@ -76,7 +77,7 @@ class _Classifier(nn.Module):
 
 
 def _graph(head: nn.Module, names: list[str], estimator: ConvexEstimator) -> bytes:
-    example = torch.zeros(3, estimator.n_features_in_, dtype=torch.float64)
+    example = estimator._shaped(torch.zeros(3, estimator.n_features_in_, dtype=torch.float64))
     shapes = {"X": {0: torch.export.Dim("n")}}
     head = deepcopy(head).cpu()
     with _quiet(), torch.no_grad():

@@ -1,17 +1,18 @@
 """What an estimator trains: a convex program for any beta, warm-started along a path."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from bidual.architectures import Architecture, ReluMLP
+from bidual.architectures import Architecture
 from bidual.auto import solve_auto
 from bidual.certificate import Certificate
 from bidual.driver import Callback, Solution
 from bidual.networks import RebuildableModule
+from bidual.polar import Neurons
 from bidual.problem import Problem
 from bidual.relu import ReluProblem
 from bidual.relu_training import ReluTrainer
@@ -105,10 +106,10 @@ class FixedProgram(Program):
 
 @dataclass(frozen=True, eq=False)
 class ReluProgram(Program):
-    """A ReLU network over all activation patterns: the neurons are found by training."""
+    """A ReLU network over all activation patterns: the neurons are found by training, and make an architecture."""
 
     problem: ReluProblem
-    bias: bool
+    architecture: Callable[[Neurons], Architecture]
     trainer: ReluTrainer
 
     @property
@@ -116,7 +117,8 @@ class ReluProgram(Program):
         return self.trainer.beta_max(self.problem)
 
     def train(self, beta: float, *, start: Start | None = None, **options: Any) -> Fitted:
-        old = None if start is None else start.architecture
-        neurons = old.neurons if isinstance(old, ReluMLP) and old.neurons.shape[1] == self.problem.X.shape[1] else None
+        neurons = None if start is None else getattr(start.architecture, "neurons", None)
+        if neurons is not None and neurons.shape[1] != self.problem.X.shape[1]:
+            neurons = None
         done = self.trainer.train(self.problem.with_beta(beta), start=neurons, **options)
-        return Fitted(done.problem, ReluMLP(done.neurons, self.bias), done.solution)
+        return Fitted(done.problem, self.architecture(done.neurons), done.solution)

@@ -13,23 +13,16 @@ import safetensors.torch
 import torch
 from sklearn.utils.validation import check_is_fitted
 
-from bidual.architectures import Architecture, GatedMLP, LinearMLP, ReluMLP
+from bidual.architectures import ARCHITECTURES, Architecture
 from bidual.certificate import Certificate, Scope
 from bidual.driver import Record
-from bidual.estimators.base import ConvexEstimator
-from bidual.estimators.cv import ConvexMLPClassifierCV, ConvexMLPRegressorCV
-from bidual.estimators.mlp import ConvexMLPClassifier, ConvexMLPRegressor
+from bidual.estimators import ESTIMATORS, ConvexEstimator
 from bidual.files import write_atomically
 from bidual.model_header import Tensors, pack, unpack
 from bidual.networks import NETWORKS, RebuildableModule
 from bidual.tables import TableEncoder
 
 FORMAT = 1
-ESTIMATORS: dict[str, type[ConvexEstimator]] = {
-    cls.__name__: cls for cls in (ConvexMLPClassifier, ConvexMLPRegressor, ConvexMLPClassifierCV, ConvexMLPRegressorCV)
-}
-ARCHITECTURES: dict[str, type[Architecture]] = {cls.name: cls for cls in (LinearMLP, GatedMLP, ReluMLP)}
-
 _APART = {"module_", "certificate_", "architecture_", "history_"}  # fitted attributes with a place of their own
 _FITTED_NAME = re.compile(r"[a-z]\w*_|_flat|_chosen")
 
@@ -175,13 +168,11 @@ def _certificate(header: dict[str, Any], tensors: Tensors) -> Certificate:
 
 def _check_sizes(estimator: ConvexEstimator) -> None:
     """The parts must fit together, so that predictions and warm starts cannot fail later."""
-    sizes, certificate = estimator.module_.sizes, estimator.certificate_
-    n_outputs, n_classes = sizes["n_outputs"], len(getattr(estimator, "classes_", ()))
-    outputs = {certificate.point.shape[2], certificate.dual_point.shape[1], n_outputs}
-    if len(outputs) > 1 or estimator.n_features_in_ != sizes["n_features"]:
-        raise ValueError("certificate, features and network are of different sizes")
+    module, certificate = estimator.module_, estimator.certificate_
+    n_outputs, n_classes = module.sizes["n_outputs"], len(getattr(estimator, "classes_", ()))
+    outputs = {estimator.architecture_.n_outputs(certificate.point), certificate.dual_point.shape[1], n_outputs}
+    if len(outputs) > 1:
+        raise ValueError("certificate, architecture and network are of different sizes")
+    estimator._try_network()
     if n_classes and n_outputs != n_classes and (n_classes, n_outputs) != (2, 1):
         raise ValueError(f"{n_classes} classes do not match a network with {n_outputs} outputs")
-    index = getattr(estimator.module_, "gate_index", torch.zeros(1))
-    if index.numel() and int(index.min()) < 0:
-        raise ValueError("gate_index points before the first gate")

@@ -6,7 +6,23 @@ from bidual.architectures.cnn import GatedCNN, LinearCNN, ReluCNN
 from bidual.architectures.mlp import GatedMLP, LinearMLP
 from bidual.architectures.relu import ReluMLP
 
+ARCHITECTURES: dict[str, type[Architecture]] = {
+    cls.name: cls
+    for cls in (
+        LinearMLP,
+        GatedMLP,
+        ReluMLP,
+        LinearCNN,
+        GatedCNN,
+        ReluCNN,
+        LinearAttention,
+        GatedAttention,
+        ReluAttention,
+    )
+}
+
 __all__ = [
+    "ARCHITECTURES",
     "Architecture",
     "GatedAttention",
     "GatedCNN",

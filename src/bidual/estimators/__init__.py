@@ -1,6 +1,34 @@
 """scikit-learn estimators."""
 
+from bidual.estimators.attention import ConvexAttentionClassifier, ConvexAttentionRegressor
+from bidual.estimators.base import ConvexEstimator
+from bidual.estimators.cnn import ConvexCNNClassifier, ConvexCNNRegressor
 from bidual.estimators.cv import ConvexMLPClassifierCV, ConvexMLPRegressorCV
 from bidual.estimators.mlp import ConvexMLPClassifier, ConvexMLPRegressor
 
-__all__ = ["ConvexMLPClassifier", "ConvexMLPClassifierCV", "ConvexMLPRegressor", "ConvexMLPRegressorCV"]
+ESTIMATORS: dict[str, type[ConvexEstimator]] = {
+    cls.__name__: cls
+    for cls in (
+        ConvexMLPClassifier,
+        ConvexMLPRegressor,
+        ConvexMLPClassifierCV,
+        ConvexMLPRegressorCV,
+        ConvexCNNClassifier,
+        ConvexCNNRegressor,
+        ConvexAttentionClassifier,
+        ConvexAttentionRegressor,
+    )
+}
+
+__all__ = [
+    "ESTIMATORS",
+    "ConvexAttentionClassifier",
+    "ConvexAttentionRegressor",
+    "ConvexCNNClassifier",
+    "ConvexCNNRegressor",
+    "ConvexEstimator",
+    "ConvexMLPClassifier",
+    "ConvexMLPClassifierCV",
+    "ConvexMLPRegressor",
+    "ConvexMLPRegressorCV",
+]

@@ -18,12 +18,11 @@ from bidual.losses import LOSSES, Loss, Squared
 from bidual.programs import Fitted, Program, Start
 from bidual.progress import gap_progress
 
-# Where most of the UCI sets peak (docs/uci.md), as a fraction of beta_max.
-AUTO_BETA_FRACTION = 0.1
-
 
 class ConvexEstimator(BaseEstimator):
     """Fits one architecture to a certified optimum. Subclasses say which architecture and how targets are encoded."""
+
+    _auto_fraction = 0.1  # of beta_max: where most of the UCI sets peak (docs/uci.md)
 
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Train to a certified relative gap of ``tol``.
@@ -82,16 +81,31 @@ class ConvexEstimator(BaseEstimator):
     def _validate_fit(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        X, targets = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=self._numeric_targets)
+        flat = self._flat_samples(X, reset=True)
+        samples, targets = validate_data(
+            self, flat, y, dtype=np.float64, multi_output=True, y_numeric=self._numeric_targets
+        )
+        self._learn_shape(samples.shape[1])
         Y = self._encode_targets(targets)
         weight = None
         if sample_weight is not None:
-            weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+            weight = _check_sample_weight(sample_weight, samples, dtype=np.float64, ensure_non_negative=True)
             self._encode_targets(targets[weight > 0])  # a class may have weight zero only
             Y = self._encode_targets(targets)
         device = torch.device(self.device)
-        tensors = [torch.tensor(np.ascontiguousarray(array), device=device) for array in (X, Y)]
-        return tensors[0], tensors[1], None if weight is None else torch.tensor(weight, device=device)
+        tensors = [torch.tensor(np.ascontiguousarray(array), device=device) for array in (samples, Y)]
+        return self._shaped(tensors[0]), tensors[1], None if weight is None else torch.tensor(weight, device=device)
+
+    def _flat_samples(self, X: ArrayLike, reset: bool) -> ArrayLike:
+        """The samples as rows of numbers, for families whose samples have a shape; ``reset`` where it is learned."""
+        return X
+
+    def _learn_shape(self, n_features: int) -> None:
+        """What shape samples have, once their numbers are known to be valid."""
+
+    def _shaped(self, X: Tensor) -> Tensor:
+        """Rows of numbers in the shape that the network takes."""
+        return X
 
     def _build(self, X: Tensor, Y: Tensor, weight: Tensor | None) -> Program:
         program = self._program(X, Y, weight)
@@ -103,12 +117,15 @@ class ConvexEstimator(BaseEstimator):
         """The program on these samples; those of weight zero are left out."""
         if weight is not None:
             X, Y, weight = X[weight > 0], Y[weight > 0], weight[weight > 0]
-        return self._make_program(X, Datafit(self._make_loss(), Y, weight, self.fit_intercept))
+        return self._make_program(X, self._datafit(Y, weight))
+
+    def _datafit(self, Y: Tensor, weight: Tensor | None) -> Datafit:
+        return Datafit(self._make_loss(), Y, weight, self.fit_intercept)
 
     def _beta_for(self, program: Program) -> float:
         if self.beta != "auto":
             return float(self.beta)
-        return AUTO_BETA_FRACTION * self.beta_max_ if self.beta_max_ > 0 else 1.0
+        return self._auto_fraction * self.beta_max_ if self.beta_max_ > 0 else 1.0
 
     def _last_fit(self) -> Start | None:
         last = getattr(self, "certificate_", None) if self.warm_start else None
@@ -132,12 +149,19 @@ class ConvexEstimator(BaseEstimator):
             )
 
     def _outputs(self, X: ArrayLike) -> NDArray[np.float64]:
-        """The network's raw outputs, shape (n, c)."""
+        """The network's raw outputs, shape (n, c), or (n, tokens, c)."""
         check_is_fitted(self)
-        X = validate_data(self, X, dtype=np.float64, reset=False)
+        X = validate_data(self, self._flat_samples(X, reset=False), dtype=np.float64, reset=False)
         with torch.no_grad():
             device = next(self.module_.parameters()).device
-            return self.module_(torch.tensor(np.ascontiguousarray(X), device=device)).cpu().numpy()
+            samples = torch.tensor(np.ascontiguousarray(X), device=device)
+            return self.module_(self._shaped(samples)).cpu().numpy()
+
+    def _try_network(self) -> None:
+        """Run the network on a sample of zeros; a network for other samples fails."""
+        with torch.no_grad():
+            like = next(self.module_.parameters())
+            self.module_(self._shaped(like.new_zeros(1, self.n_features_in_)))
 
     def save(self, path: str) -> None:
         """Write the fitted network with its certificate to a safetensors file; see :func:`bidual.load`."""

@@ -1,30 +1,22 @@
 """Two-layer networks as scikit-learn estimators."""
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike
-from sklearn.utils import check_random_state
 from torch import Tensor
 
-from bidual.architectures import Architecture, GatedMLP, LinearMLP
+from bidual.architectures import Architecture, GatedMLP, LinearMLP, ReluMLP
 from bidual.datafit import Datafit
-from bidual.estimators.base import ConvexEstimator
+from bidual.estimators.network import ConvexNetwork
 from bidual.estimators.targets import ClassifierTargets, RegressorTargets
-from bidual.gauges import GAUGES
 from bidual.losses import Loss
-from bidual.memory import available_bytes, human_bytes
-from bidual.patterns import sample_gates, with_constant
-from bidual.problem import Problem
-from bidual.programs import FixedProgram, Program, ReluProgram
+from bidual.patterns import with_constant
 from bidual.relu import ReluProblem
-from bidual.relu_training import RELU_SOLVERS, ReluTrainer
-
-ACTIVATIONS = ("relu", "gated_relu", "linear")
-AUTO_PATTERNS = 200
 
 
-class ConvexMLP(ConvexEstimator):
-    """What the two-layer classifier and regressor share: parameters and the choice of architecture."""
+class ConvexMLP(ConvexNetwork):
+    """What the two-layer classifier and regressor share: parameters, and neurons that see whole samples."""
+
+    _gate_rows = "n_features"
 
     def __init__(
         self,
@@ -63,95 +55,24 @@ class ConvexMLP(ConvexEstimator):
         self.verbose = verbose
         self.device = device
 
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        if self.activation not in ACTIVATIONS:
-            raise ValueError(f"activation must be one of {list(ACTIVATIONS)}, got {self.activation!r}.")
-        if self.penalty not in GAUGES:
-            raise ValueError(f"penalty must be one of {sorted(GAUGES)}, got {self.penalty!r}.")
-        if self.activation == "relu" and self.penalty != "nuclear":
-            raise ValueError(f"a relu network has the price of weight decay, penalty='nuclear'; got {self.penalty!r}.")
-        if self.activation != "gated_relu" and self.gates is not None:
-            raise ValueError(f"gates are for activation='gated_relu', got activation={self.activation!r}.")
-        count, words = self.patterns, ("auto", "exact") if self.activation == "relu" else ("auto",)
-        whole = isinstance(count, (int, np.integer)) and not isinstance(count, bool) and count > 0
-        if not whole and not (isinstance(count, str) and count in words):
-            raise ValueError(
-                f"patterns must be {' or '.join(map(repr, words))} or a positive whole number, got {count!r}."
-            )
+    def _linear(self, X: Tensor) -> Architecture:
+        return LinearMLP(self.penalty, self.hidden_bias)
 
-    def _check_solver(self) -> None:
-        if self.activation != "relu":
-            super()._check_solver()
-        elif self.solver not in ("auto", *RELU_SOLVERS):
-            raise ValueError(f"solver must be 'auto' or one of {sorted(RELU_SOLVERS)} for relu, got {self.solver!r}.")
+    def _gated(self, X: Tensor, gates: Tensor) -> Architecture:
+        return GatedMLP(gates, self.penalty, self.hidden_bias)
 
-    def _make_program(self, X: Tensor, datafit: Datafit) -> Program:
-        if self.activation == "relu":
-            X = with_constant(X) if self.hidden_bias else X
-            if not isinstance(self.patterns, str):
-                _refuse_beyond_memory(X, int(self.patterns), datafit.targets.shape[1])
-            trainer = ReluTrainer(X, self.patterns, self._seed())
-            return ReluProgram(ReluProblem(X, datafit, 1.0), bool(self.hidden_bias), trainer)
-        architecture = self._make_architecture(X, datafit.weight, datafit.targets.shape[1])
-        operator = architecture.lift(X, datafit.targets.shape[1])
-        return FixedProgram(Problem(operator, datafit, architecture.gauge(), 1.0), architecture)
+    def _relu(self, X: Tensor, neurons: Tensor) -> Architecture:
+        return ReluMLP(neurons, bool(self.hidden_bias))
 
-    def _make_architecture(self, X: Tensor, weight: Tensor | None, n_outputs: int) -> Architecture:
-        if self.activation == "linear":
-            return LinearMLP(self.penalty, self.hidden_bias)
-        if self.warm_start and self._same_gates(X):
-            return self.architecture_
-        self._gate_settings = self._current_gate_settings()
-        if self.gates is not None:
-            gates = self._given_gates(X)
-            _refuse_beyond_memory(X, gates.shape[1], n_outputs)
-            return GatedMLP(gates, self.penalty, self.hidden_bias)
-        _refuse_beyond_memory(X, self._pattern_count(), n_outputs)
-        return GatedMLP(self._sampled_gates(X, weight), self.penalty, self.hidden_bias)
+    def _relu_problem(self, X: Tensor, datafit: Datafit) -> ReluProblem:
+        return ReluProblem(with_constant(X) if self.hidden_bias else X, datafit, 1.0)
 
-    def _seed(self) -> int:
-        return int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+    def _seen(self, X: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        return X, weight
 
-    def _pattern_count(self) -> int:
-        return AUTO_PATTERNS if self.patterns == "auto" else int(self.patterns)
-
-    def _sampled_gates(self, X: Tensor, weight: Tensor | None) -> Tensor:
-        generator = torch.Generator().manual_seed(self._seed())
-        return sample_gates(X, self._pattern_count(), generator, bias=self.hidden_bias, weight=weight)
-
-    def _given_gates(self, X: Tensor) -> Tensor:
-        """The user's gates act on X as it was passed; they have no threshold, so a bias row of zeros is added."""
-        gates = np.asarray(self.gates, dtype=np.float64)
-        if gates.ndim != 2 or gates.shape[0] != X.shape[1] or not gates.shape[1]:
-            raise ValueError(f"gates must have shape (n_features, P) with {X.shape[1]} rows, got {gates.shape}.")
-        if not np.isfinite(gates).all():
-            raise ValueError("gates must be finite, got NaN or infinity.")
-        if self.hidden_bias:
-            gates = np.vstack([gates, np.zeros(gates.shape[1])])
-        return torch.tensor(gates, device=X.device)
-
-    def _same_gates(self, X: Tensor) -> bool:
-        """Whether the last fit's gates are what the parameters ask for now."""
-        last = getattr(self, "architecture_", None)
-        rows = X.shape[1] + bool(self.hidden_bias)
-        fitting = isinstance(last, GatedMLP) and len(last.gates) == rows
-        return fitting and getattr(self, "_gate_settings", None) == self._current_gate_settings()
-
-    def _current_gate_settings(self) -> tuple[object, ...]:
-        own = None if self.gates is None else np.asarray(self.gates).tobytes()
-        return (self.patterns, self.penalty, self.hidden_bias, repr(self.random_state), own)
-
-
-def _refuse_beyond_memory(X: Tensor, count: int, n_outputs: int) -> None:
-    n, d = X.shape
-    need = 8 * (2 * n * count + 12 * count * (d + 1) * n_outputs + 3 * n * (d + 1) * n_outputs)
-    there = available_bytes(X.device)
-    if need > there:
-        raise ValueError(
-            f"{count} patterns on {n} samples with {n_outputs} outputs would need {human_bytes(need)}, and "
-            f"{human_bytes(there)} are free; lower patterns (or the number of gates), or use fewer samples."
-        )
+    def _bytes(self, X: Tensor, count: int, n_outputs: int) -> int:
+        n, d = X.shape
+        return 8 * (2 * n * count + 12 * count * (d + 1) * n_outputs + 3 * n * (d + 1) * n_outputs)
 
 
 class ConvexMLPClassifier(ClassifierTargets, ConvexMLP):

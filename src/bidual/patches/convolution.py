@@ -1,7 +1,7 @@
 """How images are cut into patches, and pooled."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from jaxtyping import Float
@@ -54,6 +54,10 @@ class Convolution:
             _per_dimension(dilation, dims),
             pooling if isinstance(pooling, Tensor) else tuple(pooling),
         )
+
+    def pooled(self, pooling: tuple[int, ...] | Tensor) -> "Convolution":
+        """The same patches, pooled in another way."""
+        return replace(self, pooling=pooling)
 
     @property
     def dims(self) -> int:

@@ -1,0 +1,215 @@
+"""Multi-head self-attention as scikit-learn estimators."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.metrics import r2_score
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from bidual.architectures import Architecture, GatedAttention, LinearAttention, ReluAttention
+from bidual.datafit import Datafit
+from bidual.estimators.shaped import ShapedSamples
+from bidual.estimators.targets import ClassifierTargets, RegressorTargets
+from bidual.losses import Loss
+from bidual.patches import TokenPairs
+
+
+class ConvexAttention(ShapedSamples):
+    """What the attention classifier and regressor share: parameters, and heads that see pairs of tokens."""
+
+    _shape_parameter, _what = "token_shape", "sequences"
+    _axes = {2: "(tokens, features)"}  # noqa: RUF012
+    _gate_rows = "features^2"
+    _auto_patterns = 50
+
+    def __init__(
+        self,
+        *,
+        token_shape: Sequence[int] | None = None,
+        activation: str = "gated_relu",
+        beta: float | str = "auto",
+        patterns: int | str = "auto",
+        gates: ArrayLike | None = None,
+        penalty: str = "nuclear",
+        loss: str | Loss = "auto",
+        solver: str = "auto",
+        tol: float = 1e-3,
+        max_iter: int | None = None,
+        max_time: float | None = None,
+        fit_intercept: bool = True,
+        random_state: int | np.random.RandomState | None = 0,
+        warm_start: bool = False,
+        verbose: int | bool = 0,
+        device: str = "cpu",
+    ) -> None:
+        self.token_shape = token_shape
+        self.activation = activation
+        self.beta = beta
+        self.patterns = patterns
+        self.gates = gates
+        self.penalty = penalty
+        self.loss = loss
+        self.solver = solver
+        self.tol = tol
+        self.max_iter = max_iter
+        self.max_time = max_time
+        self.fit_intercept = fit_intercept
+        self.random_state = random_state
+        self.warm_start = warm_start
+        self.verbose = verbose
+        self.device = device
+
+    @property
+    def _biased(self) -> bool:
+        return False
+
+    @property
+    def _average(self) -> bool:
+        """Whether predictions are averaged over tokens."""
+        return True
+
+    def _patches(self, X: Tensor) -> TokenPairs:
+        return TokenPairs(X, self._average)
+
+    def _linear(self, X: Tensor) -> Architecture:
+        return LinearAttention(d=X.shape[2], average=self._average, penalty=self.penalty)
+
+    def _gated(self, X: Tensor, gates: Tensor) -> Architecture:
+        return GatedAttention(d=X.shape[2], average=self._average, penalty=self.penalty, gates=gates)
+
+    def _relu(self, X: Tensor, neurons: Tensor) -> Architecture:
+        return ReluAttention(d=X.shape[2], average=self._average, neurons=neurons)
+
+
+class ConvexAttentionClassifier(ClassifierTargets, ConvexAttention):
+    """Multi-head self-attention classifier, averaged over tokens, trained to a certified global optimum.
+
+    A head is act(X U X^T) X V, with the activation in place of softmax (BM eq. 8). It minimises ``sum_i w_i loss_i +
+    beta * Omega(Z)``, where Omega is the weight decay 1/2 sum of squares of all U and V, over all numbers of heads: a
+    convex program (BM eq. 104, 135, 136).
+
+    Args:
+        token_shape: (tokens, features), one of them may be -1; not needed where X is (n, tokens, features). Scores are
+            of second order and predictions of third in X: standardise the features.
+        activation: "gated_relu" (fixed random gates on pairs of tokens), "relu" or "linear".
+        beta: the weight decay, in the scaling of a sum over samples; "auto" is a tenth of ``beta_max_``.
+        patterns: for "gated_relu", how many gates to sample, "auto" is 50; for "relu" as in
+            :class:`ConvexMLPClassifier`, where the rank is features^2.
+        gates: for "gated_relu", own gates H_p (features, features), stacked by columns: shape (features^2, P).
+        penalty, loss, solver, tol, max_iter, max_time, fit_intercept, random_state, warm_start, verbose, device: as in
+            :class:`ConvexMLPClassifier`; for "relu" the solver is column generation.
+
+    Attributes:
+        certificate_, module_, beta_, beta_max_, n_neurons_, n_iter_, history_, solver_, classes_, n_features_in_: as in
+            :class:`ConvexMLPClassifier`; ``module_`` takes sequences, and its ``maps`` are the attention maps;
+            ``n_neurons_`` counts heads.
+        sample_shape_: (tokens, features).
+    """
+
+
+class ConvexAttentionRegressor(RegressorTargets, ConvexAttention):
+    """Multi-head self-attention for regression: one prediction per sequence, or per token, as in denoising.
+
+    Parameters are those of :class:`ConvexAttentionClassifier`, and
+
+    Args:
+        output: "sequence" (predictions are averaged over tokens, y is (n,) or (n, c)), "tokens" (y is (n, tokens, c),
+            or flat (n, tokens * c)), or "auto": "tokens" where y has three axes.
+
+    Attributes:
+        target_shape_: the shape of one target, and of one prediction.
+    """
+
+    def __init__(
+        self,
+        *,
+        token_shape: Sequence[int] | None = None,
+        output: str = "auto",
+        activation: str = "gated_relu",
+        beta: float | str = "auto",
+        patterns: int | str = "auto",
+        gates: ArrayLike | None = None,
+        penalty: str = "nuclear",
+        loss: str | Loss = "auto",
+        solver: str = "auto",
+        tol: float = 1e-3,
+        max_iter: int | None = None,
+        max_time: float | None = None,
+        fit_intercept: bool = True,
+        random_state: int | np.random.RandomState | None = 0,
+        warm_start: bool = False,
+        verbose: int | bool = 0,
+        device: str = "cpu",
+    ) -> None:
+        super().__init__(
+            token_shape=token_shape,
+            activation=activation,
+            beta=beta,
+            patterns=patterns,
+            gates=gates,
+            penalty=penalty,
+            loss=loss,
+            solver=solver,
+            tol=tol,
+            max_iter=max_iter,
+            max_time=max_time,
+            fit_intercept=fit_intercept,
+            random_state=random_state,
+            warm_start=warm_start,
+            verbose=verbose,
+            device=device,
+        )
+        self.output = output
+
+    @property
+    def _average(self) -> bool:
+        return self.output == "sequence" or (self.output == "auto" and len(self.target_shape_) < 2)
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if self.output not in ("auto", "sequence", "tokens"):
+            raise ValueError(f"output must be 'auto', 'sequence' or 'tokens', got {self.output!r}.")
+
+    def _validate_fit(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        y, shape = _flat_targets(y)
+        X, Y, weight = super()._validate_fit(X, y, sample_weight)
+        self.target_shape_ = shape or (() if self._flat else tuple(Y.shape[1:]))
+        return X, Y, weight
+
+    def _datafit(self, Y: Tensor, weight: Tensor | None) -> Datafit:
+        """One row of targets per token, each with the weight of its sequence."""
+        if self._average:
+            return super()._datafit(Y, weight)
+        tokens, shape = self.sample_shape_[0], self.target_shape_
+        if Y.shape[1] % tokens or (len(shape) == 2 and shape[0] != tokens):
+            raise ValueError(
+                f"y needs one target for each of the {tokens} tokens, got targets of shape {shape}; use "
+                "output='sequence' for one per sequence."
+            )
+        each = None if weight is None else weight.repeat_interleave(tokens)
+        return super()._datafit(Y.reshape(len(Y) * tokens, -1), each)
+
+    def predict(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Predicted targets, of the shape that y had."""
+        check_is_fitted(self)
+        outputs = self._outputs(X)
+        return outputs.reshape(len(outputs), *self.target_shape_)
+
+    def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+        """R^2, averaged over the numbers of a target."""
+        truth, guess = _flat_targets(y)[0], _flat_targets(self.predict(X))[0]
+        return float(r2_score(truth, guess, sample_weight=sample_weight))
+
+
+def _flat_targets(y: Any) -> tuple[Any, tuple[int, ...]]:
+    """Targets of three axes as rows, and the shape of one; others as they are, without."""
+    y = y.detach().cpu().numpy() if isinstance(y, Tensor) else np.asarray(y) if isinstance(y, (list, tuple)) else y
+    shape: tuple[int, ...] = getattr(y, "shape", ())
+    if len(shape) > 3:
+        raise ValueError(f"y must have shape (n,), (n, c) or (n, tokens, c), got {shape}.")
+    return (y.reshape(shape[0], -1), shape[1:]) if len(shape) == 3 else (y, ())

@@ -1,0 +1,158 @@
+"""What the estimators of all families share: parameters, and the program for an activation. No mathematics here."""
+
+from abc import abstractmethod
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.utils import check_random_state
+from torch import Tensor
+
+from bidual.architectures import Architecture
+from bidual.datafit import Datafit
+from bidual.estimators.base import ConvexEstimator
+from bidual.gauges import GAUGES
+from bidual.memory import available_bytes, human_bytes
+from bidual.patterns import sample_gates
+from bidual.problem import Problem
+from bidual.programs import FixedProgram, Program, ReluProgram
+from bidual.relu import ReluProblem
+from bidual.relu_training import RELU_SOLVERS, ReluTrainer
+
+ACTIVATIONS = ("relu", "gated_relu", "linear")
+
+
+class ConvexNetwork(ConvexEstimator):
+    """A two-layer network with a choice of activation. Subclasses say what its neurons see."""
+
+    _relu_solvers: tuple[str, ...] = RELU_SOLVERS
+    _auto_patterns = 200
+    _gate_rows: str  # what a gate has one number for
+
+    @abstractmethod
+    def _linear(self, X: Tensor) -> Architecture: ...
+
+    @abstractmethod
+    def _gated(self, X: Tensor, gates: Tensor) -> Architecture:
+        """The architecture with these gates, which have a row for the hidden bias if there is one."""
+
+    @abstractmethod
+    def _relu(self, X: Tensor, neurons: Tensor) -> Architecture: ...
+
+    @abstractmethod
+    def _relu_problem(self, X: Tensor, datafit: Datafit) -> ReluProblem: ...
+
+    @abstractmethod
+    def _seen(self, X: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """The rows that gates are sampled for, without the constant of a hidden bias, and their weights."""
+
+    @abstractmethod
+    def _bytes(self, X: Tensor, count: int, n_outputs: int) -> int:
+        """About what a program with this many patterns needs."""
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if self.activation not in ACTIVATIONS:
+            raise ValueError(f"activation must be one of {list(ACTIVATIONS)}, got {self.activation!r}.")
+        if self.penalty not in GAUGES:
+            raise ValueError(f"penalty must be one of {sorted(GAUGES)}, got {self.penalty!r}.")
+        if self.activation == "relu" and self.penalty != "nuclear":
+            raise ValueError(f"a relu network has the price of weight decay, penalty='nuclear'; got {self.penalty!r}.")
+        if self.activation != "gated_relu" and self.gates is not None:
+            raise ValueError(f"gates are for activation='gated_relu', got activation={self.activation!r}.")
+        count, words = self.patterns, ("auto", "exact") if self.activation == "relu" else ("auto",)
+        if not is_whole(count, 1) and not (isinstance(count, str) and count in words):
+            raise ValueError(
+                f"patterns must be {' or '.join(map(repr, words))} or a positive whole number, got {count!r}."
+            )
+
+    def _check_solver(self) -> None:
+        if self.activation != "relu":
+            super()._check_solver()
+        elif self.solver not in ("auto", *self._relu_solvers):
+            raise ValueError(
+                f"solver must be 'auto' or one of {sorted(self._relu_solvers)} for relu, got {self.solver!r}."
+            )
+
+    @property
+    def _biased(self) -> bool:
+        return bool(self.hidden_bias)
+
+    def _make_program(self, X: Tensor, datafit: Datafit) -> Program:
+        n_outputs = datafit.targets.shape[1]
+        if self.activation == "relu":
+            starts = 0 if isinstance(self.patterns, str) else int(self.patterns)
+            self._refuse_beyond_memory(X, starts, n_outputs)
+            problem = self._relu_problem(X, datafit)
+            trainer = ReluTrainer(problem.X, self.patterns, self._seed(), problem.readout)
+            return ReluProgram(problem, lambda neurons: self._relu(X, neurons), trainer)
+        architecture = self._make_architecture(X, datafit.weight, n_outputs)
+        operator = architecture.lift(X, n_outputs)
+        return FixedProgram(Problem(operator, datafit, architecture.gauge(), 1.0), architecture)
+
+    def _make_architecture(self, X: Tensor, weight: Tensor | None, n_outputs: int) -> Architecture:
+        if self.activation == "linear":
+            self._refuse_beyond_memory(X, 1, n_outputs)
+            return self._linear(X)
+        if self.warm_start and self._same_gates(X):
+            return self.architecture_
+        self._gate_settings = self._current_gate_settings()
+        rows, weight = self._seen(X, weight)
+        count = self._pattern_count() if self.gates is None else np.asarray(self.gates).shape[-1]
+        self._refuse_beyond_memory(X, count, n_outputs)
+        if self.gates is None:
+            return self._gated(X, self._sampled_gates(rows, weight))
+        return self._gated(X, self._given_gates(rows))
+
+    def _seed(self) -> int:
+        return int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+
+    def _pattern_count(self) -> int:
+        return self._auto_patterns if self.patterns == "auto" else int(self.patterns)
+
+    def _sampled_gates(self, rows: Tensor, weight: Tensor | None) -> Tensor:
+        generator = torch.Generator().manual_seed(self._seed())
+        return sample_gates(rows, self._pattern_count(), generator, bias=self._biased, weight=weight)
+
+    def _given_gates(self, rows: Tensor) -> Tensor:
+        """The user's gates act on rows as they are; they have no threshold, so a bias row of zeros is added."""
+        gates = np.asarray(self.gates, dtype=np.float64)
+        if gates.ndim != 2 or gates.shape[0] != rows.shape[1] or not gates.shape[1]:
+            raise ValueError(
+                f"gates must have shape ({self._gate_rows}, P) with {rows.shape[1]} rows, got {gates.shape}."
+            )
+        if not np.isfinite(gates).all():
+            raise ValueError("gates must be finite, got NaN or infinity.")
+        if self._biased:
+            gates = np.vstack([gates, np.zeros(gates.shape[1])])
+        return torch.tensor(gates, device=rows.device)
+
+    def _same_gates(self, X: Tensor) -> bool:
+        """Whether the last fit's gates are what the parameters ask for now."""
+        last = getattr(getattr(self, "architecture_", None), "gates", None)
+        if last is None or getattr(self, "_gate_settings", None) != self._current_gate_settings():
+            return False
+        return len(last) == self._seen(X[:1], None)[0].shape[1] + self._biased
+
+    def _current_gate_settings(self) -> tuple[object, ...]:
+        own = None if self.gates is None else np.asarray(self.gates).tobytes()
+        return (self.patterns, self.penalty, self._biased, repr(self.random_state), own)
+
+    def _refuse_beyond_memory(self, X: Tensor, count: int, n_outputs: int) -> None:
+        need, there = self._bytes(X, count, n_outputs), available_bytes(X.device)
+        if need > there:
+            raise ValueError(
+                f"{count} patterns on {len(X)} samples with {n_outputs} outputs would need {human_bytes(need)}, and "
+                f"{human_bytes(there)} are free; lower patterns (or the number of gates), or use fewer samples."
+            )
+
+
+def is_whole(value: Any, least: int) -> bool:
+    """Whether a parameter is a whole number of at least ``least``."""
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and bool(value >= least)
+
+
+def matrix(value: Any) -> NDArray[np.float64]:
+    """A parameter as an array of numbers."""
+    return np.asarray(value.detach().cpu() if isinstance(value, Tensor) else value, dtype=np.float64)

@@ -1,0 +1,123 @@
+"""Samples that are not rows of numbers: images and sequences."""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from bidual.datafit import Datafit
+from bidual.estimators.network import ConvexNetwork, is_whole
+from bidual.patches import Patches
+from bidual.relu import ReluProblem
+
+
+class ShapedSamples(ConvexNetwork):
+    """Networks on patches. Takes arrays of samples as they are, or flat ones whose shape is a parameter.
+
+    Attributes:
+        sample_shape_: the shape of one sample.
+    """
+
+    _shape_parameter: str  # its name
+    _what: str  # samples are, in the plural
+    _axes: dict[int, str]  # the allowed numbers of axes of a sample, and their names
+    _relu_solvers = ("column_generation",)
+
+    @property
+    def _shapes(self) -> str:
+        return " or ".join(self._axes.values())
+
+    @abstractmethod
+    def _patches(self, X: Tensor) -> Patches: ...
+
+    def _relu_problem(self, X: Tensor, datafit: Datafit) -> ReluProblem:
+        return ReluProblem.on(self._patches(X), datafit, 1.0)
+
+    def _seen(self, X: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        rows = self._patches(X).telling_rows()
+        return rows[:, : rows.shape[1] - self._biased], None
+
+    def _bytes(self, X: Tensor, count: int, n_outputs: int) -> int:
+        patches = self._patches(X[:1])
+        if self.activation != "relu":
+            return 8 * (12 * count * patches.width * patches.readouts * n_outputs + 3 * X.numel())
+        return 8 * len(X) * patches.n_rows * (6 * patches.width + 3 * patches.readouts * n_outputs)
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        shape = getattr(self, self._shape_parameter)
+        if shape is None:
+            return
+        numbers = isinstance(shape, Sequence) and not isinstance(shape, str)
+        right = numbers and len(shape) in self._axes and all(is_whole(k, 1) or k == -1 for k in shape)
+        if not right or sum(k == -1 for k in shape) > 1:
+            raise ValueError(
+                f"{self._shape_parameter} must be {self._shapes} in positive whole numbers, at most one of them -1, "
+                f"got {shape!r}."
+            )
+
+    def _flat_samples(self, X: ArrayLike, reset: bool) -> ArrayLike:
+        array = self._as_array(X)
+        found: tuple[int, ...] = getattr(array, "shape", ())[1:]
+        if reset:
+            self._found = found if len(found) > 1 else None
+        elif len(found) > 1:
+            self._check_shape(found)
+        return array.reshape(len(array), -1) if len(found) > 1 else array
+
+    def _learn_shape(self, n_features: int) -> None:
+        found = self.__dict__.pop("_found")
+        self.sample_shape_ = self._shape_of_flat(n_features) if found is None else self._shape_of(found)
+
+    def _as_array(self, X: Any) -> Any:
+        """Tensors and nested lists as arrays; tables and what scikit-learn should judge stay what they are."""
+        if isinstance(X, Tensor):
+            return X.detach().cpu().numpy()
+        if not isinstance(X, (list, tuple)):
+            return X
+        items = [item.detach().cpu().numpy() if isinstance(item, Tensor) else item for item in X]
+        try:
+            array = np.asarray(items)
+        except ValueError as error:
+            raise ValueError(f"all {self._what} must have one shape, which they do not; pad or cut them.") from error
+        return array if array.dtype != object else X
+
+    def _shape_of(self, found: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape of samples that come with one."""
+        shape = getattr(self, self._shape_parameter)
+        if shape is not None:
+            return self._resolved(shape, prod(found), f"of shape {tuple(found)}")
+        if len(found) not in self._axes:
+            raise ValueError(
+                f"{self._what} must have shape {self._shapes}, got {tuple(found)}; give "
+                f"{self._shape_parameter} to have them reshaped."
+            )
+        return tuple(int(k) for k in found)
+
+    def _shape_of_flat(self, features: int) -> tuple[int, ...]:
+        shape = getattr(self, self._shape_parameter)
+        if shape is None:
+            raise ValueError(
+                f"X has shape (n, {features}), and {self._shape_parameter} does not say what {self._what} these "
+                f"numbers make; set it to {self._shapes}, or pass X with these axes."
+            )
+        return self._resolved(shape, features, f"of {features} numbers")
+
+    def _resolved(self, shape: Sequence[int], size: int, found: str) -> tuple[int, ...]:
+        known = prod(k for k in shape if k != -1)
+        if not size or (size % known if -1 in shape else size != known):
+            raise ValueError(f"{self._shape_parameter}={tuple(shape)} does not fit {self._what} {found}.")
+        return tuple(size // known if k == -1 else int(k) for k in shape)
+
+    def _check_shape(self, found: tuple[int, ...]) -> None:
+        """Samples of another shape are reshaped only where the shape is a parameter."""
+        learned = getattr(self, "sample_shape_", found)
+        if tuple(found) != learned and getattr(self, self._shape_parameter) is None:
+            raise ValueError(f"the network was trained on {self._what} of shape {learned}, got {tuple(found)}.")
+
+    def _shaped(self, X: Tensor) -> Tensor:
+        return X.reshape(len(X), *self.sample_shape_)
