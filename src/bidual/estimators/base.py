@@ -159,9 +159,12 @@ class ConvexEstimator(BaseEstimator):
 
     def _try_network(self) -> None:
         """Run the network on a sample of zeros; a network for other samples fails."""
-        with torch.no_grad():
-            like = next(self.module_.parameters())
-            self.module_(self._shaped(like.new_zeros(1, self.n_features_in_)))
+        try:
+            with torch.no_grad():
+                self.module_(self._shaped(next(self.module_.parameters()).new_zeros(1, self.n_features_in_)))
+        except RuntimeError as error:
+            found = self.n_features_in_
+            raise ValueError(f"the network does not take samples of n_features_in_={found} numbers") from error
 
     def save(self, path: str) -> None:
         """Write the fitted network with its certificate to a safetensors file; see :func:`bidual.load`."""

@@ -143,12 +143,12 @@ def _next_damping(damping: float, ratio: float) -> float:
     return 2 * damping if ratio < 0.25 else damping
 
 
-def design_blocks(program: FactoredProgram) -> Float[Tensor, "n p a"]:
-    """The features of one output, by block."""
+def design_blocks(program: FactoredProgram) -> Float[Tensor, "n p a q"]:
+    """The features of one output, by block, row and readout (of which there is one without a readout)."""
     operator = program.problem.operator
     assert isinstance(operator, HasKernel)
-    p, a, _ = operator.block_shape
-    return operator.design().reshape(-1, p, a)
+    p, a, b = operator.block_shape
+    return operator.design().reshape(-1, p, a, b // operator.output_shape[1])
 
 
 def as_columns(parts: Float[Tensor, "p k m"]) -> Float[Tensor, " p*m*k"]:

@@ -52,8 +52,9 @@ class LevenbergMarquardt(DampedNewton):
 def _jacobian(program: FactoredProgram, factors: Factors) -> Float[Tensor, "n c k"]:
     """d(A Z) = A (dU W^T + U dW^T), columns ordered by block, neuron, and weight."""
     B, c = design_blocks(program), program.problem.operator.output_shape[1]
-    hidden = torch.einsum("npi,pkj->nkpji", B, factors.W)
-    output = torch.einsum("npi,pij,kl->nkpjl", B, factors.U, torch.eye(c).to(B))
+    W = factors.W.unflatten(1, (-1, c))
+    hidden = torch.einsum("npiq,pqkj->nkpji", B, W)
+    output = torch.einsum("npiq,pij,kl->nkpjql", B, factors.U, torch.eye(c).to(B)).flatten(4)
     return torch.cat([hidden, output], 4).flatten(2)
 
 

@@ -30,6 +30,7 @@ class OptimalityReport:
         hidden_ranks, output_ranks, stacked_ranks: of U_p, of W_p and of [U_p; W_p].
         form: "smooth" for (17) and (18), "cone" for (19), "norms" for other pairs.
         zhang: A.4's count 1/4 (L/mu - 1)^2 rank(Z), at rank one at least, None where mu = 0.
+        unit: what factors are: "neurons", "filters" (BM eq. 24, 125, 126) or "heads" (eq. 26, 133, 134).
     """
 
     value: float
@@ -45,6 +46,7 @@ class OptimalityReport:
     stacked_ranks: Int[Tensor, " p"]
     form: str
     zhang: float | None
+    unit: str = "neurons"
 
     @property
     def bound(self) -> float:
@@ -112,6 +114,8 @@ class OptimalityReport:
 
     def _on_factors(self) -> str:
         least, sum_ = min(self.rows, self.cols), self.rows + self.cols
+        if self.unit == "heads" and self.form == "smooth":
+            return self._on_heads(least, sum_)
         if self.form == "cone":
             return "Theorem 3.3, number of factors: does not apply, it is false for the ReLU program for every m."
         if self.form == "norms":
@@ -120,6 +124,14 @@ class OptimalityReport:
         return (
             f"Theorem 3.3, number of factors: m = {self.m}, the theorem asks for d_c + d_r = {sum_} and "
             f"min(d_c, d_r) = {least} suffices: {verdict}. A stationary point need not be a local minimum."
+        )
+
+    def _on_heads(self, least: int, sum_: int) -> str:
+        """Where there are several gates, the counts are per gate."""
+        verdict = "no local minimum is spurious" if self.enough_factors else "local minima may be spurious"
+        return (
+            f"Corollary 3.10, number of heads: {self.m} per gate; the corollary asks for d^2 + d c = {sum_} and "
+            f"min(d^2, d c) = {least} suffice: {verdict}. A stationary point need not be a local minimum."
         )
 
     def _on_rank_deficiency(self) -> str:
@@ -171,6 +183,7 @@ def optimality_report(program: FactoredProgram, factors: Factors, rank_tol: floa
         _ranks(stacked, rank_tol),
         "cone" if isinstance(program, ConeProgram) else "smooth" if program.smooth else "norms",
         _zhang(program, factors, rank_tol),
+        program.problem.operator.unit,
     )
 
 

@@ -54,9 +54,10 @@ class VariableProjection(DampedNewton):
         (p, a, m), c = program.shapes[0], program.problem.operator.output_shape[1]
         U, B, beta = state.factors.U, design_blocks(program), program.problem.beta
         inner = _inner(program, U)
-        S = torch.einsum("npi,nk->pik", B, inner.alpha)
+        S = torch.einsum("npiq,nk->piqk", B, inner.alpha).flatten(2)
         Q = beta * (torch.eye(a).to(S) - S @ S.mT)
-        T = torch.einsum("npi,pjk->nkpji", B, U.mT @ S) + torch.einsum("npl,plj,pik->nkpji", B, U, S)
+        T = torch.einsum("npiq,pjqk->nkpji", B, (U.mT @ S).unflatten(2, (-1, c)))
+        T += torch.einsum("nplq,plj,piqk->nkpji", B, U, S.unflatten(2, (-1, c)))
         J = torch.linalg.solve_triangular(inner.L, T.reshape(len(B), -1), upper=False)
         if inner.ones is not None:
             J = J - inner.ones @ (inner.ones.T @ J)
@@ -69,7 +70,7 @@ class VariableProjection(DampedNewton):
 
 def _at(program: FactoredProgram, U: Float[Tensor, "p a m"]) -> State:
     """U with its best W. The value is that of the factors: errors of W enter it by their squares only."""
-    S = torch.einsum("npi,nk->pik", design_blocks(program), _inner(program, U).alpha)
+    S = torch.einsum("npiq,nk->piqk", design_blocks(program), _inner(program, U).alpha).flatten(2)
     factors = Factors(U, S.mT @ U)
     return State(factors, program.value(factors))
 
@@ -77,7 +78,7 @@ def _at(program: FactoredProgram, U: Float[Tensor, "p a m"]) -> State:
 def _inner(program: FactoredProgram, U: Float[Tensor, "p a m"]) -> Inner:
     datafit = program.problem.datafit
     shift = program.problem.beta / datafit.weights
-    H = torch.einsum("npi,pij->npj", design_blocks(program), U).flatten(1)
+    H = torch.einsum("npiq,pij->npjq", design_blocks(program), U).flatten(1)
     L = robust_cholesky(H @ H.T + torch.diag(shift[:, 0]))
     ones = None
     if datafit.intercept:

@@ -39,6 +39,11 @@ class LiftedOperator(ABC):
     def magnitude(self) -> float:
         r"""A number m with | |A_p|^T |V| |_F <= m |V|_F for every block p: what rounding errors scale with."""
 
+    @property
+    def unit(self) -> str:
+        """What its neurons are called, in the plural."""
+        return "neurons"
+
     @abstractmethod
     def to(self, dtype: torch.dtype) -> Self:
         """The same operator in another precision."""

@@ -40,6 +40,10 @@ class NeuronOperator(LiftedOperator):
         return size * max(longest, 1.0)
 
     @property
+    def unit(self) -> str:
+        return super().unit if self.readout is None else self.readout.unit
+
+    @property
     def like(self) -> Tensor:
         return self.X
 

@@ -62,6 +62,10 @@ class PooledOperator(LiftedOperator):
         return self.patches.like.new_empty(0, dtype=self.dtype)
 
     @property
+    def unit(self) -> str:
+        return self.patches.unit
+
+    @property
     def magnitude(self) -> float:
         return self.patches.magnitude
 

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from functools import cached_property
 from math import sqrt
-from typing import Self
+from typing import ClassVar, Self
 
 import torch
 from jaxtyping import Float
@@ -28,6 +28,8 @@ class Patches(ABC):
 
     There are N prediction rows (one per sample, or per token) and R >= N rows x_r, samples outermost.
     """
+
+    unit: ClassVar[str]  # what neurons are called, in the plural
 
     @abstractmethod
     def __len__(self) -> int:

@@ -16,6 +16,8 @@ class ImagePatches(Patches):
     With ``bias`` every patch ends with a constant 1, which padding does not touch.
     """
 
+    unit = "filters"
+
     def __init__(self, X: Float[Tensor, "n channels *size"], convolution: Convolution, bias: bool = False) -> None:
         self.X, self.convolution, self.bias = X, convolution, bias
         self.map = convolution.map_of(X.shape[1:])

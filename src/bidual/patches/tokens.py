@@ -12,6 +12,8 @@ class TokenPairs(Patches):
     readout multiplies by the tokens x_q: L[H]_p = sum_q H_pq x_q in R^d, for every token p, or their average over p.
     """
 
+    unit = "heads"
+
     def __init__(self, X: Float[Tensor, "n s d"], average: bool) -> None:
         self.X, self.average = X, average
 
