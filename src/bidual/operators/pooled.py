@@ -39,7 +39,7 @@ class PooledOperator(LiftedOperator):
         if patterns is not None and patterns.shape[1] != patches.n_rows:
             raise ValueError(f"patterns must have one column per patch ({patches.n_rows}), got {patterns.shape[1]}.")
         self.patches, self.n_outputs = patches, n_outputs
-        self.gates, self.patterns = gates, patterns
+        self.gates, self.patterns = None if gates is None else gates.to(patches.like), patterns
         self.dtype = patches.like.dtype if dtype is None else dtype
         self.n_blocks = n_blocks
 
@@ -151,15 +151,16 @@ class PooledOperator(LiftedOperator):
         for start in range(0, n, size):
             stop = min(start + size, n)
             part = self.patches.samples(slice(start, stop))
-            B = part.compress(self._mask(part, slice(start * per[0], stop * per[0])))
-            yield slice(start * per[1], stop * per[1]), B.to(self.dtype).flatten(1).T.contiguous()
+            mask = self._mask(part, slice(start * per[0], stop * per[0]))
+            B = part.compress(mask.to(self.dtype))
+            yield slice(start * per[1], stop * per[1]), B.flatten(1).T
 
-    def _mask(self, part: Patches, rows: slice) -> Float[Tensor, "r p"]:
+    def _mask(self, part: Patches, rows: slice) -> Bool[Tensor, "r p"]:
         if self.patterns is not None:
-            return self.patterns[:, rows].T.to(part.like)
+            return self.patterns[:, rows].T
         if self.gates is not None:
-            return (part.rows() @ self.gates.to(part.like) >= 0).to(part.like)
-        return part.like.new_ones(part.n_rows, self._count)
+            return part.rows() @ self.gates >= 0
+        return torch.ones(part.n_rows, self._count, dtype=torch.bool, device=part.like.device)
 
     def _with(self, gates: Tensor | None, patterns: Tensor | None, dtype: torch.dtype, n_blocks: int) -> Self:
         return type(self)(self.patches, self.n_outputs, gates=gates, patterns=patterns, dtype=dtype, n_blocks=n_blocks)

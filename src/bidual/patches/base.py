@@ -86,7 +86,7 @@ class Patches(ABC):
 
     @abstractmethod
     def compress(self, D: Float[Tensor, "R p"]) -> Float[Tensor, "N p h a"]:
-        """L[D_p X] for every column D_p, the design of a gated network."""
+        """L[D_p X] for every column D_p, the design of a gated network, in the precision of D."""
 
     @abstractmethod
     def reach(self) -> Float[Tensor, "N a"]:

@@ -94,12 +94,12 @@ class Convolution:
         assert not isinstance(self.pooling, Tensor)
         return self.pooling or (1,) * self.dims
 
-    def unfold(self, X: Float[Tensor, "n channels *size"]) -> Float[Tensor, "n k h"]:
-        """The patches of every image, each ordered (channel, position), as a filter is."""
+    def unfold(self, X: Float[Tensor, "n channels *size"]) -> Float[Tensor, "n h k"]:
+        """The patches of every image as columns, each ordered (channel, position), as a filter is."""
         one = self.dims == 1
         geometry = [(1, *part) if one else part for part in (self.kernel_size, self.dilation)]
         geometry += [(0, *self.padding) if one else self.padding, (1, *self.stride) if one else self.stride]
-        return functional.unfold(X[:, :, None] if one else X, *geometry).mT
+        return functional.unfold(X[:, :, None] if one else X, *geometry)
 
     def rows_of(self, channels: int) -> int:
         return channels * prod(self.kernel_size)

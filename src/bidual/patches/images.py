@@ -52,24 +52,25 @@ class ImagePatches(Patches):
         return prod(self.map), 1
 
     def rows(self) -> Float[Tensor, "R h"]:
-        return self._by_image().flatten(0, 1)
+        return self._by_image.flatten(0, 1)
 
+    @cached_property
     def _by_image(self) -> Float[Tensor, "n k h"]:
-        X = self.convolution.unfold(self.X)
-        return torch.cat([X, X.new_ones(*X.shape[:2], 1)], 2) if self.bias else X
+        X = self.convolution.unfold(self.X)[:, :, self.pooling.order]
+        return torch.cat([X, X.new_ones(len(X), 1, X.shape[2])], 1).mT if self.bias else X.mT
 
     def pool(self, H: Float[Tensor, "R q"]) -> Float[Tensor, "N q a"]:
         return self.pooling.pool(self._per_image(H)).mT
 
     def spread(self, V: Float[Tensor, "N c"]) -> Float[Tensor, "R a*c"]:
-        return (self.pooling.matrix.T[None, :, :, None] * V[:, None, None, :]).flatten(2).flatten(0, 1)
+        return (self.pooling.listed.T[None, :, :, None] * V[:, None, None, :]).flatten(2).flatten(0, 1)
 
     def compress(self, D: Float[Tensor, "R p"]) -> Float[Tensor, "N p h a"]:
-        return self.pooling.products(self._per_image(D), self._by_image())
+        return self.pooling.products(self._per_image(D), self._by_image.to(D.dtype))
 
     def reach(self) -> Float[Tensor, "N a"]:
-        lengths = torch.linalg.vector_norm(self._by_image(), dim=2)
-        return lengths @ self.pooling.matrix.abs().T
+        lengths = torch.linalg.vector_norm(self._by_image, dim=2)
+        return lengths @ self.pooling.listed.abs().T
 
     def is_same(self, other: Patches) -> bool:
         if not isinstance(other, ImagePatches) or self.bias != other.bias:

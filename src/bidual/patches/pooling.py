@@ -14,12 +14,15 @@ class Pooling:
     """P_a (a, K) of BM (22): a numbers from the K patches of an image.
 
     Attributes:
-        matrix: P_a.
-        windows: where it averages windows of equal size q, their patches (a, q); products then cost a times less.
+        matrix: P_a, its columns in the order of the patches in the image.
+        order: the order in which the patches of an image are listed.
+        window: where it averages windows of so many patches, which are then listed together; products cost a times
+            less. 0 where it does not.
     """
 
     matrix: Float[Tensor, "a k"]
-    windows: Int[Tensor, "a q"] | None = None
+    order: Int[Tensor, " k"]
+    window: int = 0
 
     @classmethod
     def to_grid(cls, patches: tuple[int, ...], grid: tuple[int, ...], like: Tensor) -> Self:
@@ -36,8 +39,9 @@ class Pooling:
         )
         dims = len(patches)
         windows = index.permute([2 * k for k in range(dims)] + [2 * k + 1 for k in range(dims)]).reshape(prod(grid), -1)
-        matrix = like.new_zeros(len(windows), prod(patches)).scatter_(1, windows, 1 / windows.shape[1])
-        return cls(matrix, windows)
+        size = windows.shape[1]
+        matrix = like.new_zeros(len(windows), prod(patches)).scatter_(1, windows, 1 / size)
+        return cls(matrix, windows.flatten(), size)
 
     @classmethod
     def by_matrix(cls, patches: tuple[int, ...], matrix: Tensor, like: Tensor) -> Self:
@@ -49,7 +53,12 @@ class Pooling:
             )
         if not bool(torch.isfinite(matrix).all()):
             raise ValueError("a pooling matrix must be finite, got NaN or infinity.")
-        return cls(matrix.to(like))
+        return cls(matrix.to(like), torch.arange(prod(patches), device=like.device))
+
+    @property
+    def listed(self) -> Float[Tensor, "a k"]:
+        """P_a, its columns in the order in which patches are listed."""
+        return self.matrix[:, self.order]
 
     @property
     def size(self) -> int:
@@ -57,15 +66,14 @@ class Pooling:
 
     def pool(self, H: Float[Tensor, "n k q"]) -> Float[Tensor, "n a q"]:
         """P_a H_i."""
-        if self.windows is None:
-            return self.matrix @ H
-        return H[:, self.windows].mean(2)
+        return H.unflatten(1, (-1, self.window)).mean(2) if self.window else self.listed @ H
 
     def products(self, D: Float[Tensor, "n k p"], X: Float[Tensor, "n k h"]) -> Float[Tensor, "n p h a"]:
         """P_a diag(D_p) X_i for every p."""
         n, _, h = X.shape
-        if self.windows is None:
-            weighted = X[:, :, :, None] * self.matrix.T[:, None, :]
+        if not self.window:
+            weighted = X[:, :, :, None] * self.listed.T[:, None, :]
             return (D.mT @ weighted.flatten(2)).reshape(n, D.shape[2], h, self.size)
-        parts = D[:, self.windows].mT @ X[:, self.windows]
-        return (parts / self.windows.shape[1]).permute(0, 2, 3, 1)
+        count, q = n * self.size, self.window
+        parts = D.reshape(count, q, D.shape[2]).mT @ X.reshape(count, q, h)
+        return (parts / q).reshape(n, self.size, D.shape[2], h).permute(0, 2, 3, 1)

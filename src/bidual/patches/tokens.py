@@ -60,11 +60,12 @@ class TokenPairs(Patches):
     def compress(self, D: Float[Tensor, "R p"]) -> Float[Tensor, "N p h a"]:
         """x_p kron sum_q D_pq x_q x_q^T (notes on BM eq. 135)."""
         n, s, d = self.X.shape
-        squares = torch.einsum("iqe,iql->iqel", self.X, self.X).flatten(2)
+        X = self.X.to(D.dtype)
+        squares = torch.einsum("iqe,iql->iqel", X, X).flatten(2)
         sums = (self._pairs(D).mT @ squares[:, None]).reshape(n, s, D.shape[1], d, d)
         if self.average:
-            return torch.einsum("ipf,ipkel->ikefl", self.X, sums).flatten(2, 3) / s
-        return torch.einsum("ipf,ipkel->ipkefl", self.X, sums).flatten(3, 4).flatten(0, 1)
+            return torch.einsum("ipf,ipkel->ikefl", X, sums).flatten(2, 3) / s
+        return torch.einsum("ipf,ipkel->ipkefl", X, sums).flatten(3, 4).flatten(0, 1)
 
     def reach(self) -> Float[Tensor, "N a"]:
         lengths = torch.linalg.vector_norm(self.X, dim=2)
