@@ -17,6 +17,8 @@ from torch import Tensor, nn
 from bidual.estimators.base import ConvexEstimator
 from bidual.files import check_target, write_atomically
 from bidual.losses import Softmax
+from bidual.networks import ConvNetwork
+from bidual.networks.products import as_products
 
 
 def export(estimator: ConvexEstimator, path: str | os.PathLike[str]) -> None:
@@ -34,10 +36,13 @@ def export(estimator: ConvexEstimator, path: str | os.PathLike[str]) -> None:
 
 def head_of(estimator: ConvexEstimator) -> tuple[nn.Module, list[str]]:
     """The network with what the estimator makes of its outputs, and the names of the results."""
+    network: nn.Module = estimator.module_
+    if isinstance(network, ConvNetwork):  # ONNX runtimes have convolutions in float32 only
+        network = as_products(network, estimator.sample_shape_)
     if not is_classifier(estimator):
-        return _Regressor(estimator.module_, estimator._flat), ["predictions"]
+        return _Regressor(network, estimator._flat), ["predictions"]
     probabilities = hasattr(estimator, "predict_proba")
-    head = _Classifier(estimator.module_, probabilities, isinstance(estimator._make_loss(), Softmax))
+    head = _Classifier(network, probabilities, isinstance(estimator._make_loss(), Softmax))
     return head, ["scores", "label", "probabilities"][: 2 + probabilities]
 
 

@@ -66,6 +66,10 @@ class ReluTrainer:
     seed: int = 0
     readout: Patches | None = None
 
+    def __post_init__(self) -> None:
+        if self.readout is not None and self.X.shape != (self.readout.n_rows, self.readout.width):
+            raise ValueError(f"X must be readout.rows(), got shape {tuple(self.X.shape)}.")
+
     @cached_property
     def oracle(self) -> NeuronOracle:
         """The exact oracle where it is asked for or affordable, a search elsewhere."""

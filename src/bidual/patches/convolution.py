@@ -3,14 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
+from numbers import Integral
 
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
 from bidual.patches.pooling import Pooling
-
-Grid = Sequence[int] | Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,9 +31,14 @@ class Convolution:
         if len(self.kernel_size) not in (1, 2):
             raise ValueError(f"convolutions have one or two dimensions, got kernel_size={self.kernel_size}.")
         for name, least in (("kernel_size", 1), ("stride", 1), ("padding", 0), ("dilation", 1)):
-            given = getattr(self, name)
-            if len(given) != self.dims or any(number < least for number in given):
-                raise ValueError(f"{name} needs {self.dims} whole numbers of at least {least}, got {given}.")
+            self._check_numbers(name, getattr(self, name), least)
+        if not isinstance(self.pooling, Tensor) and self.pooling:
+            self._check_numbers("pooling", self.pooling, 1)
+
+    def _check_numbers(self, name: str, given: tuple[int, ...], least: int) -> None:
+        whole = all(isinstance(number, int) and number >= least for number in given)
+        if len(given) != self.dims or not whole:
+            raise ValueError(f"{name} needs {self.dims} whole numbers of at least {least}, got {given}.")
 
     @classmethod
     def of(
@@ -44,7 +48,7 @@ class Convolution:
         stride: int | Sequence[int] = 1,
         padding: int | Sequence[int] = 0,
         dilation: int | Sequence[int] = 1,
-        pooling: Grid = (),
+        pooling: int | Sequence[int] | Tensor = (),
     ) -> "Convolution":
         """The same number for every dimension where only one is given."""
         return cls(
@@ -52,7 +56,7 @@ class Convolution:
             _per_dimension(stride, dims),
             _per_dimension(padding, dims),
             _per_dimension(dilation, dims),
-            pooling if isinstance(pooling, Tensor) else tuple(pooling),
+            pooling if isinstance(pooling, Tensor) else _per_dimension(pooling, dims),
         )
 
     def pooled(self, pooling: tuple[int, ...] | Tensor) -> "Convolution":
@@ -62,6 +66,11 @@ class Convolution:
     @property
     def dims(self) -> int:
         return len(self.kernel_size)
+
+    @property
+    def geometry(self) -> tuple[tuple[int, ...], ...]:
+        """Everything but the pooling."""
+        return self.kernel_size, self.stride, self.padding, self.dilation
 
     def map_of(self, shape: Sequence[int]) -> tuple[int, ...]:
         """How many patches there are along every dimension of images (channels, ...) of this shape."""
@@ -106,4 +115,5 @@ class Convolution:
 
 
 def _per_dimension(value: int | Sequence[int], dims: int) -> tuple[int, ...]:
-    return (value,) * dims if isinstance(value, int) else tuple(value)
+    numbers = value if isinstance(value, Sequence) else (value,) * dims
+    return tuple(int(number) if isinstance(number, Integral) else number for number in numbers)

@@ -75,15 +75,9 @@ class ImagePatches(Patches):
     def is_same(self, other: Patches) -> bool:
         if not isinstance(other, ImagePatches) or self.bias != other.bias:
             return False
-        geometry = [
-            (p.convolution.kernel_size, p.convolution.stride, p.convolution.padding, p.convolution.dilation)
-            for p in (self, other)
-        ]
-        return (
-            geometry[0] == geometry[1]
-            and torch.equal(self.X, other.X)
-            and torch.equal(self.pooling.matrix, other.pooling.matrix)
-        )
+        if self.convolution.geometry != other.convolution.geometry or not torch.equal(self.X, other.X):
+            return False
+        return self.pooling.is_same(other.pooling)
 
     def _per_image(self, H: Float[Tensor, "R q"]) -> Float[Tensor, "n k q"]:
         return H.reshape(len(self), prod(self.map), H.shape[1])

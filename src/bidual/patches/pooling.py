@@ -64,6 +64,10 @@ class Pooling:
     def size(self) -> int:
         return len(self.matrix)
 
+    def is_same(self, other: "Pooling") -> bool:
+        """Equal matrices, and patches in the same order."""
+        return torch.equal(self.matrix, other.matrix) and torch.equal(self.order, other.order)
+
     def pool(self, H: Float[Tensor, "n k q"]) -> Float[Tensor, "n a q"]:
         """P_a H_i."""
         return H.unflatten(1, (-1, self.window)).mean(2) if self.window else self.listed @ H
