@@ -5,9 +5,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import torch
 
+from bidual.certificate import certify
 from bidual.driver import Callback, Record, Solution, Solver, Status, solve
-from bidual.gauges import Blocks, Conic
+from bidual.gauges import Blocks, Conic, Factorised
 from bidual.losses.base import Matrix
 from bidual.problem import Problem
 from bidual.solvers import FISTA, SOLVERS, EtaNewton, InteriorPoint, KernelADMM, PrimalDual
@@ -18,6 +20,8 @@ from bidual.threads import threads_for
 _CHEAP_CONES, _TOLERABLE_CONES = 3e6, 3e8
 _SMALL_DESIGN, _TINY_DESIGN = 150_000, 20_000
 _LARGEST_KERNEL = 12_000
+_DUST = 1e-5  # neurons smaller than this share of the largest may be rounding
+_COST = 1e-2  # of the gap, what dropping them may cost
 
 
 @dataclass(frozen=True)
@@ -107,7 +111,23 @@ def _run(
         raise ValueError(
             "no solver can take this problem in the memory there is; lower patterns, or use fewer samples."
         )
-    return done
+    return _without_dust(problem, done)
+
+
+def _without_dust(problem: Problem, done: Solution) -> Solution:
+    """The solution without neurons that are only rounding, if that costs next to nothing of its gap."""
+    if not isinstance(problem.gauge, Factorised) or not done.Z.numel():
+        return done
+    U, W = problem.gauge.split(done.Z)
+    size = torch.linalg.vector_norm(U, dim=1) * torch.linalg.vector_norm(W, dim=1)
+    alive = size > _DUST * size.max()
+    if torch.equal(alive, size > 0):
+        return done
+    old = done.certificate
+    certificate = certify(problem, (U * alive[:, None, :]) @ W.mT).with_dual_of(old)
+    if certificate.primal > old.primal + _COST * max(old.gap, 1e-12 * old.primal):
+        return done
+    return replace(done, Z=certificate.point, certificate=certificate)
 
 
 def make_solver(solver: str | Solver) -> Solver:

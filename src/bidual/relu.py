@@ -28,7 +28,7 @@ class ReluProblem:
     |V^T (X u)_+|_R* <= beta for all |u|_C <= 1 (BM Theorem B.1).
 
     With a ``readout`` L the rows of X are patches of images or pairs of tokens, and neurons contribute
-    L[(X u_j)_+] V_j^T with |V_j|_F as price (BM eq. 23, 130, 136). The dual's constraint is that of the rows, at L* V.
+    L[(X u_j)_+] V_j^T with |V_j|_F as price (BM eq. 23, 136). The dual's constraint is that of the rows, at L* V.
     """
 
     X: Float[Tensor, "n d"]
@@ -71,7 +71,7 @@ class ReluProblem:
         return Problem(operator, self.datafit, output_gauge(self.output_norm), self.beta)
 
     def gated(self, patterns: Bool[Tensor, "p R"]) -> Problem:
-        """The program of the gated network with these patterns, one column per row of X (BM eq. 5, 127, 135)."""
+        """The program of the gated network with these patterns, one column per row of X (BM eq. 5, 130, 135)."""
         c = self.datafit.targets.shape[1]
         operator: LiftedOperator = GatedOperator(self.X, patterns, c)
         if self.readout is not None:

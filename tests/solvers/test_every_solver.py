@@ -43,7 +43,7 @@ def should_refuse(solver: str, loss: str, gauge: str) -> bool:
     if solver == "eta_newton":
         return loss != "squared" or gauge not in ("frobenius", "per_output")
     if solver == "eta_interior_point":
-        return True  # it is for blocks of one row
+        return loss != "squared" or gauge != "frobenius"
     kinked = loss in ("hinge", "absolute")
     if solver == "burer_monteiro":
         return kinked or gauge != "nuclear"

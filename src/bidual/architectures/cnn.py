@@ -107,7 +107,7 @@ class ConvolutionalNetwork(Architecture):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LinearCNN(ConvolutionalNetwork):
-    """pred_i = sum_j V_j P_a X_i u_j, convex in Z = sum_j u_j vec(V_j^T)^T (BM eq. 126, 130 without patterns)."""
+    """pred_i = sum_j V_j P_a X_i u_j, convex in Z = sum_j u_j vec(V_j^T)^T (BM eq. 125, 127)."""
 
     penalty: str = "nuclear"
     name = "linear_cnn"
@@ -135,7 +135,7 @@ class LinearCNN(ConvolutionalNetwork):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class GatedCNN(LinearCNN):
-    """pred_i = sum_p sum_j V_jp P_a D_p X_i u_jp with fixed gates on patches (BM eq. 125, 127).
+    """pred_i = sum_p sum_j V_jp P_a D_p X_i u_jp with fixed gates on patches (BM eq. 126, 130).
 
     ``gates`` (h, P) have one row per entry of a patch, and with ``bias`` one more.
     """

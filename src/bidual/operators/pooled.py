@@ -16,12 +16,12 @@ _FEW = 0.3  # of all blocks: copying their part of the design is then cheaper th
 
 
 class PooledOperator(LiftedOperator):
-    r"""A Z = sum_p L[D_p X Z_p]: a gated network on patches with a linear readout (BM eq. 127, 135).
+    r"""A Z = sum_p L[D_p X Z_p]: a gated network on patches with a linear readout (BM eq. 130, 135).
 
     Z_p is (h, a c) with columns ordered by readout and output, so that A Z = B Z.reshape(-1, c) with the design
     B (N, P h a) made of L[D_p X]. B is kept if it takes little of the free memory, and else made again, some samples at
     a time. Patterns are those of ``gates`` (h, P) or given as they are; with neither there is one block that is always
-    active, the linear network (BM eq. 23 without D, 104).
+    active, the linear network (BM eq. 127, 104).
     """
 
     def __init__(

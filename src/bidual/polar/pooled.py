@@ -16,7 +16,7 @@ Make = Callable[[Float[Tensor, "n d"]], NeuronOracle]
 class Pooled(NeuronOracle):
     """max |V^T L[(X u)_+]|_F over |u| <= 1, by an oracle for the rows of X: it is max |(L* V)^T (X u)_+|_2.
 
-    In BM (23), (130) and (136) these are the dual's constraints over all activation patterns of patches or tokens.
+    In BM (23) and (136) these are the dual's constraints over all activation patterns of patches or tokens.
     Patches that are equal are one row of the oracle, and zero patches none.
     """
 

@@ -16,6 +16,8 @@ from bidual.operators import HasKernel
 from bidual.problem import Problem
 from bidual.solvers.kernel import ShiftedKernel, Solve, kernel_bytes
 
+_FAR = 1e6
+
 
 @dataclass
 class _State:
@@ -39,6 +41,8 @@ class _State:
     guess: float = 1.0
     best_guess: float = float("inf")
     since_best: int = 0
+    closest: float = float("inf")  # the shortest move so far
+    lost: bool = False
 
 
 @dataclass(frozen=True)
@@ -109,8 +113,13 @@ class KernelADMM(Solver):
     def step(self, problem: Problem, state: _State) -> _State:
         if state.steps in (12, 30, 70, 150, 310, 630, 1270):
             _rescale(state)
-        self._advance(state)
         state.steps += 1
+        try:
+            self._advance(state)
+        except torch.linalg.LinAlgError:  # numbers that have outgrown the precision
+            state.lost = True
+        if state.lost:
+            return state
         if state.steps % 25 == 0:
             state.AV = state.problem.operator.forward(state.V)  # the recursion drifts in float32
         if state.steps % 5 == 0:
@@ -131,6 +140,11 @@ class KernelADMM(Solver):
             move = alpha * (AW + b - state.q)
             parts.append(state.v + move)
             residual = torch.cat([residual, sqrt(state.tau / state.rho) * move.flatten()])
+        size = float(torch.linalg.vector_norm(residual))
+        state.closest = min(state.closest, size)
+        if not size <= _FAR * state.closest:  # a kernel too ill-conditioned for this precision makes steps diverge
+            state.lost = True
+            return
         mixed = state.anderson.mix(residual, tuple(parts))
         state.V, state.AV = mixed[0], mixed[1]
         state.v = state.v if state.direct else mixed[2]
@@ -161,7 +175,7 @@ class KernelADMM(Solver):
         return state.guess if state.steps % 5 == 0 else None
 
     def finished(self, state: _State) -> bool:
-        return state.since_best >= self.patience
+        return state.lost or state.since_best >= self.patience
 
 
 def _unset(R: Tensor) -> tuple[Tensor, Tensor]:
