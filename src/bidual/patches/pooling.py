@@ -79,5 +79,5 @@ class Pooling:
             weighted = X[:, :, :, None] * self.listed.T[:, None, :]
             return (D.mT @ weighted.flatten(2)).reshape(n, D.shape[2], h, self.size)
         count, q = n * self.size, self.window
-        parts = D.reshape(count, q, D.shape[2]).mT @ X.reshape(count, q, h)
-        return (parts / q).reshape(n, self.size, D.shape[2], h).permute(0, 2, 3, 1)
+        parts = D.reshape(count, q, D.shape[2]).mT @ (X / q).reshape(count, q, h)
+        return parts.reshape(n, self.size, D.shape[2], h).permute(0, 2, 3, 1)
