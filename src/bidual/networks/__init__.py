@@ -9,6 +9,7 @@ from bidual.networks.attention import (
 from bidual.networks.base import RebuildableModule
 from bidual.networks.cnn import ConvNetwork, GatedConvNetwork, LinearConvNetwork, ReluConvNetwork
 from bidual.networks.mlp import GatedNetwork, LinearNetwork, ReluNetwork, TwoLayerNetwork
+from bidual.networks.parallel import ParallelNetwork
 
 NETWORKS: dict[str, type[RebuildableModule]] = {
     cls.kind: cls
@@ -22,6 +23,7 @@ NETWORKS: dict[str, type[RebuildableModule]] = {
         LinearAttentionNetwork,
         ReluAttentionNetwork,
         GatedAttentionNetwork,
+        ParallelNetwork,
     )
 }
 
@@ -35,6 +37,7 @@ __all__ = [
     "LinearAttentionNetwork",
     "LinearConvNetwork",
     "LinearNetwork",
+    "ParallelNetwork",
     "RebuildableModule",
     "ReluAttentionNetwork",
     "ReluConvNetwork",
