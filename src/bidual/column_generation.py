@@ -17,11 +17,11 @@ from bidual.auto import solve_auto
 from bidual.certificate import Certificate, Scope, judge
 from bidual.driver import Callback, Record, Solution, Status, solve
 from bidual.losses.base import Matrix
+from bidual.neuron_problem import NeuronProblem
 from bidual.norms import L2
 from bidual.operators import NeuronOperator
 from bidual.polar import NeuronOracle, Neurons, Peaks
 from bidual.problem import Problem
-from bidual.relu import ReluProblem
 from bidual.solvers import EtaInteriorPoint, InteriorPoint, PrimalDual
 from bidual.threads import one_thread
 
@@ -98,7 +98,7 @@ class ColumnGeneration:
 
     def train(
         self,
-        problem: ReluProblem,
+        problem: NeuronProblem,
         oracle: NeuronOracle,
         *,
         tol: float = 1e-6,
@@ -132,7 +132,7 @@ class _Run:
     def __init__(
         self,
         settings: ColumnGeneration,
-        problem: ReluProblem,
+        problem: NeuronProblem,
         oracle: NeuronOracle,
         tol: float,
         max_time: float | None,
@@ -154,7 +154,7 @@ class _Run:
 
     def until(self, max_rounds: int, start: Neurons | None) -> Training:
         X = self.problem.X
-        master = self.problem.over(X.new_zeros(0, X.shape[1]) if start is None else start.to(X))
+        master = self.problem.over(X.new_zeros(0, self.problem.neuron_size) if start is None else start.to(X))
         Z, rounds, status = master.operator.zeros(), 0, None
         while status is None:
             rounds += 1

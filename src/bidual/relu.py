@@ -9,6 +9,7 @@ from torch import Tensor
 
 from bidual.datafit import Datafit
 from bidual.gauges import Nuclear, output_gauge
+from bidual.neuron_problem import NeuronProblem
 from bidual.norms import L2, Norm
 from bidual.operators import GatedOperator, LiftedOperator, NeuronOperator, PooledOperator
 from bidual.patches import Patches
@@ -18,7 +19,7 @@ from bidual.problem import Problem
 
 
 @dataclass(frozen=True, eq=False)
-class ReluProblem:
+class ReluProblem(NeuronProblem):
     r"""min over all neurons (u_j, w_j) of F(sum_j (X u_j)_+ w_j^T) + beta sum_j |u_j| |w_j| (CP eq. 4, BM eq. 3).
 
     |u||w| is the least 1/2 (|u|^2 + |w|^2) among all rescalings of a neuron. The dual is max -F*(V) subject to
@@ -65,7 +66,6 @@ class ReluProblem:
         return cls(patches.rows(), datafit, beta, readout=patches)
 
     def over(self, neurons: Neurons) -> Problem:
-        """The convex program over a dictionary of neurons, which are scaled to length one."""
         units = self.hidden_norm.unit(neurons)
         operator = NeuronOperator(self.X, units, self.datafit.targets.shape[1], self.readout)
         return Problem(operator, self.datafit, output_gauge(self.output_norm), self.beta)

@@ -1,0 +1,59 @@
+"""The first layer of a sub-network: on the cone of an activation pattern, (X w)_+ = D X w."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from numpy import ndarray
+
+from bidual.factored.cones import Cones, non_negative_least_squares
+from bidual.patterns import enumerate as all_patterns
+
+
+@dataclass(frozen=True, eq=False)
+class FirstLayer:
+    """All activation patterns of X (n, r) that are not off everywhere, with their cones."""
+
+    X: Float[ndarray, "n r"]
+    D: Float[ndarray, "p n"]
+
+    @classmethod
+    def of(cls, X: Float[ndarray, "n r"]) -> "FirstLayer":
+        patterns = all_patterns(torch.from_numpy(X)).active.numpy()
+        alive = (patterns & X.any(1)).any(1)
+        return cls(X, patterns[alive].astype(np.float64))
+
+    def __len__(self) -> int:
+        return len(self.D)
+
+    @cached_property
+    def _normals(self) -> Float[ndarray, "p f r"]:
+        return Cones.of(torch.from_numpy(self.X), torch.from_numpy(self.D > 0)).rows.numpy()
+
+    def slopes(self, u: Float[ndarray, "k n"]) -> Float[ndarray, "k p r"]:
+        """X^T D_p u."""
+        return np.einsum("kn,pn,nr->kpr", u, self.D, self.X, optimize=True)
+
+    def project(self, points: Float[ndarray, "*k r"], cells: Int[ndarray, "*k"]) -> Float[ndarray, "*k r"]:
+        """The nearest point of its cell's cone for every point."""
+        flat, K = points.reshape(-1, points.shape[-1]), self._normals[cells.reshape(-1)]
+        outside = (np.einsum("kfr,kr->kf", K, flat) < 0).any(1)
+        nearest = flat.copy()
+        if outside.any():
+            nearest[outside] = self._from_outside(flat[outside], K[outside])
+        return nearest.reshape(points.shape)
+
+    def _from_outside(self, points: Float[ndarray, "k r"], K: Float[ndarray, "k f r"]) -> Float[ndarray, "k r"]:
+        """On a face: in the plane a border ray or zero, in general u + K^T l with the l >= 0 that makes it shortest."""
+        if points.shape[1] == 2:
+            rays = np.stack([-K[:, :, 1], K[:, :, 0]], 2)
+            rays = np.concatenate([rays, -rays], 1)
+            inside = (np.einsum("kfr,kgr->kgf", K, rays) >= -1e-12).all(2) & rays.any(2)
+            along = np.where(inside, np.einsum("kgr,kr->kg", rays, points), 0.0).clip(min=0)
+            best = along.argmax(1)
+            index = np.arange(len(points))
+            return along[index, best][:, None] * rays[index, best]
+        A, b = torch.from_numpy(K).mT, torch.from_numpy(-points)
+        return points + (A @ non_negative_least_squares(A, b)[:, :, None])[:, :, 0].numpy()
