@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import isfinite
 
 import numpy as np
 import torch
@@ -111,12 +112,12 @@ def _run(
         raise ValueError(
             "no solver can take this problem in the memory there is; lower patterns, or use fewer samples."
         )
-    return _without_dust(problem, done)
+    return _without_dust(problem, done, tol)
 
 
-def _without_dust(problem: Problem, done: Solution) -> Solution:
+def _without_dust(problem: Problem, done: Solution, tol: float) -> Solution:
     """The solution without neurons that are only rounding, if that costs next to nothing of its gap."""
-    if not isinstance(problem.gauge, Factorised) or not done.Z.numel():
+    if not isinstance(problem.gauge, Factorised) or not done.Z.numel() or not isfinite(done.certificate.primal):
         return done
     U, W = problem.gauge.split(done.Z)
     size = torch.linalg.vector_norm(U, dim=1) * torch.linalg.vector_norm(W, dim=1)
@@ -125,7 +126,8 @@ def _without_dust(problem: Problem, done: Solution) -> Solution:
         return done
     old = done.certificate
     certificate = certify(problem, (U * alive[:, None, :]) @ W.mT).with_dual_of(old)
-    if certificate.primal > old.primal + _COST * max(old.gap, 1e-12 * old.primal):
+    dear = certificate.primal > old.primal + _COST * max(old.gap, 1e-12 * old.primal)
+    if dear or certificate.relative_gap > max(old.relative_gap, tol):
         return done
     return replace(done, Z=certificate.point, certificate=certificate)
 

@@ -91,12 +91,13 @@ class Certificate:
         V = again.datafit.into_domain(self.dual_point)
         moved = float(torch.linalg.vector_norm(V - self.dual_point)) > 1e-9 * float(torch.linalg.vector_norm(V))
         bound = problem_polar(again) if everywhere is None else lambda W: everywhere.peaks(W).bracket.upper
-        polar = bound(V) + again.rounding_of_polar(V)
-        if moved or polar > again.beta * (1 + 1e-9) or polar > self.polar * (1 + 1e-9) + 1e-300:
+        slack = 2 * again.rounding_of_polar(V)
+        polar = bound(V)
+        if moved or polar > again.beta * (1 + 1e-9) + slack or polar > self.polar * (1 + 1e-9) + slack + 1e-300:
             return False
         primal, dual = again.primal(self.point), -again.datafit.conjugate(V)
-        slack = 1e-9 * abs(self.primal)
-        return abs(primal - self.primal) <= slack and dual >= self.dual - slack
+        allowed = 1e-9 * abs(self.primal)
+        return abs(primal - self.primal) <= allowed and dual >= self.dual - allowed
 
     def __str__(self) -> str:
         return (

@@ -40,20 +40,21 @@ def head_of(estimator: ConvexEstimator) -> tuple[nn.Module, list[str]]:
     if isinstance(network, ConvNetwork):  # ONNX runtimes have convolutions in float32 only
         network = as_products(network, estimator.sample_shape_)
     if not is_classifier(estimator):
-        return _Regressor(network, estimator._flat), ["predictions"]
+        shape = getattr(estimator, "target_shape_", () if estimator._flat else (-1,))
+        return _Regressor(network, shape), ["predictions"]
     probabilities = hasattr(estimator, "predict_proba")
     head = _Classifier(network, probabilities, isinstance(estimator._make_loss(), Softmax))
     return head, ["scores", "label", "probabilities"][: 2 + probabilities]
 
 
 class _Regressor(nn.Module):
-    def __init__(self, network: nn.Module, flat: bool) -> None:
+    def __init__(self, network: nn.Module, shape: tuple[int, ...]) -> None:
         super().__init__()
-        self.network, self.flat = network, flat
+        self.network, self.shape = network, shape
 
     def forward(self, X: Tensor) -> Tensor:
         outputs = self.network(X)
-        return outputs[:, 0] if self.flat else outputs
+        return outputs.reshape(outputs.shape[0], *self.shape)
 
 
 class _Classifier(nn.Module):

@@ -83,7 +83,7 @@ class ReluTrainer:
     @cached_property
     def _n_rows(self) -> int:
         """Distinct ones, where patches may repeat."""
-        return len(self.X) if self.readout is None else len(torch.unique(self.X, dim=0))
+        return len(self.X) if self.readout is None else len(self.readout.distinct[0])
 
     @cached_property
     def _rank(self) -> int:

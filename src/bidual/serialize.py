@@ -67,7 +67,7 @@ def read(path: str | os.PathLike[str]) -> SavedModel:
     try:
         encoder = header["encoder"]
         return SavedModel(_restore(header, tensors), None if encoder is None else TableEncoder.from_json(encoder))
-    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, IndexError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, IndexError, ArithmeticError) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise ModelFileError(f"{path} is a damaged model file ({reason.rstrip('.')}); save the model again.") from error
 
@@ -173,6 +173,7 @@ def _check_sizes(estimator: ConvexEstimator) -> None:
     outputs = {estimator.architecture_.n_outputs(certificate.point), certificate.dual_point.shape[1], n_outputs}
     if len(outputs) > 1:
         raise ValueError("certificate, architecture and network are of different sizes")
+    estimator.architecture_.check_samples(getattr(estimator, "sample_shape_", (estimator.n_features_in_,)))
     estimator._try_network()
     if n_classes and n_outputs != n_classes and (n_classes, n_outputs) != (2, 1):
         raise ValueError(f"{n_classes} classes do not match a network with {n_outputs} outputs")

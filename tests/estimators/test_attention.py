@@ -121,3 +121,34 @@ def test_bad_sequences():
         ConvexAttentionRegressor().fit(SEQUENCES, TOKENS[:, :, :, None])
     with pytest.raises(ValueError, match="inconsistent"):
         ConvexAttentionRegressor().fit(SEQUENCES, TOKENS[:5])
+
+
+def test_gates_that_are_zero_on_pairs_of_equal_tokens():
+    """Antisymmetric gates: x H x = 0 for every token with itself."""
+    turn = np.array([[0.0, 1.0], [-1.0, 0.0]])
+    model = ConvexAttentionRegressor(gates=np.stack([turn.ravel(), -turn.ravel()], 1), tol=1e-4).fit(SEQUENCES, TOKENS)
+    assert objective(model, SEQUENCES, TOKENS.reshape(-1, 2)) == pytest.approx(model.certificate_.primal, rel=1e-6)
+
+
+def test_warm_starts_follow_changes_of_output():
+    model = ConvexAttentionRegressor(warm_start=True, **SMALL).fit(SEQUENCES, TOKENS)
+    model.fit(SEQUENCES, SCALAR)
+    assert model.predict(SEQUENCES).shape == (12,)
+    assert model.architecture_.average
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_sequences_of_zeros(activation):
+    model = ConvexAttentionRegressor(activation=activation).fit(np.zeros((4, 3, 2)), SCALAR[:4])
+    np.testing.assert_allclose(model.predict(np.zeros((1, 3, 2))), SCALAR[:4].mean(), atol=1e-9)
+
+
+@pytest.mark.parametrize("flat", [False, True])
+def test_onnx_predictions_have_the_shape_of_targets(flat, tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    y = TOKENS.reshape(12, -1) if flat else SCALAR
+    model = ConvexAttentionRegressor(output="tokens" if flat else "sequence", **SMALL).fit(SEQUENCES, y)
+    model.to_onnx(str(tmp_path / "model.onnx"))
+    predictions = onnxruntime.InferenceSession(tmp_path / "model.onnx").run(None, {"X": SEQUENCES})[0]
+    assert predictions.shape == y.shape
+    np.testing.assert_allclose(predictions, model.predict(SEQUENCES), atol=1e-9)

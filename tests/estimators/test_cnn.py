@@ -192,3 +192,51 @@ def test_digits():
     model = ConvexCNNClassifier(image_shape=(1, 8, 8), patterns=30, tol=1e-2).fit(X_train, y_train)
     assert model.score(X_test, y_test) >= 0.97
     assert model.certificate_.relative_gap <= 1e-2
+
+
+def module_objective(model, X, y):
+    return objective(model, X, y[:, None], LOSSES["squared"]())
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_gates_that_are_zero_on_flat_patches_are_on_for_everybody(bias):
+    """Edge filters on flat images: who computes x g decides by rounding, unless ties are told apart from zero."""
+    edges = rng.standard_normal((9, 12))
+    edges -= edges.mean(0)
+    flat = np.repeat(rng.standard_normal((30, 1)), 36, 1).reshape(30, 1, 6, 6) * 0.1
+    flat[:, :, :, 3:] *= rng.integers(1, 3, (30, 1, 1, 1))
+    y = rng.standard_normal(30)
+    model = ConvexCNNRegressor(gates=edges, hidden_bias=bias, tol=1e-4).fit(flat, y)
+    assert module_objective(model, flat, y) == pytest.approx(model.certificate_.primal, rel=1e-6)
+
+
+def test_warm_starts_follow_changes_of_geometry():
+    model = ConvexCNNRegressor(warm_start=True, **GATED).fit(IMAGES, TARGETS)
+    model.set_params(stride=2, padding=1, pooling="global").fit(IMAGES, TARGETS)
+    assert model.module_.hidden.stride == (2, 2)
+    assert model.architecture_.convolution.pooling == ()
+    model.set_params(pooling=(1, 1)).fit(IMAGES[:, :, :4], TARGETS)
+    assert model.sample_shape_ == (2, 4, 4)
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_images_of_zeros(activation):
+    model = ConvexCNNRegressor(activation=activation, hidden_bias=False, kernel_size=2).fit(
+        np.zeros((5, 1, 3, 3)), LABELS[:5]
+    )
+    np.testing.assert_allclose(model.predict(np.zeros((2, 1, 3, 3))), LABELS[:5].mean(), atol=1e-9)
+
+
+def test_axes_in_another_order_are_not_reshaped():
+    with pytest.raises(ValueError, match="in another order; move the axes first"):
+        ConvexCNNClassifier(image_shape=(2, 5, 4)).fit(IMAGES.transpose(0, 2, 3, 1), LABELS)
+
+
+def test_ragged_object_arrays_and_empty_predictions():
+    ragged = np.empty(2, dtype=object)
+    ragged[0], ragged[1] = IMAGES[0], IMAGES[1][:, :3]
+    with pytest.raises(ValueError, match="all images must have one shape"):
+        ConvexCNNClassifier().fit(ragged, [0, 1])
+    model = ConvexCNNClassifier(kernel_size=np.array([2, 2]), patterns=4).fit(IMAGES, LABELS)
+    with pytest.raises(ValueError, match="minimum of 1 is required"):
+        model.predict(IMAGES[:0])

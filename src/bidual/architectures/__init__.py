@@ -4,6 +4,7 @@ from bidual.architectures.attention import GatedAttention, LinearAttention, Relu
 from bidual.architectures.base import Architecture
 from bidual.architectures.cnn import GatedCNN, LinearCNN, ReluCNN
 from bidual.architectures.mlp import GatedMLP, LinearMLP
+from bidual.architectures.parallel import ParallelMLP
 from bidual.architectures.relu import ReluMLP
 
 ARCHITECTURES: dict[str, type[Architecture]] = {
@@ -18,6 +19,7 @@ ARCHITECTURES: dict[str, type[Architecture]] = {
         LinearAttention,
         GatedAttention,
         ReluAttention,
+        ParallelMLP,
     )
 }
 
@@ -30,6 +32,7 @@ __all__ = [
     "LinearAttention",
     "LinearCNN",
     "LinearMLP",
+    "ParallelMLP",
     "ReluAttention",
     "ReluCNN",
     "ReluMLP",

@@ -32,9 +32,12 @@ class SelfAttention(Architecture):
 
     def patches(self, X: Float[Tensor, "n s d"]) -> TokenPairs:
         """The pairs of tokens that heads see, and their readout."""
-        if X.ndim != 3 or X.shape[2] != self.d:
-            raise ValueError(f"sequences must have shape (n, tokens, {self.d}), got {tuple(X.shape)}.")
+        self.check_samples(X.shape[1:])
         return TokenPairs(X, self.average)
+
+    def check_samples(self, shape: tuple[int, ...]) -> None:
+        if len(shape) != 2 or shape[1] != self.d:
+            raise ValueError(f"sequences must have shape (tokens, {self.d}), got {tuple(shape)}.")
 
     def _network(
         self,

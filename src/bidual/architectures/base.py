@@ -35,6 +35,11 @@ class Architecture(ABC):
         """c, how many outputs a lifted variable has; its columns, but for networks with a readout."""
         return Z.shape[2]
 
+    def check_samples(self, shape: tuple[int, ...]) -> None:
+        """Refuse samples of a shape that this family does not take."""
+        if len(shape) != 1:
+            raise ValueError(f"samples must be rows of numbers, got shape {tuple(shape)}.")
+
     @abstractmethod
     def regulariser(self, module: nn.Module) -> float:
         """The price of a decoded network, computed from its weights."""

@@ -31,9 +31,12 @@ class ConvolutionalNetwork(Architecture):
 
     def patches(self, X: Float[Tensor, "n channels *size"]) -> ImagePatches:
         """The rows x_r that filters see, and their pooling."""
-        if tuple(X.shape[1:]) != tuple(self.image_shape):
-            raise ValueError(f"images must have shape {tuple(self.image_shape)}, got {tuple(X.shape[1:])}.")
+        self.check_samples(X.shape[1:])
         return ImagePatches(X, self.convolution, self.bias)
+
+    def check_samples(self, shape: tuple[int, ...]) -> None:
+        if tuple(shape) != tuple(self.image_shape):
+            raise ValueError(f"images must have shape {tuple(self.image_shape)}, got {tuple(shape)}.")
 
     @property
     def _positions(self) -> tuple[int, ...]:
@@ -42,9 +45,6 @@ class ConvolutionalNetwork(Architecture):
     @property
     def _filter_length(self) -> int:
         return self.convolution.rows_of(self.image_shape[0])
-
-    def _readouts(self, like: Tensor) -> int:
-        return self.convolution.pooling_for(self.image_shape, like).size
 
     def _network(
         self,
@@ -116,7 +116,7 @@ class LinearCNN(ConvolutionalNetwork):
         return make_gauge(self.penalty)
 
     def n_outputs(self, Z: Blocks) -> int:
-        return Z.shape[2] // self._readouts(Z)
+        return Z.shape[2] // self.convolution.readouts
 
     def _lift(self, X: Tensor, n_outputs: int) -> LiftedOperator:
         return PooledOperator(self.patches(X), n_outputs)

@@ -71,6 +71,9 @@ class ConvexAttention(ShapedSamples):
         """Whether predictions are averaged over tokens."""
         return True
 
+    def _geometry(self) -> tuple[object, ...]:
+        return (self.sample_shape_,)
+
     def _patches(self, X: Tensor) -> TokenPairs:
         return TokenPairs(X, self._average)
 

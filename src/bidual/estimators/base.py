@@ -13,6 +13,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from torch import Tensor
 
 from bidual.auto import make_solver
+from bidual.certificate import SoundnessError
 from bidual.datafit import Datafit
 from bidual.losses import LOSSES, Loss, Squared
 from bidual.programs import Fitted, Program, Start
@@ -47,7 +48,19 @@ class ConvexEstimator(BaseEstimator):
         with gap_progress(self.verbose, self.tol) as callback:
             fitted = program.train(self.beta_, start=self._last_fit(), callback=callback, **self._solver_options())
         self._store(fitted)
+        self._check_network(X if weight is None else X[weight > 0], fitted)
         return self
+
+    def _check_network(self, X: Tensor, fitted: Fitted) -> None:
+        """The network must predict what its certificate is about."""
+        predictions, offset = fitted.problem.predictions(fitted.solution.Z)
+        with torch.no_grad():
+            outputs = self.module_(X).reshape(predictions.shape)
+        error = float((outputs - predictions - offset).abs().max())
+        if error > 1e-6 * float(predictions.abs().max() + offset.abs().max()) + 1e-300:
+            raise SoundnessError(
+                f"the network's predictions differ by {error:.1e} from those that were certified; please report this."
+            )
 
     @abstractmethod
     def _make_program(self, X: Tensor, datafit: Datafit) -> Program: ...
@@ -158,11 +171,10 @@ class ConvexEstimator(BaseEstimator):
             return self.module_(self._shaped(samples)).cpu().numpy()
 
     def _try_network(self) -> None:
-        """Run the network on a sample of zeros; a network for other samples fails."""
+        """Predict a sample of zeros; a network for other samples fails."""
         try:
-            with torch.no_grad():
-                self.module_(self._shaped(next(self.module_.parameters()).new_zeros(1, self.n_features_in_)))
-        except RuntimeError as error:
+            self.predict(np.zeros((1, self.n_features_in_)))
+        except (RuntimeError, ValueError) as error:
             found = self.n_features_in_
             raise ValueError(f"the network does not take samples of n_features_in_={found} numbers") from error
 

@@ -94,6 +94,9 @@ class ConvexCNN(ShapedSamples):
         convolution.pooling_for(self.sample_shape_, torch.empty(0, dtype=torch.float64))  # says what does not fit
         return convolution
 
+    def _geometry(self) -> tuple[object, ...]:
+        return self.sample_shape_, self._convolution().geometry
+
     def _pooling(self, patches: tuple[int, ...]) -> tuple[int, ...] | Tensor:
         if isinstance(self.pooling, str):
             return () if self.pooling == "global" else tuple(map(_finest, patches))
@@ -117,8 +120,8 @@ class ConvexCNN(ShapedSamples):
         return ReluCNN(**self._shape(), neurons=neurons)
 
 
-def _check_numbers(name: str, value: object, least: int) -> None:
-    numbers = value if isinstance(value, Sequence) and not isinstance(value, str) else [value]
+def _check_numbers(name: str, value: Any, least: int) -> None:
+    numbers: Any = value if np.ndim(value) == 1 else [value]
     if not len(numbers) or not all(is_whole(k, least) for k in numbers):
         raise ValueError(f"{name} must be one whole number of at least {least}, or one per dimension, got {value!r}.")
 

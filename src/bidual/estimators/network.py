@@ -95,8 +95,9 @@ class ConvexNetwork(ConvexEstimator):
         if self.activation == "linear":
             self._refuse_beyond_memory(X, 1, n_outputs)
             return self._linear(X)
-        if self.warm_start and self._same_gates(X):
-            return self.architecture_
+        last = getattr(getattr(self, "architecture_", None), "gates", None)
+        if self.warm_start and last is not None and self._same_gates(X, last):
+            return self._gated(X, last)
         self._gate_settings = self._current_gate_settings()
         rows, weight = self._seen(X, weight)
         count = self._pattern_count() if self.gates is None else np.asarray(self.gates).shape[-1]
@@ -128,16 +129,19 @@ class ConvexNetwork(ConvexEstimator):
             gates = np.vstack([gates, np.zeros(gates.shape[1])])
         return torch.tensor(gates, device=rows.device)
 
-    def _same_gates(self, X: Tensor) -> bool:
+    def _same_gates(self, X: Tensor, last: Tensor) -> bool:
         """Whether the last fit's gates are what the parameters ask for now."""
-        last = getattr(getattr(self, "architecture_", None), "gates", None)
-        if last is None or getattr(self, "_gate_settings", None) != self._current_gate_settings():
+        if getattr(self, "_gate_settings", None) != self._current_gate_settings():
             return False
         return len(last) == self._seen(X[:1], None)[0].shape[1] + self._biased
 
     def _current_gate_settings(self) -> tuple[object, ...]:
         own = None if self.gates is None else np.asarray(self.gates).tobytes()
-        return (self.patterns, self.penalty, self._biased, repr(self.random_state), own)
+        return (self.patterns, self._biased, repr(self.random_state), own, *self._geometry())
+
+    def _geometry(self) -> tuple[object, ...]:
+        """What makes gates of one fit useless for another, besides parameters of gates."""
+        return ()
 
     def _refuse_beyond_memory(self, X: Tensor, count: int, n_outputs: int) -> None:
         need, there = self._bytes(X, count, n_outputs), available_bytes(X.device)

@@ -67,7 +67,7 @@ class ShapedSamples(ConvexNetwork):
             self._found = found if len(found) > 1 else None
         elif len(found) > 1:
             self._check_shape(found)
-        return array.reshape(len(array), -1) if len(found) > 1 else array
+        return array.reshape(len(array), prod(found)) if len(found) > 1 else array
 
     def _learn_shape(self, n_features: int) -> None:
         found = self.__dict__.pop("_found")
@@ -77,7 +77,7 @@ class ShapedSamples(ConvexNetwork):
         """Tensors and nested lists as arrays; tables and what scikit-learn should judge stay what they are."""
         if isinstance(X, Tensor):
             return X.detach().cpu().numpy()
-        if not isinstance(X, (list, tuple)):
+        if not isinstance(X, (list, tuple)) and not (isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 1):
             return X
         items = [item.detach().cpu().numpy() if isinstance(item, Tensor) else item for item in X]
         try:
@@ -90,6 +90,11 @@ class ShapedSamples(ConvexNetwork):
         """The shape of samples that come with one."""
         shape = getattr(self, self._shape_parameter)
         if shape is not None:
+            if sorted(found) == sorted(shape) and tuple(found) != tuple(shape):
+                raise ValueError(
+                    f"{self._what} have shape {tuple(found)}, the axes of {self._shape_parameter}={tuple(shape)} in "
+                    "another order; move the axes first."
+                )
             return self._resolved(shape, prod(found), f"of shape {tuple(found)}")
         if len(found) not in self._axes:
             raise ValueError(

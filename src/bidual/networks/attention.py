@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from bidual.networks.base import RebuildableModule, Sizes, check_gate_index
+from bidual.ties import is_on
 
 
 class AttentionNetwork(RebuildableModule):
@@ -88,5 +89,6 @@ class GatedAttentionNetwork(AttentionNetwork):
         return module
 
     def _activated(self, scores: Tensor, x: Tensor) -> Tensor:
-        on = (x @ self.gates @ x.mT >= 0).to(scores.dtype)
-        return scores * on[:, self.gate_index]
+        size = x.abs()
+        on = is_on(x @ self.gates @ x.mT, size @ self.gates.abs() @ size.mT, self.gates[0].numel())
+        return scores * on.to(scores.dtype)[:, self.gate_index]

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from bidual.networks.base import RebuildableModule, Sizes, check_gate_index, zero_conv, zero_linear
+from bidual.ties import is_on
 
 
 class PoolingMatrix(nn.Module):
@@ -120,5 +121,10 @@ class GatedConvNetwork(ConvNetwork):
         return module
 
     def _activated(self, x: Tensor) -> Tensor:
-        on = (self.gates(x) >= 0).to(x.dtype)
-        return self.hidden(x) * on[:, self.gate_index]
+        on = is_on(self.gates(x), self.sizes_of_gates(x.abs()), self.gates.weight[0].numel() + 1)
+        return self.hidden(x) * on.to(x.dtype)[:, self.gate_index]
+
+    def sizes_of_gates(self, x: Tensor) -> Tensor:
+        """The gates' layer with the absolute values of its weights."""
+        weights = {"weight": self.gates.weight.abs(), "bias": self.gates.bias.abs()}  # type: ignore[union-attr]
+        return torch.func.functional_call(self.gates, weights, (x,))

@@ -3,9 +3,10 @@
 from typing import Self
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bidual.networks.base import RebuildableModule, Sizes, check_gate_index, zero_linear
+from bidual.ties import is_on
 
 
 class TwoLayerNetwork(RebuildableModule):
@@ -74,5 +75,9 @@ class GatedNetwork(TwoLayerNetwork):
 
     def forward(self, x: Tensor) -> Tensor:
         x = x.to(self.hidden.weight.dtype)
-        on = (self.gates(x) >= 0).to(x.dtype)
-        return self.output(self.hidden(x) * on[:, self.gate_index])
+        return self.output(self.hidden(x) * self._on(x)[:, self.gate_index])
+
+    def _on(self, x: Tensor) -> Tensor:
+        """Which gates are on; ties count as on."""
+        sizes = nn.functional.linear(x.abs(), self.gates.weight.abs(), self.gates.bias.abs())
+        return is_on(self.gates(x), sizes, x.shape[1] + 1).to(x.dtype)

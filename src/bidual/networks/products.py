@@ -15,7 +15,7 @@ class PatchProducts(nn.Module):
     def __init__(self, layer: nn.Conv1d | nn.Conv2d, image_shape: tuple[int, ...]) -> None:
         super().__init__()
         assert layer.bias is not None
-        self.weight, self.bias = layer.weight.detach().flatten(1).T, layer.bias.detach()
+        self.weight, self.bias = nn.Parameter(layer.weight.detach().flatten(1)), nn.Parameter(layer.bias.detach())
         geometry = _geometry(layer)
         places = torch.arange(1, torch.Size(image_shape).numel() + 1, dtype=torch.float64).reshape(1, *image_shape)
         self.index: Tensor
@@ -23,7 +23,7 @@ class PatchProducts(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         padded = nn.functional.pad(x.flatten(1), (1, 0))
-        return (padded[:, self.index] @ self.weight + self.bias).mT
+        return (padded[:, self.index] @ self.weight.T + self.bias).mT
 
 
 def as_products(network: ConvNetwork, image_shape: tuple[int, ...]) -> ConvNetwork:

@@ -9,6 +9,7 @@ from torch import Tensor
 from bidual.memory import available_bytes
 from bidual.operators.base import LiftedOperator
 from bidual.patches import Patches
+from bidual.ties import is_on
 
 _AT_ONCE = 2**23  # numbers of the design that are made at a time
 _SHARE = 8  # of the free memory, one part may go to a design that is kept
@@ -147,7 +148,7 @@ class PooledOperator(LiftedOperator):
 
     def _made(self) -> Iterator[tuple[slice, Float[Tensor, "k r"]]]:
         per, n = self.patches.per_sample, len(self.patches)
-        size = max(1, _AT_ONCE // max(self.design_width * per[1], self._count * per[0], 1))
+        size = max(1, _AT_ONCE // max(self.design_width * per[1], self._count * per[0], self.patches.work, 1))
         for start in range(0, n, size):
             stop = min(start + size, n)
             part = self.patches.samples(slice(start, stop))
@@ -159,7 +160,8 @@ class PooledOperator(LiftedOperator):
         if self.patterns is not None:
             return self.patterns[:, rows].T
         if self.gates is not None:
-            return part.rows() @ self.gates >= 0
+            X = part.rows()
+            return is_on(X @ self.gates, X.abs() @ self.gates.abs(), len(self.gates))
         return torch.ones(part.n_rows, self._count, dtype=torch.bool, device=part.like.device)
 
     def _with(self, gates: Tensor | None, patterns: Tensor | None, dtype: torch.dtype, n_blocks: int) -> Self:

@@ -1,15 +1,17 @@
 """What convolutional networks and attention have in common."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from functools import cached_property
-from math import sqrt
+from math import hypot, sqrt
 from typing import ClassVar, Self
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 _MOST_ROWS = 200_000  # that gates are told apart by
+_AT_ONCE = 2**23  # numbers that are held at a time
 
 
 class Patches(ABC):
@@ -96,17 +98,35 @@ class Patches(ABC):
     def magnitude(self) -> float:
         """What rounding errors of a product with B scale with; the sums over rows have more terms than samples."""
         rows, predictions = self.per_sample
-        return sqrt(rows / predictions) * float(torch.linalg.vector_norm(self.reach()))
+        parts = [float(torch.linalg.vector_norm(part.reach())) for part in self._slices()]
+        return sqrt(rows / predictions) * hypot(*parts)
+
+    def _slices(self) -> Iterator[Self]:
+        """The samples, some at a time."""
+        size = max(1, _AT_ONCE // max(self.work, 1))
+        yield from (self.samples(slice(start, start + size)) for start in range(0, len(self), size))
+
+    @property
+    @abstractmethod
+    def work(self) -> int:
+        """How many numbers ``rows`` and ``compress`` hold per sample on the way."""
+
+    @cached_property
+    def distinct(self) -> tuple[Float[Tensor, "k h"], Int[Tensor, " R"]]:
+        """The distinct rows, and which of them every row is."""
+        rows, index = torch.unique(self.rows(), dim=0, return_inverse=True)
+        return rows, index
 
     @abstractmethod
     def is_same(self, other: "Patches") -> bool:
         """Whether the other one cuts equal samples in the same way."""
 
     def telling_rows(self) -> Float[Tensor, "k h"]:
-        """Distinct rows that are not zero: those by which activation patterns differ (CP A.3.2), or many of them.
+        """Distinct rows that are not zero: those by which activation patterns differ (CP A.3.2), or those of samples
+        from everywhere where there are very many.
 
-        Padding makes zero rows, which are active in every pattern and contribute to none.
+        Padding makes zero rows, which are active in every pattern and contribute to none; one is left if all are zero.
         """
-        least = max(1, _MOST_ROWS // max(self.per_sample[0], 1))
-        rows = self.samples(slice(0, least)).rows() if len(self) > least else self.rows()
-        return torch.unique(rows[rows.any(1)], dim=0)
+        every = -(-self.n_rows // _MOST_ROWS)
+        rows = torch.unique(self.samples(slice(None, None, max(every, 1))).rows(), dim=0)
+        return rows[rows.any(1)] if bool(rows.any()) else rows[:1]

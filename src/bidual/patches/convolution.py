@@ -90,6 +90,11 @@ class Convolution:
             count.append((length + 2 * padding - span) // stride + 1)
         return tuple(count)
 
+    @property
+    def readouts(self) -> int:
+        """a, without making P_a."""
+        return len(self.pooling) if isinstance(self.pooling, Tensor) else prod(self.grid)
+
     def pooling_for(self, shape: Sequence[int], like: Tensor) -> Pooling:
         """P_a for images of this shape."""
         patches = self.map_of(shape)

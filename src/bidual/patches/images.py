@@ -48,6 +48,10 @@ class ImagePatches(Patches):
         return self.pooling.size
 
     @property
+    def work(self) -> int:
+        return prod(self.map) * self.width * (3 if self.pooling.window else self.readouts)
+
+    @property
     def per_sample(self) -> tuple[int, int]:
         return prod(self.map), 1
 
@@ -57,7 +61,7 @@ class ImagePatches(Patches):
     @cached_property
     def _by_image(self) -> Float[Tensor, "n k h"]:
         X = self.convolution.unfold(self.X)[:, :, self.pooling.order]
-        return torch.cat([X, X.new_ones(len(X), 1, X.shape[2])], 1).mT if self.bias else X.mT
+        return (torch.cat([X, X.new_ones(len(X), 1, X.shape[2])], 1) if self.bias else X).mT.contiguous()
 
     def pool(self, H: Float[Tensor, "R q"]) -> Float[Tensor, "N q a"]:
         return self.pooling.pool(self._per_image(H)).mT

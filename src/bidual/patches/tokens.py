@@ -39,6 +39,11 @@ class TokenPairs(Patches):
         return self.X.shape[2]
 
     @property
+    def work(self) -> int:
+        _, s, d = self.X.shape
+        return s * s * d * d
+
+    @property
     def per_sample(self) -> tuple[int, int]:
         s = self.X.shape[1]
         return s * s, 1 if self.average else s

@@ -4,12 +4,14 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from bidual.ties import is_on
+
 
 def activations(X: Float[Tensor, "n d"], gates: Float[Tensor, "d p"]) -> Bool[Tensor, "p n"]:
-    """1{X h_p >= 0}, one row per gate."""
+    """1{X h_p >= 0}, one row per gate; what is zero up to rounding counts as active."""
     if X.shape[1] != len(gates):
         raise ValueError(f"gates must have one row per feature ({X.shape[1]}), got {len(gates)}.")
-    return (X @ gates >= 0).T.contiguous()
+    return is_on(X @ gates, X.abs() @ gates.abs(), len(gates)).T.contiguous()
 
 
 def sample_gates(

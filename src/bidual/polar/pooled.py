@@ -17,13 +17,13 @@ class Pooled(NeuronOracle):
     """max |V^T L[(X u)_+]|_F over |u| <= 1, by an oracle for the rows of X: it is max |(L* V)^T (X u)_+|_2.
 
     In BM (23) and (136) these are the dual's constraints over all activation patterns of patches or tokens.
-    Patches that are equal are one row of the oracle, and zero patches none.
+    Patches that are equal are one row of the oracle.
     """
 
     def __init__(self, patches: Patches, make: Make) -> None:
         self.readout = patches
         self._rows = patches.rows()
-        distinct, self._index = torch.unique(self._rows, dim=0, return_inverse=True)
+        distinct, self._index = patches.distinct
         self.inner = make(distinct)
         self.X, self.lengths = self.inner.X, self.inner.lengths
         self.proves = self.inner.proves  # type: ignore[misc]
