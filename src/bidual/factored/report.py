@@ -130,8 +130,8 @@ class OptimalityReport:
         """Where there are several gates, the counts are per gate."""
         verdict = "no local minimum is spurious" if self.enough_factors else "local minima may be spurious"
         return (
-            f"Corollary 3.10, number of heads: {self.m} per gate; the corollary asks for d^2 + d c = {sum_} and "
-            f"min(d^2, d c) = {least} suffice: {verdict}. A stationary point need not be a local minimum."
+            f"Corollary 3.10, number of heads: {self.m} per gate; it asks for d^2 + d c = {sum_} (of linear attention) "
+            f"and min(d^2, d c) = {least} suffice: {verdict}. A stationary point need not be a local minimum."
         )
 
     def _on_rank_deficiency(self) -> str:

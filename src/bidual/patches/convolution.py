@@ -36,7 +36,7 @@ class Convolution:
             self._check_numbers("pooling", self.pooling, 1)
 
     def _check_numbers(self, name: str, given: tuple[int, ...], least: int) -> None:
-        whole = all(isinstance(number, int) and number >= least for number in given)
+        whole = all(isinstance(number, int) and not isinstance(number, bool) and number >= least for number in given)
         if len(given) != self.dims or not whole:
             raise ValueError(f"{name} needs {self.dims} whole numbers of at least {least}, got {given}.")
 
