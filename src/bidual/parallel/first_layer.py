@@ -29,7 +29,8 @@ class FirstLayer:
         return len(self.D)
 
     @cached_property
-    def _normals(self) -> Float[ndarray, "p f r"]:
+    def normals(self) -> Float[ndarray, "p f r"]:
+        """The facets of every cone."""
         return Cones.of(torch.from_numpy(self.X), torch.from_numpy(self.D > 0)).rows.numpy()
 
     def slopes(self, u: Float[ndarray, "k n"]) -> Float[ndarray, "k p r"]:
@@ -38,7 +39,7 @@ class FirstLayer:
 
     def project(self, points: Float[ndarray, "*k r"], cells: Int[ndarray, "*k"]) -> Float[ndarray, "*k r"]:
         """The nearest point of its cell's cone for every point."""
-        flat, K = points.reshape(-1, points.shape[-1]), self._normals[cells.reshape(-1)]
+        flat, K = points.reshape(-1, points.shape[-1]), self.normals[cells.reshape(-1)]
         outside = (np.einsum("kfr,kr->kf", K, flat) < 0).any(1)
         nearest = flat.copy()
         if outside.any():

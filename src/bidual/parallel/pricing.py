@@ -21,6 +21,8 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from numpy import ndarray
+from scipy.linalg import block_diag
+from scipy.optimize import lsq_linear
 from torch import Tensor
 
 from bidual.gauges import Bracket
@@ -31,7 +33,7 @@ from bidual.polar.base import NeuronOracle, Neurons, Peaks
 _EPS = float(np.finfo(np.float64).eps)
 _MOST_POSITIVE = 16  # rows with v_i > 0: 2^16 choices of phi
 _MOST_CHOICES = 200_000  # of cells for one phi
-_AT_ONCE, _CHOICES_AT_ONCE = 4096, 256
+_AT_ONCE, _CHOICES_AT_ONCE = 4096, 24
 _ENOUGH, _PER_PATTERN = 60, 4  # networks to know before a question is answered, and of one second-layer pattern
 _SETTLED = 1e-8  # relative width at which a choice of cells is not looked at any longer
 _LISTED = 500
@@ -48,7 +50,7 @@ class ExactParallel(NeuronOracle):
 
     X: Float[Tensor, "n d"]
     width: int
-    steps: int = 400
+    steps: int = 100
     _layer: FirstLayer = field(init=False, repr=False)
     _reduced: Reduced = field(init=False, repr=False)
 
@@ -178,18 +180,32 @@ class _Pricing:
         return np.einsum("kc,c,kcm->km", weight, self.signs, active) * self.v[self.negative]
 
     def _closer(self, u: Float[ndarray, " n"], theta: Float[ndarray, " m"], bound: float) -> None:
-        """All choices of m_1 cells that this theta does not rule out, each at its own best theta."""
+        """All choices of m_1 cells that this theta does not rule out: those with the largest bounds at their own best
+        theta, which rules out many of the others, until none is left."""
         b = self._cell_bounds(u[None], theta[None])[0][0]
         choices = self._choices(b)
         if choices is None:
             self.upper = max(self.upper, bound)
             return
         self.upper = max(self.upper, min(self.threshold, bound))
-        for start in range(0, len(choices), _CHOICES_AT_ONCE):
+        bounds = np.sqrt(np.square(b[choices]).sum(1))
+        while len(choices):
             if self.enough:
-                self.upper = max(self.upper, sqrt(float(np.square(b[choices[start]]).sum())))
-                break
-            self._solve(u, theta, choices[start : start + _CHOICES_AT_ONCE])
+                self.upper = max(self.upper, float(bounds.max()))
+                return
+            top = np.argsort(-bounds)[:_CHOICES_AT_ONCE]
+            better = self._solve(u, theta, choices[top])
+            bounds[top] = -np.inf
+            bounds = np.minimum(bounds, self._at(u, better, choices))
+            open_ = bounds > self.threshold * (1 + _SETTLED)
+            choices, bounds = choices[open_], bounds[open_]
+
+    def _at(
+        self, u: Float[ndarray, " n"], theta: Float[ndarray, "k m"], choices: Int[ndarray, "q m"]
+    ) -> Float[ndarray, " q"]:
+        """The bounds of all choices at some theta, the best of which rules them out."""
+        b = self._cell_bounds(np.tile(u, (len(theta), 1)), theta)[0]
+        return np.sqrt(np.min([np.square(one[choices]).sum(1) for one in b], axis=0))
 
     def _choices(self, b: Float[ndarray, " c"]) -> Int[ndarray, "q m"] | None:
         """Multisets of cells with sum of b^2 above the threshold; None if there are too many to look at."""
@@ -205,7 +221,9 @@ class _Pricing:
         order = np.argsort(-total)
         return all_of_them[order[total[order] > least]]
 
-    def _solve(self, u: Float[ndarray, " n"], theta: Float[ndarray, " m"], choices: Int[ndarray, "q m"]) -> None:
+    def _solve(
+        self, u: Float[ndarray, " n"], theta: Float[ndarray, " m"], choices: Int[ndarray, "q m"]
+    ) -> Float[ndarray, "q m"]:
         """min over theta of sum_j |P_Cj(s_j X^T D_j u)|^2 for every choice, by accelerated projected gradient."""
         maps = self.signs[choices][:, :, None, None] * self.layer.D[self.cells[choices]][:, :, :, None] * self.layer.X
         down = maps[:, :, self.negative] * self.v[self.negative, None]
@@ -231,8 +249,30 @@ class _Pricing:
             open_ = open_[value[open_] > level]
             if not len(open_):
                 break
+        for k in open_:  # what is left converges slowly: solve it exactly
+            at[k] = self._exactly(u, maps[k], down[k], self.cells[choices[k]])
+            filled = self._filled(u[None], at[k][None])[0]
+            W = self.layer.project(np.einsum("n,jnr->jr", filled, maps[k]), self.cells[choices[k]])
+            value[k] = min(value[k], float(np.linalg.norm(W)))
+            self._improve(np.array([k]), W[None] / max(float(np.linalg.norm(W)), _TINY), choices, reached, units)
         self.upper = max(self.upper, float(value.max(initial=0.0)))
         self._list(reached, units, choices)
+        return at
+
+    def _exactly(
+        self,
+        u: Float[ndarray, " n"],
+        maps: Float[ndarray, "m n r"],
+        down: Float[ndarray, "m k r"],
+        cells: Int[ndarray, " m"],
+    ) -> Float[ndarray, " k"]:
+        """The best theta as a bounded least squares problem: |P_C(c)| is the least |c + K^T l| over l >= 0 (Moreau)."""
+        slopes = np.einsum("n,mnr->mr", u, maps).ravel()
+        cones = block_diag(*(self.layer.normals[cell].T for cell in cells))
+        A = np.hstack([down.transpose(0, 2, 1).reshape(len(slopes), -1), cones])
+        count = down.shape[1]
+        upper = np.concatenate([np.ones(count), np.full(A.shape[1] - count, np.inf)])
+        return np.clip(lsq_linear(A, -slopes, (np.zeros(A.shape[1]), upper), method="bvls").x[:count], 0, 1)
 
     def _improve(
         self,
