@@ -5,6 +5,7 @@ from abc import abstractmethod
 from typing import Any, Self
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
@@ -172,8 +173,9 @@ class ConvexEstimator(BaseEstimator):
 
     def _try_network(self) -> None:
         """Predict a sample of zeros; a network for other samples fails."""
+        sample = pd.DataFrame(np.zeros((1, self.n_features_in_)), columns=getattr(self, "feature_names_in_", None))
         try:
-            self.predict(np.zeros((1, self.n_features_in_)))
+            self.predict(sample if hasattr(self, "feature_names_in_") else sample.to_numpy())
         except (RuntimeError, ValueError) as error:
             found = self.n_features_in_
             raise ValueError(f"the network does not take samples of n_features_in_={found} numbers") from error
