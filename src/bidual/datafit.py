@@ -59,6 +59,14 @@ class Datafit:
         L = self.loss.smoothness
         return None if L is None else L * float(self.weights.max())
 
+    @property
+    def lipschitz(self) -> float | None:
+        """A Lipschitz constant of F in the Frobenius norm of the predictions, or None if F grows faster."""
+        if self.loss.slope is None:
+            return None
+        entries = self.targets.shape[1] if self.loss.separable else 1
+        return self.loss.slope * float(entries * self.weights[:, 0].square().sum()) ** 0.5
+
     def to(self, dtype: torch.dtype) -> Self:
         weight = None if self.weight is None else self.weight.to(dtype)
         assert self.shift is not None

@@ -8,6 +8,7 @@ class Absolute(Loss):
     r"""l(p, y) = |p - y|_1, with l*(v) = <v, y> on the box |v| <= 1."""
 
     name = "absolute"
+    slope = 1.0
     translates = True
 
     def _value(self, P: Tensor, Y: Tensor) -> Tensor:

@@ -45,13 +45,15 @@ class Loss(ABC):
 
     Public methods take all rows at once, P (n, c) and Y (n, c), check the shapes and return one number or one row per
     sample; subclasses write the underscore twins. ``smoothness`` is a Lipschitz constant of the gradient, or None
-    where the loss has kinks. ``separable`` says that l is a sum over the entries of the row, ``shift_invariant`` that
+    where the loss has kinks; ``slope`` is one of the loss itself, per entry if it is separable and per row if not, or
+    None where it grows faster. ``separable`` says that l is a sum over the entries of the row, ``shift_invariant`` that
     adding one number to all entries changes nothing (intercepts then sum to zero, to be unique), ``translates`` that l
     is a function of p - y, and ``half_square`` that it is 1/2 |p - y|^2.
     """
 
     name: ClassVar[str]
     smoothness: float | None = None
+    slope: float | None = None
     separable: ClassVar[bool] = True
     shift_invariant: ClassVar[bool] = False
     translates: ClassVar[bool] = False

@@ -8,6 +8,7 @@ class Hinge(MarginLoss):
     r"""l(p, y) = sum_k (1 - y_k p_k)_+. With a = -y v in [0, 1]: l*(v) = -sum a."""
 
     name = "hinge"
+    slope = 1.0
 
     def _value(self, P: Tensor, Y: Tensor) -> Tensor:
         return (1 - Y * P).clamp(min=0).sum(1)

@@ -19,6 +19,10 @@ class Huber(Loss):
         if not self.delta > 0:
             raise ValueError(f"delta must be positive, got {self.delta}. Use loss='absolute' for the limit delta -> 0.")
 
+    @property
+    def slope(self) -> float:  # type: ignore[override]
+        return self.delta
+
     def _value(self, P: Tensor, Y: Tensor) -> Tensor:
         r = (P - Y).abs()
         return torch.where(r <= self.delta, 0.5 * r.square(), self.delta * (r - 0.5 * self.delta)).sum(1)

@@ -14,6 +14,7 @@ class Logistic(MarginLoss):
 
     name = "logistic"
     smoothness = 0.25
+    slope = 1.0
 
     def _value(self, P: Tensor, Y: Tensor) -> Tensor:
         return softplus(-Y * P, threshold=40).sum(1)

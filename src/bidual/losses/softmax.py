@@ -14,6 +14,7 @@ class Softmax(Loss):
 
     name = "softmax"
     smoothness = 0.5  # the largest eigenvalue of diag(q) - q q^T
+    slope = 2**0.5  # |q - e_y| for q in the simplex
     separable = False
     shift_invariant = True
 

@@ -38,7 +38,15 @@ def check_loss(loss: Loss, generator: torch.Generator) -> None:
         if loss.smoothness is not None:
             _check_derivatives(loss, Y, generator)
             _check_smoothness(loss, Y, generator)
+        _check_slope(loss, Y, generator)
     _check_row_shapes(loss)
+
+
+def _check_slope(loss: Loss, Y: Tensor, generator: torch.Generator) -> None:
+    if loss.slope is not None:
+        P = 100 * normal(Y.shape, generator)
+        size = loss.grad(P, Y).abs().max() if loss.separable else torch.linalg.vector_norm(loss.grad(P, Y), dim=1).max()
+        require_at_least(loss.slope * (1 + 1e-12), float(size), "loss: slope bounds the gradient")
 
 
 def _check_subgradient(loss: Loss, P: Tensor, Y: Tensor, generator: torch.Generator) -> None:

@@ -1,0 +1,119 @@
+"""Training on the rank-r part of the samples, with a guarantee for all of them (PR section 3.1)."""
+
+from dataclasses import dataclass
+from math import sqrt
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from bidual.certificate import Certificate, Scope, judge
+from bidual.column_generation import Training
+from bidual.parallel.problem import ParallelProblem
+from bidual.parallel.training import ParallelTrainer
+
+
+@dataclass(frozen=True)
+class LowRankGuarantee:
+    r"""p* <= p_r <= p* (1 + sqrt(m_1) R sigma_(r+1) / beta) for R-Lipschitz losses: PR Theorem 2, corrected.
+
+    The paper prints the square of the factor; the first power holds, because the best first layer for X_r lies in its
+    row space, where X and X_r agree. For squared loss, which has no such R, the printed bound is false.
+
+    Attributes:
+        rank: r.
+        sigma: the largest singular value that was cut.
+        factor: 1 + sqrt(m_1) R sigma / beta, None if the loss has no Lipschitz constant.
+        zero: the objective of the zero network; a factor that allows more says nothing.
+    """
+
+    rank: int
+    sigma: float
+    factor: float | None
+    zero: float
+
+    def is_vacuous(self, value: float) -> bool:
+        """Whether the zero network satisfies the bound too, for a network of this objective."""
+        return self.factor is None or self.zero <= self.factor * value
+
+    def __str__(self) -> str:
+        if self.factor is None:
+            return (
+                f"rank {self.rank}: no guarantee in advance, the loss has no Lipschitz constant; see the certificate."
+            )
+        return f"rank {self.rank}: the objective is at most {self.factor:.4g} times the best one."
+
+
+@dataclass(frozen=True, eq=False)
+class LowRankTraining:
+    """A network trained on X_r, judged on X.
+
+    Attributes:
+        training: on X_r, with its own certificate.
+        certificate: on X, for any loss: the dual point of X_r is feasible for X up to sqrt(m_1) sigma |V|, because
+            (X w)_+ and (X_r w)_+ differ by at most sigma |w|.
+        guarantee: what was known before training.
+    """
+
+    training: Training
+    certificate: Certificate
+    guarantee: LowRankGuarantee
+
+
+def guarantee(problem: ParallelProblem, rank: int) -> LowRankGuarantee:
+    """What training on the rank-``rank`` part of X guarantees for X."""
+    sigma = _singular_values(problem.X, rank)
+    R, data = problem.datafit.lipschitz, problem.datafit
+    factor = None if R is None else 1 + sqrt(problem.width) * R * sigma / problem.beta
+    return LowRankGuarantee(rank, sigma, factor, data.value(torch.zeros_like(data.targets)))
+
+
+def rank_for(problem: ParallelProblem, accuracy: float) -> int:
+    """The smallest rank whose guarantee is within ``accuracy`` of the optimum, relatively."""
+    if not accuracy > 0:
+        raise ValueError(f"accuracy must be positive, got {accuracy}.")
+    if problem.datafit.lipschitz is None:
+        raise ValueError(
+            f"{problem.datafit.loss.name} loss has no Lipschitz constant, so no rank guarantees an accuracy; train and "
+            "look at the certificate, or use huber, absolute, hinge or logistic."
+        )
+    for rank in range(1, min(problem.X.shape) + 1):
+        factor = guarantee(problem, rank).factor
+        if factor is not None and factor <= 1 + accuracy:
+            return rank
+    return min(problem.X.shape)
+
+
+def train_low_rank(
+    problem: ParallelProblem, rank: int, *, tol: float = 1e-4, max_time: float | None = None
+) -> LowRankTraining:
+    """Train on the rank-``rank`` part of the samples, and certify on the samples themselves."""
+    known = guarantee(problem, rank)
+    small = ParallelProblem(truncated(problem.X, rank), problem.datafit, problem.beta, problem.width)
+    trainer = ParallelTrainer(small.X, problem.width)
+    done = trainer.train(small, tol=tol, max_time=max_time)
+    moved = sqrt(problem.width) * known.sigma
+
+    def polar(V: Tensor) -> float:
+        return trainer.oracle.peaks(V).bracket.upper + moved * float(torch.linalg.vector_norm(V))
+
+    certificate = judge(
+        problem.over(done.neurons), done.solution.Z, done.solution.certificate.dual_point, polar, Scope.ALL_PATTERNS
+    )
+    return LowRankTraining(done, certificate, known)
+
+
+def truncated(X: Float[Tensor, "n d"], rank: int) -> Float[Tensor, "n d"]:
+    """The best approximation of X of this rank."""
+    _singular_values(X, rank)
+    U, s, Vt = torch.linalg.svd(X, full_matrices=False)
+    return (U[:, :rank] * s[:rank]) @ Vt[:rank]
+
+
+def _singular_values(X: Tensor, rank: int) -> float:
+    """The largest singular value beyond ``rank``, 0 if there is none."""
+    values = torch.linalg.svdvals(X)
+    most = int((values > 1e-12 * values[0]).sum())
+    if not 1 <= rank <= most:
+        raise ValueError(f"rank must be between 1 and the rank of X, {most}, got {rank}.")
+    return float(values[rank]) if rank < len(values) else 0.0

@@ -1,0 +1,79 @@
+"""PR Theorem 2, corrected: power one for Lipschitz losses, nothing in advance for squared loss."""
+
+import numpy as np
+import pytest
+import torch
+
+from bidual.datafit import Datafit
+from bidual.losses import LOSSES, Squared
+from bidual.parallel.low_rank import guarantee, rank_for, train_low_rank, truncated
+from bidual.parallel.problem import ParallelProblem
+from bidual.parallel.training import ParallelTrainer
+
+
+def problem(loss: str, n: int = 6, seed: int = 0, beta: float = 0.3, sigma: float = 0.1) -> ParallelProblem:
+    """Samples in the plane whose second singular value is sigma; width 1, as in PR Fig. 4."""
+    rng = np.random.default_rng(seed)
+    U, _, Vt = np.linalg.svd(rng.standard_normal((n, 2)), full_matrices=False)
+    X = torch.from_numpy(U * np.array([3.0, sigma]) @ Vt)
+    y = torch.from_numpy(np.sign(rng.standard_normal((n, 1))))
+    return ParallelProblem(X, Datafit(LOSSES[loss](), y), beta, 1)
+
+
+@pytest.mark.parametrize("loss", ["absolute", "hinge", "huber", "logistic"])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_ratio_never_exceeds_the_bound(loss: str, seed: int) -> None:
+    full = problem(loss, seed=seed)
+    best = ParallelTrainer(full.X, 1).train(full, tol=1e-5).solution.certificate
+    low = train_low_rank(full, 1, tol=1e-5)
+    assert low.guarantee.factor is not None
+    assert low.certificate.primal <= low.guarantee.factor * best.primal * (1 + 1e-4)
+    assert low.certificate.primal >= best.dual * (1 - 1e-9)
+    assert low.certificate.dual <= best.primal * (1 + 1e-9)
+
+
+def test_objectives_on_both_samples_agree() -> None:
+    """The first layer lies in the row space of X_r, where X and X_r agree: p_r is the optimum on X_r."""
+    low = train_low_rank(problem("huber"), 1, tol=1e-6)
+    assert low.certificate.primal == pytest.approx(low.training.solution.certificate.primal, rel=1e-9)
+
+
+def test_squared_loss_is_a_counterexample_to_the_printed_bound() -> None:
+    """R = 1 would promise a factor of (1 + sigma / beta)^2; targets grow, and so does the ratio."""
+    ratios = []
+    for size in (1.0, 100.0):
+        U, _, Vt = np.linalg.svd(np.random.default_rng(0).standard_normal((6, 2)), full_matrices=False)
+        X = torch.from_numpy(U * np.array([3.0, 1.0]) @ Vt)
+        y = size * torch.relu(X @ torch.from_numpy(Vt[1:]).T)
+        full = ParallelProblem(X, Datafit(Squared(), y), 0.1, 1)
+        best = ParallelTrainer(X, 1).train(full, tol=1e-4).solution.certificate
+        low = train_low_rank(full, 1, tol=1e-4)
+        ratios.append(low.certificate.primal / best.dual)
+        assert low.certificate.dual <= best.primal * (1 + 1e-9)
+    assert ratios == sorted(ratios)
+    assert ratios[-1] > (1 + 1.0 / 0.1) ** 2
+    assert guarantee(full, 1).factor is None
+
+
+def test_choosing_a_rank() -> None:
+    rng = np.random.default_rng(0)
+    X = torch.from_numpy(rng.standard_normal((8, 5)) * np.array([3.0, 2.0, 1e-2, 1e-3, 1e-6]))
+    full = ParallelProblem(X, Datafit(LOSSES["hinge"](), torch.ones(8, 1, dtype=torch.float64)), 1.0, 1)
+    assert [rank_for(full, accuracy) for accuracy in (1e-1, 1e-2, 1e-4)] == sorted(
+        rank_for(full, accuracy) for accuracy in (1e-1, 1e-2, 1e-4)
+    )
+    chosen = guarantee(full, rank_for(full, 0.1))
+    assert chosen.factor is not None
+    assert chosen.factor <= 1.1
+    assert guarantee(full, 1).is_vacuous(full.datafit.value(torch.zeros(8, 1, dtype=torch.float64)))
+    assert torch.linalg.matrix_rank(truncated(X, 2)) == 2
+
+
+def test_bad_ranks_and_losses() -> None:
+    full = problem("hinge")
+    with pytest.raises(ValueError, match="rank must be between 1 and the rank of X, 2, got 3"):
+        train_low_rank(full, 3)
+    with pytest.raises(ValueError, match="accuracy must be positive"):
+        rank_for(full, 0.0)
+    with pytest.raises(ValueError, match="squared loss has no Lipschitz constant"):
+        rank_for(problem("squared"), 0.1)
