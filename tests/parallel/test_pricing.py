@@ -6,7 +6,8 @@ from torch import Tensor
 
 from bidual.datafit import Datafit
 from bidual.losses import Squared
-from bidual.parallel.pricing import ExactParallel, features
+from bidual.operators.parallel import sub_network_features as features
+from bidual.parallel.pricing import ExactParallel
 from bidual.parallel.problem import ParallelProblem
 from bidual.parallel.search import ParallelSearch
 from bidual.parallel.training import copies

@@ -28,10 +28,7 @@ class ParallelOperator(NeuronOperator):
 
     @cached_property
     def features(self) -> Float[Tensor, "n k"]:
-        """((X W_1)_+ w_2)_+ as columns."""
-        hidden = torch.relu(self.X @ self.neurons.reshape(-1, self.X.shape[1]).T)
-        sums = hidden.reshape(len(self.X), len(self.neurons), 2, self.width).sum(3)
-        return torch.relu(sums[:, :, 0] - sums[:, :, 1])
+        return sub_network_features(self.X, self.neurons, self.width)
 
     @cached_property
     def magnitude(self) -> float:
@@ -45,3 +42,10 @@ class ParallelOperator(NeuronOperator):
 
     def _select(self, blocks: Tensor) -> Self:
         return type(self)(self.X, self.neurons[blocks], self.n_outputs, self.width)
+
+
+def sub_network_features(X: Float[Tensor, "n d"], neurons: Float[Tensor, "m k"], width: int) -> Float[Tensor, "n m"]:
+    """((X W_1)_+ w_2)_+ of sub-networks (m, 2 m_1 d) as columns."""
+    hidden = torch.relu(X @ neurons.reshape(-1, X.shape[1]).T)
+    sums = hidden.reshape(len(X), len(neurons), 2, width).sum(3)
+    return torch.relu(sums[:, :, 0] - sums[:, :, 1])

@@ -26,6 +26,7 @@ from scipy.optimize import lsq_linear
 from torch import Tensor
 
 from bidual.gauges import Bracket
+from bidual.operators.parallel import sub_network_features
 from bidual.parallel.first_layer import FirstLayer
 from bidual.patterns.reduction import Reduced, reduce_rank
 from bidual.polar.base import NeuronOracle, Neurons, Peaks
@@ -75,7 +76,7 @@ class ExactParallel(NeuronOracle):
             found = [np.zeros((2, self.width, self._layer.X.shape[1]))]
         basis = self._reduced.basis
         neurons = torch.from_numpy(np.stack(found) @ basis.T).to(self.X).flatten(1)
-        values = (features(self.X, neurons, self.width).T @ V)[:, 0].abs()
+        values = (sub_network_features(self.X, neurons, self.width).T @ V)[:, 0].abs()
         order = torch.argsort(values, descending=True)[:_LISTED]
         lower = float(values.max())
         upper = max(*(run.upper for run in runs), lower) + self._allowance(v)
@@ -85,12 +86,6 @@ class ExactParallel(NeuronOracle):
         """Rounding of the products, and the rank cut."""
         cut = self._reduced.remainder * float(np.linalg.norm(v))
         return sqrt(self.width) * (16 * (len(v) + 16) * _EPS * float(np.abs(v).sum()) + cut)
-
-
-def features(X: Float[Tensor, "n d"], neurons: Neurons, width: int) -> Float[Tensor, "n q"]:
-    """((X W_1)_+ w_2)_+ of sub-networks (q, 2 m_1 d)."""
-    sums = torch.relu(X @ neurons.reshape(-1, X.shape[1]).T).reshape(len(X), len(neurons), 2, width).sum(3)
-    return torch.relu(sums[:, :, 0] - sums[:, :, 1])
 
 
 class _Pricing:

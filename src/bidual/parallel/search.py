@@ -1,7 +1,6 @@
 """Steep three-layer sub-networks by local search: lower bounds only, for any number of samples."""
 
 from dataclasses import dataclass, field
-from math import inf
 
 import torch
 from jaxtyping import Float
@@ -9,8 +8,9 @@ from torch import Tensor
 
 from bidual.gauges import Bracket
 from bidual.norms import L2
-from bidual.parallel.pricing import features
+from bidual.operators.parallel import sub_network_features
 from bidual.polar.base import NeuronOracle, Neurons, Peaks
+from bidual.polar.search import climbed
 
 
 @dataclass(eq=False)
@@ -42,20 +42,10 @@ class ParallelSearch(NeuronOracle):
 
     def _peaks(self, V: Tensor, above: float, seeds: Neurons | None) -> Peaks:
         U = L2.unit(torch.cat([self._starts(), *([] if seeds is None else [seeds.to(self.X)])]))
-        best, top = U, self._values(U, V)
-        for _ in range(self.rounds):
-            U = self._climb(U, V)
-            value = self._values(U, V)
-            better = value > top * (1 + 1e-9)
-            best, top = torch.where(better[:, None], U, best), torch.where(better, value, top)
-            if not bool(better.any()):
-                break
-        order = torch.argsort(top, descending=True)
-        order = order[top[order] > min(above, float(top.max()) * (1 - 1e-12))]
-        return Peaks(Bracket(float(top.max()), inf), best[order], top[order])
+        return climbed(U, lambda W: self._values(W, V), lambda W: self._climb(W, V), self.rounds, above)
 
     def _values(self, U: Neurons, V: Tensor) -> Float[Tensor, " q"]:
-        return torch.linalg.vector_norm(features(self.X, U, self.width).T @ V, dim=1)
+        return torch.linalg.vector_norm(sub_network_features(self.X, U, self.width).T @ V, dim=1)
 
     def _climb(self, U: Neurons, V: Tensor) -> Neurons:
         """One step; slots that are empty stay empty."""

@@ -1,5 +1,6 @@
 """Steep neurons by local search: lower bounds only, for data of any rank."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import inf
 
@@ -34,17 +35,7 @@ class LocalSearch(NeuronOracle):
 
     def _peaks(self, V: Tensor, above: float, seeds: Tensor | None) -> Peaks:
         U = L2.unit(torch.cat([self._starts(V), *([] if seeds is None else [seeds.to(self.X)])]))
-        best, top = U, steepness(self.X, V, U)
-        for _ in range(self.rounds):
-            U = self._climb(U, V)
-            value = steepness(self.X, V, U)
-            better = value > top * (1 + 1e-9)
-            best, top = torch.where(better[:, None], U, best), torch.where(better, value, top)
-            if not bool(better.any()):
-                break
-        order = torch.argsort(top, descending=True)
-        order = order[top[order] > min(above, float(top.max()) * (1 - 1e-12))]
-        return Peaks(Bracket(float(top.max()), inf), best[order], top[order])
+        return climbed(U, lambda W: steepness(self.X, V, W), lambda W: self._climb(W, V), self.rounds, above)
 
     def _climb(self, U: Neurons, V: Tensor) -> Neurons:
         hidden = self.X @ U.T
@@ -60,3 +51,24 @@ class LocalSearch(NeuronOracle):
         half = torch.randint(len(self.X), (count // 2,), generator=self._generator).to(self.X.device)
         drawn[: count // 2] = self.X[half] * torch.where(drawn[: count // 2, :1] > 0, 1.0, -1.0)
         return torch.cat([outputs, -outputs, singular, -singular, drawn])
+
+
+def climbed(
+    U: Neurons,
+    value: Callable[[Neurons], Tensor],
+    step: Callable[[Neurons], Neurons],
+    rounds: int,
+    above: float,
+) -> Peaks:
+    """The best points on the ways of all starts, as peaks that nothing is proved of."""
+    best, top = U, value(U)
+    for _ in range(rounds):
+        U = step(U)
+        reached = value(U)
+        better = reached > top * (1 + 1e-9)
+        best, top = torch.where(better[:, None], U, best), torch.where(better, reached, top)
+        if not bool(better.any()):
+            break
+    order = torch.argsort(top, descending=True)
+    order = order[top[order] > min(above, float(top.max()) * (1 - 1e-12))]
+    return Peaks(Bracket(float(top.max()), inf), best[order], top[order])
