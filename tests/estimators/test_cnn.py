@@ -62,7 +62,10 @@ def test_the_callers_images_are_not_changed():
 def test_every_pooling(pooling):
     model = ConvexCNNClassifier(pooling=pooling, **GATED).fit(IMAGES, LABELS)
     assert model.certificate_.relative_gap <= model.tol
-    assert model.predict(IMAGES).shape == (24,)
+    readouts = {"auto": 12, "global": 1, 1: 1, (4, 1): 4}.get(
+        pooling if isinstance(pooling, (str, int, tuple)) else "", 3
+    )
+    assert model.module_.sizes["readouts"] == readouts
 
 
 def test_stride_padding_and_dilation_reach_the_module():
@@ -138,7 +141,9 @@ def test_paths_and_grid_search():
     assert path.n_neurons[0] == 0
     pipeline = make_pipeline(StandardScaler(), model)
     search = GridSearchCV(pipeline, {"convexcnnregressor__kernel_size": [1, 2]}, cv=2)
-    assert set(search.fit(IMAGES.reshape(24, -1), TARGETS).best_params_) == {"convexcnnregressor__kernel_size"}
+    search.fit(IMAGES.reshape(24, -1), TARGETS)
+    best = search.best_estimator_[-1].module_.hidden.kernel_size
+    assert best == (search.best_params_["convexcnnregressor__kernel_size"],) * 2
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,9 @@ def test_the_width_is_between_two_layers_and_their_copies() -> None:
         three = ParallelTrainer(X, 2).train(ParallelProblem(X, datafit, 0.02, 2), tol=1e-6).solution.certificate
         two = ParallelTrainer(X, 1).train(ParallelProblem(X, datafit, 0.02 / 2**0.5, 1), tol=1e-6).solution.certificate
         assert three.dual <= two.primal * (1 + 1e-9)
-        if not equal:
+        if equal:
+            assert three.primal == pytest.approx(two.primal, rel=1e-5)
+        else:
             assert three.primal < two.dual
 
 

@@ -108,6 +108,11 @@ class _Pricing:
     def threshold(self) -> float:
         return max(self.above, self.best)
 
+    @property
+    def settled(self) -> float:
+        """What is not above it is not looked at any longer; the upper bound must cover it."""
+        return self.threshold * (1 + _SETTLED)
+
     def price(self) -> None:
         if not len(self.positive) or not len(self.layer):
             return
@@ -182,18 +187,18 @@ class _Pricing:
         if choices is None:
             self.upper = max(self.upper, bound)
             return
-        self.upper = max(self.upper, min(self.threshold, bound))
         bounds = np.sqrt(np.square(b[choices]).sum(1))
         while len(choices):
             if self.enough:
-                self.upper = max(self.upper, float(bounds.max()))
+                self.upper = max(self.upper, float(bounds.max()), min(self.settled, bound))
                 return
             top = np.argsort(-bounds)[:_CHOICES_AT_ONCE]
             better = self._solve(u, theta, choices[top])
             bounds[top] = -np.inf
             bounds = np.minimum(bounds, self._at(u, better, choices))
-            open_ = bounds > self.threshold * (1 + _SETTLED)
+            open_ = bounds > self.settled
             choices, bounds = choices[open_], bounds[open_]
+        self.upper = max(self.upper, min(self.settled, bound))  # all that was ruled out is below
 
     def _at(
         self, u: Float[ndarray, " n"], theta: Float[ndarray, "k m"], choices: Int[ndarray, "q m"]
