@@ -118,7 +118,7 @@ class ReluTrainer:
         Without ``prove`` nothing is done for the certificate that training does not need. ``candidates`` are further
         dual points to try.
         """
-        self._check(tol, max_time)
+        check_training(tol, max_time, self.patterns)
         if solver != "auto" and solver not in RELU_SOLVERS:
             raise ValueError(f"solver must be 'auto' or one of {sorted(RELU_SOLVERS)}, got {solver!r}.")
         problem.check_weight_decay("ReluTrainer")
@@ -126,15 +126,6 @@ class ReluTrainer:
             raise ValueError(f"solver must be 'auto' or 'column_generation' for networks on patches, got {solver!r}.")
         with one_thread():  # many small products: threads would only wait for each other
             return self._train(problem, solver, Limits(tol, max_steps, max_time), start, callback, prove, candidates)
-
-    def _check(self, tol: float, max_time: float | None) -> None:
-        if not 0 < tol < 1:
-            raise ValueError(f"tol must be between 0 and 1, got {tol!r}. It is a relative duality gap, like 1e-4.")
-        if max_time is not None and not max_time > 0:
-            raise ValueError(f"max_time must be None or positive, got {max_time!r}.")
-        whole = isinstance(self.patterns, int) and not isinstance(self.patterns, bool) and self.patterns > 0
-        if not whole and self.patterns not in ("auto", "exact"):
-            raise ValueError(f"patterns must be 'auto', 'exact' or a positive whole number, got {self.patterns!r}.")
 
     def _train(
         self,
@@ -263,6 +254,17 @@ class ReluTrainer:
 
     def _upper(self, V: Matrix) -> float:
         return self.oracle.peaks(V).bracket.upper
+
+
+def check_training(tol: float, max_time: float | None, patterns: int | str) -> None:
+    """Refuse settings that make no sense."""
+    if not 0 < tol < 1:
+        raise ValueError(f"tol must be between 0 and 1, got {tol!r}. It is a relative duality gap, like 1e-4.")
+    if max_time is not None and not max_time > 0:
+        raise ValueError(f"max_time must be None or positive, got {max_time!r}.")
+    whole = isinstance(patterns, int) and not isinstance(patterns, bool) and patterns > 0
+    if not whole and patterns not in ("auto", "exact"):
+        raise ValueError(f"patterns must be 'auto', 'exact' or a positive whole number, got {patterns!r}.")
 
 
 class Run(NamedTuple):

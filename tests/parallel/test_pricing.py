@@ -10,7 +10,7 @@ from bidual.operators.parallel import sub_network_features as features
 from bidual.parallel.pricing import ExactParallel
 from bidual.parallel.problem import ParallelProblem
 from bidual.parallel.search import ParallelSearch
-from bidual.parallel.training import copies
+from bidual.parallel.base import copies
 from bidual.polar import Faces
 
 CASES = [(5, 2, 1), (5, 2, 2), (6, 2, 3), (4, 3, 2), (5, 1, 2), (4, 3, 1)]
@@ -34,7 +34,7 @@ def test_no_sub_network_is_above_the_bracket_and_one_attains_it(n: int, d: int, 
     best = exact.neurons[0]
     assert float(torch.linalg.vector_norm(best)) == pytest.approx(1.0)
     assert int(best.reshape(2 * width, d).any(1).sum()) <= width
-    assert float((features(X, best[None], width).T @ v).abs()) == pytest.approx(float(exact.values[0]))
+    assert float((features(X, best[None], (width,)).T @ v).abs()) == pytest.approx(float(exact.values[0]))
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
@@ -48,7 +48,7 @@ def test_one_unit_is_a_two_layer_network(seed: int) -> None:
 def test_copies_of_a_neuron_are_steeper_by_the_root_of_their_number() -> None:
     X, v = samples(6, 2, 3)
     u = Faces(X).peaks(v).neurons[:1]
-    one, three = (float((features(X, copies(u, m), m).T @ v).abs()) for m in (1, 3))
+    one, three = (float((features(X, copies(u, m), (m,)).T @ v).abs()) for m in (1, 3))
     assert three == pytest.approx(3**0.5 * one)
     assert ExactParallel(X, 3).peaks(v).bracket.lower >= three * (1 - 1e-9)
 
@@ -73,10 +73,13 @@ def test_what_it_refuses() -> None:
     data = Datafit(Squared(), v[:4])
     problem = ParallelProblem(X[:4], data, 0.1, 2)
     for oracle in (ExactParallel(X[:4], 3), ExactParallel(X[1:5], 2), Faces(X[:4])):
-        with pytest.raises(ValueError, match="other samples or another width"):
+        with pytest.raises(ValueError, match="other samples or widths"):
             problem.check_oracle(oracle)
-    for wrong, words in (({"beta": 0.0}, "beta must be positive"), ({"width": 0}, "width must be at least 1")):
+    for wrong, words in (
+        ({"beta": 0.0}, "beta must be positive"),
+        ({"widths": 0}, "widths must be a positive whole number"),
+    ):
         with pytest.raises(ValueError, match=words):
-            ParallelProblem(**({"X": X[:4], "datafit": data, "beta": 0.1, "width": 2} | wrong))  # type: ignore[arg-type]
+            ParallelProblem(**({"X": X[:4], "datafit": data, "beta": 0.1, "widths": 2} | wrong))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="m2 must be at least 1"):
         ParallelProblem.with_copies(X[:4], data, 0.1, 2, 0)

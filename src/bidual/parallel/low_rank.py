@@ -64,7 +64,7 @@ def guarantee(problem: ParallelProblem, rank: int) -> LowRankGuarantee:
     """What training on the rank-``rank`` part of X guarantees for X."""
     sigma = _singular_values(problem.X, rank)
     R, data = problem.datafit.lipschitz, problem.datafit
-    factor = None if R is None else 1 + sqrt(problem.width) * R * sigma / problem.beta
+    factor = None if R is None else 1 + sqrt(problem.units) * R * sigma / problem.beta
     return LowRankGuarantee(rank, sigma, factor, data.value(torch.zeros_like(data.targets)))
 
 
@@ -89,13 +89,14 @@ def train_low_rank(
 ) -> LowRankTraining:
     """Train on the rank-``rank`` part of the samples, and certify on the samples themselves."""
     known = guarantee(problem, rank)
-    small = ParallelProblem(truncated(problem.X, rank), problem.datafit, problem.beta, problem.width)
-    trainer = ParallelTrainer(small.X, problem.width)
+    small = ParallelProblem(truncated(problem.X, rank), problem.datafit, problem.beta, problem.widths)
+    trainer = ParallelTrainer(small.X, problem.widths)
     done = trainer.train(small, tol=tol, max_time=max_time)
-    moved = sqrt(problem.width) * known.sigma
+    oracle = trainer.oracle(problem.datafit.targets.shape[1])
+    moved = sqrt(problem.units) * known.sigma
 
     def polar(V: Tensor) -> float:
-        return trainer.oracle.peaks(V).bracket.upper + moved * float(torch.linalg.vector_norm(V))
+        return oracle.peaks(V).bracket.upper + moved * float(torch.linalg.vector_norm(V))
 
     certificate = judge(
         problem.over(done.neurons), done.solution.Z, done.solution.certificate.dual_point, polar, Scope.ALL_PATTERNS

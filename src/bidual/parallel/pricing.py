@@ -26,10 +26,12 @@ from scipy.optimize import lsq_linear
 from torch import Tensor
 
 from bidual.gauges import Bracket
-from bidual.operators.parallel import sub_network_features
+from bidual.operators.parallel import Widths, as_widths, sub_network_features
+from bidual.parallel.base import ParallelOracle
 from bidual.parallel.first_layer import FirstLayer
+from bidual.patterns import count_bound
 from bidual.patterns.reduction import Reduced, reduce_rank
-from bidual.polar.base import NeuronOracle, Neurons, Peaks
+from bidual.polar.base import Neurons, Peaks
 
 _EPS = float(np.finfo(np.float64).eps)
 _MOST_POSITIVE = 16  # rows with v_i > 0: 2^16 choices of phi
@@ -42,7 +44,7 @@ _TINY = 1e-300
 
 
 @dataclass(eq=False)
-class ExactParallel(NeuronOracle):
+class ExactParallel(ParallelOracle):
     """The polar of three-layer parallel networks with one output (PR eq. 6), by complete enumeration.
 
     For a handful of samples: the work grows with two to the number of rows with v_i > 0, and with the number of
@@ -50,19 +52,22 @@ class ExactParallel(NeuronOracle):
     """
 
     X: Float[Tensor, "n d"]
-    width: int
+    widths: Widths
     steps: int = 100
     _layer: FirstLayer = field(init=False, repr=False)
     _reduced: Reduced = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        self.widths = as_widths(self.widths)
+        if len(self.widths) > 1:
+            raise ValueError(f"ExactParallel is for three layers, one width, got {self.widths}; use NestedBound.")
         self._take(self.X)
         self._reduced = reduce_rank(self.X.cpu().numpy())
         self._layer = FirstLayer.of(self._reduced.samples)
 
-    def _nothing(self, upper: float) -> Peaks:
-        size = 2 * self.width * self.X.shape[1]
-        return Peaks(Bracket(0.0, upper), self.X.new_zeros(0, size), self.X.new_zeros(0))
+    @property
+    def width(self) -> int:
+        return as_widths(self.widths)[0]
 
     def _peaks(self, V: Tensor, above: float, seeds: Neurons | None) -> Peaks:
         if V.shape[1] != 1:
@@ -76,7 +81,7 @@ class ExactParallel(NeuronOracle):
             found = [np.zeros((2, self.width, self._layer.X.shape[1]))]
         basis = self._reduced.basis
         neurons = torch.from_numpy(np.stack(found) @ basis.T).to(self.X).flatten(1)
-        values = (sub_network_features(self.X, neurons, self.width).T @ V)[:, 0].abs()
+        values = (sub_network_features(self.X, neurons, (self.width,)).T @ V)[:, 0].abs()
         order = torch.argsort(values, descending=True)[:_LISTED]
         lower = float(values.max())
         upper = max(*(run.upper for run in runs), lower) + self._allowance(v)
@@ -86,6 +91,19 @@ class ExactParallel(NeuronOracle):
         """Rounding of the products, and the rank cut."""
         cut = self._reduced.remainder * float(np.linalg.norm(v))
         return sqrt(self.width) * (16 * (len(v) + 16) * _EPS * float(np.abs(v).sum()) + cut)
+
+
+def price_of_pricing(n: int, rank: int, width: int, refuse: bool = False) -> float:
+    """About how many networks exact pricing looks at: second-layer patterns times choices of cells with signs."""
+    cells = 2 * count_bound(n, rank)
+    choices = _multisets(cells, width)
+    if refuse and (n > 2 * _MOST_POSITIVE or choices > 100 * _MOST_CHOICES):
+        raise ValueError(
+            f"exact training of n={n} samples of rank {rank} with m1={width} looks at 2^{n} second-layer patterns "
+            f"times {choices:.1e} choices of {width} first-layer cells with signs, which is too many; use fewer "
+            "samples, a lower rank or m1, or patterns='auto' or a number for a search with a proved bound."
+        )
+    return choices * 2.0 ** ((n + 1) // 2)
 
 
 class _Pricing:
@@ -243,7 +261,7 @@ class _Pricing:
             turned = ((ahead[open_] - moved) * (moved - at[open_])).sum(1) > 0  # restart: momentum points uphill
             t = np.where(turned, 1.0, momentum[open_])
             following = (1 + np.sqrt(1 + 4 * t**2)) / 2
-            ahead[open_] = moved + ((t - 1) / following)[:, None] * (moved - at[open_])
+            ahead[open_] = np.clip(moved + ((t - 1) / following)[:, None] * (moved - at[open_]), 0, 1)  # or no bound
             at[open_], momentum[open_] = moved, following
             level = np.maximum(self.threshold, reached[open_]) * (1 + _SETTLED)
             open_ = open_[value[open_] > level]

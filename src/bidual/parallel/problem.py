@@ -1,4 +1,4 @@
-"""The training problem of three-layer parallel networks under the path norm."""
+"""The training problem of parallel networks under the path norm."""
 
 import math
 from dataclasses import dataclass, replace
@@ -11,7 +11,7 @@ from bidual.datafit import Datafit
 from bidual.gauges import Group
 from bidual.neuron_problem import NeuronProblem
 from bidual.norms import L2
-from bidual.operators.parallel import ParallelOperator
+from bidual.operators.parallel import ParallelOperator, Widths, as_widths, sub_network_size
 from bidual.polar import NeuronOracle, Neurons
 from bidual.problem import Problem
 
@@ -25,12 +25,16 @@ class ParallelProblem(NeuronProblem):
     is a constant column of X.
 
     The dual is max -F*(V) subject to |V^T ((X W_1)_+ w_2)_+| <= beta for all |W_1|_F <= 1 and signs w_2 (PR eq. 6).
+
+    ``widths`` is m_1, or (m_1, ..., m_(L-2)) for L layers (PR Corollary 1). Sub-networks of more than three layers are
+    trees: no unit is shared by two units above it. A network whose units are shared unfolds to a tree of equal
+    predictions and path norm, so its optimum is no lower; a tree is a network of widths m_1 m_2 ..., m_2 ..., ....
     """
 
     X: Float[Tensor, "n d"]
     datafit: Datafit
     beta: float
-    width: int
+    widths: Widths
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.beta) and self.beta > 0):
@@ -40,29 +44,33 @@ class ParallelProblem(NeuronProblem):
                 f"X must have shape (n, d) with one row per target ({len(self.datafit.targets)}), "
                 f"got {tuple(self.X.shape)}."
             )
-        if self.width < 1:
-            raise ValueError(f"width must be at least 1, got {self.width}.")
+        object.__setattr__(self, "widths", as_widths(self.widths))
 
     @classmethod
-    def with_copies(cls, X: Tensor, datafit: Datafit, beta: float, width: int, copies: int) -> Self:
+    def with_copies(cls, X: Tensor, datafit: Datafit, beta: float, widths: Widths, copies: int) -> Self:
         """m_2 = ``copies`` units in the second layer: p(m_1, m_2, beta) = p(m_1, 1, beta / sqrt(m_2))."""
         if copies < 1:
             raise ValueError(f"m2 must be at least 1, got {copies}.")
-        return cls(X, datafit, beta / math.sqrt(copies), width)
+        return cls(X, datafit, beta / math.sqrt(copies), widths)
+
+    @property
+    def units(self) -> int:
+        """m_1 m_2 ..., the first-layer units of a sub-network."""
+        return math.prod(as_widths(self.widths))
 
     @property
     def neuron_size(self) -> int:
-        return 2 * self.width * self.X.shape[1]
+        return sub_network_size(as_widths(self.widths), self.X.shape[1])
 
     def over(self, neurons: Neurons) -> Problem:
-        operator = ParallelOperator(self.X, L2.unit(neurons), self.datafit.targets.shape[1], self.width)
+        operator = ParallelOperator(self.X, L2.unit(neurons), self.datafit.targets.shape[1], self.widths)
         return Problem(operator, self.datafit, Group(), self.beta)
 
     def check_oracle(self, oracle: NeuronOracle) -> None:
-        if not oracle.is_for(self.X) or getattr(oracle, "width", None) != self.width:
+        if not oracle.is_for(self.X) or getattr(oracle, "widths", None) != self.widths:
             raise ValueError(
-                f"{type(oracle).__name__} was made for other samples or another width than the problem's; make it for "
-                f"X and width {self.width}."
+                f"{type(oracle).__name__} was made for other samples or widths than the problem's; make it for X "
+                f"and widths {self.widths}."
             )
 
     def with_beta(self, beta: float) -> Self:

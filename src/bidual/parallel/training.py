@@ -1,4 +1,4 @@
-"""How three-layer parallel networks are trained: search, then proof."""
+"""How parallel networks are trained: two layers first, then search, then proof."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,61 +10,166 @@ from torch import Tensor
 
 from bidual.column_generation import ColumnGeneration, Training, continued
 from bidual.driver import Callback
-from bidual.parallel.pricing import ExactParallel
+from bidual.losses.base import Matrix
+from bidual.operators.parallel import Widths, as_widths
+from bidual.parallel.base import ParallelOracle, copies
+from bidual.parallel.bound import NestedBound
+from bidual.parallel.outputs import AllOutputs
+from bidual.parallel.pricing import ExactParallel, price_of_pricing
 from bidual.parallel.problem import ParallelProblem
 from bidual.parallel.search import ParallelSearch
-from bidual.polar import NeuronOracle, Neurons
+from bidual.patterns.reduction import reduce_rank
+from bidual.polar import Neurons
+from bidual.proof import with_dual
 from bidual.relu import ReluProblem
-from bidual.relu_training import ReluTrainer
+from bidual.relu_training import Limits, ReluTrainer, check_training
+from bidual.threads import one_thread
 
+PARALLEL_SOLVERS = ("column_generation",)
 _ROUGH = 1e-3  # the search gap at which exact questions begin to pay
+_SEEDS = 64  # two-layer neurons whose copies a search starts from
+_AFFORDABLE = 1e6  # networks to look at without being asked: seconds to a minute
 
 
 @dataclass(frozen=True, eq=False)
 class ParallelTrainer:
-    """Trains three-layer parallel networks on fixed samples, for any targets and beta.
+    """Trains parallel networks on fixed samples, for any targets and beta.
 
-    It starts from the two-layer network at beta / sqrt(m_1), whose copies are a parallel network of the same value and
-    often the optimum (PR, notes on the width), adds sub-networks that a search finds, and then those that exact pricing
-    finds, which also proves how good the answer is.
+    It starts from the two-layer network at beta / sqrt(m_1 m_2 ...), whose copies are a parallel network of the same
+    value and often the optimum, and adds sub-networks that a search finds. Then exact pricing finds the rest and proves
+    the answer, where it is affordable; elsewhere a bound says how good the answer is at least.
+
+    Attributes:
+        X: the samples, with a constant column if first-layer units have a bias.
+        widths: m_1, or (m_1, ..., m_(L-2)) for L layers.
+        patterns: "exact" (all of both layers, or a refusal), "auto" (all of them if that is affordable), or a number of
+            search starts.
+        seed: of the search's starts.
     """
 
     X: Float[Tensor, "n d"]
-    width: int
+    widths: Widths
+    patterns: int | str = "auto"
     seed: int = 0
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "widths", as_widths(self.widths))
+        if self.patterns == "exact":
+            self._check_exact()
+
+    def _check_exact(self) -> None:
+        """Say before any work that exact pricing would look at too much."""
+        widths = as_widths(self.widths)
+        if len(widths) > 1:
+            raise ValueError(f"patterns='exact' is for three layers, one width, got {widths}; use 'auto', a search.")
+        price_of_pricing(len(self.X), self._rank, widths[0], refuse=True)
+
+    @property
+    def exact(self) -> bool:
+        """Whether all patterns are looked at."""
+        widths = as_widths(self.widths)
+        if self.patterns != "auto" or len(widths) > 1:
+            return self.patterns == "exact"
+        return price_of_pricing(len(self.X), self._rank, widths[0]) <= _AFFORDABLE
+
     @cached_property
-    def oracle(self) -> NeuronOracle:
-        return ExactParallel(self.X, self.width)
+    def _rank(self) -> int:
+        return reduce_rank(self.X.detach().to("cpu", torch.float64).numpy()).rank
+
+    @cached_property
+    def _one_output(self) -> ParallelOracle:
+        return ExactParallel(self.X, self.widths) if self.exact else NestedBound(self.X, self.widths)
+
+    def oracle(self, n_outputs: int) -> ParallelOracle:
+        """What proves: exact pricing, or a bound."""
+        return self._one_output if n_outputs == 1 else AllOutputs(self._one_output)
+
+    def _search(self) -> ParallelSearch:
+        more = {"starts": self.patterns} if isinstance(self.patterns, int) else {}
+        return ParallelSearch(self.X, self.widths, seed=self.seed, **more)
+
+    def beta_max(self, problem: ParallelProblem) -> float:
+        """The steepest sub-network at the zero network; if it was only searched for, a lower bound of that."""
+        V = problem.datafit.into_domain(problem.datafit.grad(torch.zeros_like(problem.datafit.targets)))
+        with one_thread():
+            peak = self._steepest(V)
+        return 0.0 if peak <= problem.over(self.X.new_zeros(0, problem.neuron_size)).rounding_of_polar(V) else peak
+
+    def _steepest(self, V: Matrix) -> float:
+        """What is attained by a sub-network: the steepest, or the best of a search and of two layers' copies."""
+        if self.exact:
+            return self.oracle(V.shape[1]).peaks(V).bracket.lower
+        two = self._plain.oracle.peaks(V).neurons[:_SEEDS]
+        return self._search().peaks(V, seeds=copies(two, self.widths)).bracket.lower
+
+    @cached_property
+    def _plain(self) -> ReluTrainer:
+        return ReluTrainer(self.X, seed=self.seed)
 
     def train(
         self,
         problem: ParallelProblem,
         *,
+        solver: str = "auto",
         tol: float = 1e-4,
+        max_steps: int | None = None,
         max_time: float | None = None,
         start: Neurons | None = None,
         callback: Callback | None = None,
+        prove: bool = True,
     ) -> Training:
-        """Train to a certified relative gap of ``tol``."""
-        first = copies(self._two_layers(problem, tol), self.width) if start is None else start
-        search = ParallelSearch(self.X, self.width, seed=self.seed)
-        found = ColumnGeneration().train(
-            problem, search, tol=max(tol, _ROUGH), max_time=max_time, start=first, callback=callback
-        )
-        later = None if callback is None else continued(callback, found)
+        """Train to a certified relative gap of ``tol``, from given sub-networks if there are any.
+
+        Without ``prove`` nothing is done for the certificate that training does not need.
+        """
+        check_training(tol, max_time, self.patterns)
+        if solver not in ("auto", *PARALLEL_SOLVERS):
+            raise ValueError(f"solver must be 'auto' or one of {sorted(PARALLEL_SOLVERS)}, got {solver!r}.")
+        with one_thread():
+            return self._train(problem, Limits(tol, max_steps, max_time), start, callback, prove)
+
+    def _train(
+        self, problem: ParallelProblem, limits: Limits, start: Neurons | None, callback: Callback | None, prove: bool
+    ) -> Training:
+        two = self._two_layers(problem, limits)
+        first = copies(two.neurons, self.widths)
+        found = self._columns(problem, self._search(), limits, first if start is None else torch.cat([start, first]))
+        if found.solution.certificate.relative_gap <= limits.tol or not (prove or self.exact):
+            return found
+        oracle = self.oracle(problem.datafit.targets.shape[1])
+        if self.exact:
+            return self._columns(problem, oracle, limits, found.neurons, found, callback)
+        done = found
+        for V in (two.dual_point, found.dual_point):
+            done = with_dual(done, V, lambda W: _upper(oracle, W, problem.beta), limits.tol)
+        return done
+
+    def _columns(
+        self,
+        problem: ParallelProblem,
+        oracle: ParallelOracle,
+        limits: Limits,
+        start: Neurons,
+        before: Training | None = None,
+        callback: Callback | None = None,
+    ) -> Training:
+        """Columns by one oracle, on from a training if there is one."""
         done = ColumnGeneration().train(
-            problem, self.oracle, tol=tol, max_time=max_time, start=found.neurons, callback=later
+            problem,
+            oracle,
+            tol=max(limits.tol, _ROUGH) if self.exact and not oracle.proves else limits.tol,
+            max_rounds=200 if limits.max_steps is None else limits.max_steps,
+            max_time=limits.max_time if before is None else limits.left(before),
+            start=start,
+            callback=callback if before is None or callback is None else continued(callback, before),
         )
-        return done.after(found)
+        return done if before is None else done.after(before)
 
-    def _two_layers(self, problem: ParallelProblem, tol: float) -> Neurons:
-        """Neurons of the best two-layer network at beta / sqrt(m_1)."""
-        plain = ReluProblem(self.X, problem.datafit, problem.beta / sqrt(self.width))
-        return ReluTrainer(self.X, seed=self.seed).train(plain, tol=tol, prove=False).neurons
+    def _two_layers(self, problem: ParallelProblem, limits: Limits) -> Training:
+        """The two-layer network at beta / sqrt(m_1 m_2 ...)."""
+        plain = ReluProblem(self.X, problem.datafit, problem.beta / sqrt(problem.units))
+        return self._plain.train(plain, tol=limits.tol, max_time=limits.max_time, prove=False)
 
 
-def copies(neurons: Neurons, width: int) -> Neurons:
-    """Sub-networks of m_1 equal units u / sqrt(m_1): ((X W_1)_+ 1)_+ = sqrt(m_1) (X u)_+ with |W_1|_F = |u|."""
-    units = neurons[:, None].expand(-1, width, -1) / sqrt(width)
-    return torch.stack([units, torch.zeros_like(units)], 1).flatten(1)
+def _upper(oracle: ParallelOracle, V: Matrix, beta: float) -> float:
+    return oracle.peaks(V, beta).bracket.upper

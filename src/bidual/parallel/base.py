@@ -1,0 +1,30 @@
+"""What the oracles of parallel networks share."""
+
+from math import prod
+
+from bidual.gauges import Bracket
+from bidual.operators.parallel import Widths, as_widths, sub_network_size
+from bidual.polar.base import NeuronOracle, Neurons, Peaks
+
+
+class ParallelOracle(NeuronOracle):
+    """max over sub-networks of length one of |V^T f(X)|, the left side of PR (6) and of (3) for more layers."""
+
+    widths: Widths
+
+    def _nothing(self, upper: float) -> Peaks:
+        size = sub_network_size(as_widths(self.widths), self.X.shape[1])
+        return Peaks(Bracket(0.0, upper), self.X.new_zeros(0, size), self.X.new_zeros(0))
+
+
+def copies(neurons: Neurons, widths: Widths) -> Neurons:
+    """Trees of equal units u / sqrt(m), m = m_1 m_2 ... of them and all of sign +1: f(X) = sqrt(m) (X u)_+ at the
+    length |u| of one unit."""
+    several = as_widths(widths)
+    tree = neurons[:, None] / prod(several) ** 0.5
+    for m in reversed(several):
+        units = tree[:, :, None].expand(-1, -1, m, -1)
+        tree = units.new_zeros(len(tree), tree.shape[1], 2, m, tree.shape[2])
+        tree[:, :, 0] = units
+        tree = tree.flatten(1, 3)
+    return tree.flatten(1)
