@@ -11,6 +11,8 @@ from bidual.estimators import (
     ConvexMLPClassifierCV,
     ConvexMLPRegressor,
     ConvexMLPRegressorCV,
+    ConvexParallelClassifier,
+    ConvexParallelRegressor,
 )
 from bidual.paths import Path, regularization_path
 from bidual.serialize import load
@@ -28,6 +30,8 @@ __all__ = [
     "ConvexMLPClassifierCV",
     "ConvexMLPRegressor",
     "ConvexMLPRegressorCV",
+    "ConvexParallelClassifier",
+    "ConvexParallelRegressor",
     "NetworkCertificate",
     "Path",
     "Scope",

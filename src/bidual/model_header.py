@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bidual.losses import LOSSES, Loss
+from bidual.parallel.cells import Cells
 from bidual.patches import Convolution
 
 Tensors = dict[str, Tensor]
@@ -28,6 +29,8 @@ def pack(value: Any, name: str, tensors: Tensors) -> Any:
     if isinstance(value, Convolution):
         fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
         return {"convolution": {k: pack(v, f"{name}.{k}", tensors) for k, v in fields.items()}}
+    if isinstance(value, Cells):
+        return {"cells": [pack(getattr(value, k), f"{name}.{k}", tensors) for k in ("weights", "signs")]}
     if isinstance(value, tuple) and all(isinstance(item, int) for item in value):
         return {"numbers": list(value)}
     if isinstance(value, (list, tuple)) and not any(isinstance(item, (list, tuple, np.ndarray)) for item in value):
@@ -54,6 +57,8 @@ def unpack(value: Any, tensors: Tensors) -> Any:
         return tuple(int(item) for item in value["numbers"])
     if "convolution" in value:
         return Convolution(**{k: unpack(v, tensors) for k, v in value["convolution"].items()})
+    if "cells" in value:
+        return Cells(*(unpack(v, tensors) for v in value["cells"]))
     if "loss" in value:
         return LOSSES[value["loss"]](**value["settings"])
     return _unpack_vector(value["values"], value["dtype"])

@@ -1,6 +1,7 @@
 """What training by columns needs to know of a problem."""
 
 from abc import ABC, abstractmethod
+from typing import Self
 
 from jaxtyping import Float
 from torch import Tensor
@@ -31,6 +32,10 @@ class NeuronProblem(ABC):
     @abstractmethod
     def over(self, neurons: Neurons) -> Problem:
         """The convex program over a dictionary of neurons, which are scaled to length one."""
+
+    @abstractmethod
+    def with_beta(self, beta: float) -> Self:
+        """The same problem at another beta."""
 
     @abstractmethod
     def check_oracle(self, oracle: NeuronOracle) -> None:

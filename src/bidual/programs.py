@@ -3,19 +3,19 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from torch import Tensor
 
 from bidual.architectures import Architecture
 from bidual.auto import solve_auto
 from bidual.certificate import Certificate
+from bidual.column_generation import Training
 from bidual.driver import Callback, Solution
 from bidual.networks import RebuildableModule
+from bidual.neuron_problem import NeuronProblem
 from bidual.polar import Neurons
 from bidual.problem import Problem
-from bidual.relu import ReluProblem
-from bidual.relu_training import ReluTrainer
 
 
 class Start(NamedTuple):
@@ -104,13 +104,22 @@ class FixedProgram(Program):
         return certificate.point, certificate.dual_point if same_samples else None
 
 
-@dataclass(frozen=True, eq=False)
-class ReluProgram(Program):
-    """A ReLU network over all activation patterns: the neurons are found by training, and make an architecture."""
+class Trainer(Protocol):
+    """Finds the neurons of networks on fixed samples."""
 
-    problem: ReluProblem
+    def beta_max(self, problem: Any) -> float: ...
+
+    @property
+    def train(self) -> Callable[..., Training]: ...
+
+
+@dataclass(frozen=True, eq=False)
+class NeuronProgram(Program):
+    """A network over all activation patterns: the neurons are found by training, and make an architecture."""
+
+    problem: NeuronProblem
     architecture: Callable[[Neurons], Architecture]
-    trainer: ReluTrainer
+    trainer: Trainer
 
     @property
     def beta_max(self) -> float:
@@ -118,7 +127,7 @@ class ReluProgram(Program):
 
     def train(self, beta: float, *, start: Start | None = None, **options: Any) -> Fitted:
         neurons = None if start is None else getattr(start.architecture, "neurons", None)
-        if neurons is not None and neurons.shape[1] != self.problem.X.shape[1]:
+        if neurons is not None and neurons.shape[1] != self.problem.neuron_size:
             neurons = None
         done = self.trainer.train(self.problem.with_beta(beta), start=neurons, **options)
         return Fitted(done.problem, self.architecture(done.neurons), done.solution)

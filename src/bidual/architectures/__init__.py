@@ -3,6 +3,7 @@
 from bidual.architectures.attention import GatedAttention, LinearAttention, ReluAttention
 from bidual.architectures.base import Architecture
 from bidual.architectures.cnn import GatedCNN, LinearCNN, ReluCNN
+from bidual.architectures.gated_parallel import GatedParallel
 from bidual.architectures.mlp import GatedMLP, LinearMLP
 from bidual.architectures.parallel import ParallelMLP
 from bidual.architectures.relu import ReluMLP
@@ -20,6 +21,7 @@ ARCHITECTURES: dict[str, type[Architecture]] = {
         GatedAttention,
         ReluAttention,
         ParallelMLP,
+        GatedParallel,
     )
 }
 
@@ -29,6 +31,7 @@ __all__ = [
     "GatedAttention",
     "GatedCNN",
     "GatedMLP",
+    "GatedParallel",
     "LinearAttention",
     "LinearCNN",
     "LinearMLP",

@@ -5,6 +5,7 @@ from bidual.estimators.base import ConvexEstimator
 from bidual.estimators.cnn import ConvexCNNClassifier, ConvexCNNRegressor
 from bidual.estimators.cv import ConvexMLPClassifierCV, ConvexMLPRegressorCV
 from bidual.estimators.mlp import ConvexMLPClassifier, ConvexMLPRegressor
+from bidual.estimators.parallel import ConvexParallelClassifier, ConvexParallelRegressor
 
 ESTIMATORS: dict[str, type[ConvexEstimator]] = {
     cls.__name__: cls
@@ -17,6 +18,8 @@ ESTIMATORS: dict[str, type[ConvexEstimator]] = {
         ConvexCNNRegressor,
         ConvexAttentionClassifier,
         ConvexAttentionRegressor,
+        ConvexParallelClassifier,
+        ConvexParallelRegressor,
     )
 }
 
@@ -31,4 +34,6 @@ __all__ = [
     "ConvexMLPClassifierCV",
     "ConvexMLPRegressor",
     "ConvexMLPRegressorCV",
+    "ConvexParallelClassifier",
+    "ConvexParallelRegressor",
 ]

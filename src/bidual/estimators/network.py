@@ -16,7 +16,7 @@ from bidual.gauges import GAUGES
 from bidual.memory import available_bytes, human_bytes
 from bidual.patterns import sample_gates
 from bidual.problem import Problem
-from bidual.programs import FixedProgram, Program, ReluProgram
+from bidual.programs import FixedProgram, NeuronProgram, Program
 from bidual.relu import ReluProblem
 from bidual.relu_training import RELU_SOLVERS, ReluTrainer
 
@@ -86,7 +86,7 @@ class ConvexNetwork(ConvexEstimator):
             self._refuse_beyond_memory(X, starts, n_outputs)
             problem = self._relu_problem(X, datafit)
             trainer = ReluTrainer(problem.X, self.patterns, self._seed(), problem.readout)
-            return ReluProgram(problem, lambda neurons: self._relu(X, neurons), trainer)
+            return NeuronProgram(problem, lambda neurons: self._relu(X, neurons), trainer)
         architecture = self._make_architecture(X, datafit.weight, n_outputs)
         operator = architecture.lift(X, n_outputs)
         return FixedProgram(Problem(operator, datafit, architecture.gauge(), 1.0), architecture)

@@ -8,6 +8,7 @@ from bidual.networks.attention import (
 )
 from bidual.networks.base import RebuildableModule
 from bidual.networks.cnn import ConvNetwork, GatedConvNetwork, LinearConvNetwork, ReluConvNetwork
+from bidual.networks.gated_parallel import GatedParallelNetwork
 from bidual.networks.mlp import GatedNetwork, LinearNetwork, ReluNetwork, TwoLayerNetwork
 from bidual.networks.parallel import ParallelNetwork
 
@@ -24,6 +25,7 @@ NETWORKS: dict[str, type[RebuildableModule]] = {
         ReluAttentionNetwork,
         GatedAttentionNetwork,
         ParallelNetwork,
+        GatedParallelNetwork,
     )
 }
 
@@ -34,6 +36,7 @@ __all__ = [
     "GatedAttentionNetwork",
     "GatedConvNetwork",
     "GatedNetwork",
+    "GatedParallelNetwork",
     "LinearAttentionNetwork",
     "LinearConvNetwork",
     "LinearNetwork",

@@ -47,7 +47,7 @@ class ParallelNetwork(RebuildableModule):
     def hidden(self, x: Tensor) -> Tensor:
         """The last hidden layer of every sub-network (K, n, width)."""
         x = x.to(self.bias.dtype)
-        h = torch.cat([x, x.new_ones(len(x), 1)], 1) if self.constant else x
+        h = torch.cat([x, x.new_ones(x.shape[0], 1)], 1) if self.constant else x
         for layer in self.layers[:-1]:
             h = torch.relu(h @ layer)
         return h

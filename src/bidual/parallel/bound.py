@@ -55,7 +55,7 @@ class NestedBound(ParallelOracle):
         exact = affordable(n, rank)
         self._base = Faces(self.X) if exact else DiagonalBound(self.X, steps=10, starts=16)
         quick = exact and not slow(n, rank)
-        self._rounds = _ROUNDS if quick and len(self.widths) == 1 else _FEW
+        self._rounds = (_ROUNDS if quick else _FEW) if len(self.widths) == 1 else (_FEW if quick else 1)
 
     def _peaks(self, V: Tensor, above: float, seeds: Neurons | None) -> Peaks:
         if V.shape[1] != 1:

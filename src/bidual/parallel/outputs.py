@@ -70,13 +70,13 @@ class _Run:
         self.corners: list[Float[ndarray, " r"]] = []
         self.bounds: list[float] = []
         self.found: list[Neurons] = []
-        self.lower = self.closed = 0.0
+        self.closed = 0.0
         self.queue: list[tuple[float, int, tuple[int, ...], Float[ndarray, " r"]]] = []
         self.serial = count()
 
     @property
     def threshold(self) -> float:
-        best = max(self.above, self.lower)
+        best = max(self.above, *self.bounds)  # at a corner, no cut improves what the oracle can say
         loose = self.settings.looseness * (best - self.above) if self.above > 0 else 0.0
         return best + max(self.settings.tol * best, loose)
 
@@ -101,7 +101,6 @@ class _Run:
         peaks = self.settings.scalar._peaks(v, _QUIET * self.above, None)
         self.corners.append(g)
         self.bounds.append(peaks.bracket.upper)
-        self.lower = max(self.lower, peaks.bracket.lower)
         self.found.append(peaks.neurons[:_LISTED])
         return len(self.corners) - 1
 

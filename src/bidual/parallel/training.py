@@ -82,7 +82,9 @@ class ParallelTrainer:
 
     def oracle(self, n_outputs: int) -> ParallelOracle:
         """What proves: exact pricing, or a bound."""
-        return self._one_output if n_outputs == 1 else AllOutputs(self._one_output)
+        if n_outputs == 1:
+            return self._one_output
+        return AllOutputs(self._one_output, max_questions=200 if self.exact else 2 * n_outputs)
 
     def _search(self) -> ParallelSearch:
         more = {"starts": self.patterns} if isinstance(self.patterns, int) else {}
