@@ -12,6 +12,8 @@ from bidual.estimators import (
     ConvexMLPClassifierCV,
     ConvexMLPRegressor,
     ConvexMLPRegressorCV,
+    ConvexParallelClassifier,
+    ConvexParallelRegressor,
 )
 
 GATED = {"activation": "gated_relu", "patterns": 10, "tol": 1e-4}
@@ -19,6 +21,8 @@ RELU = {"tol": 1e-2}
 CV = {"n_betas": 2, "cv": 2}
 SIGNAL = {"image_shape": (1, -1), "padding": 1, "patterns": 10}  # rows of numbers as signals of one channel
 TOKEN = {"token_shape": (1, -1), "patterns": 5}  # and as sequences of one token
+SAMPLED = {"activation": "gated_relu", "patterns": 8, "widths": 2}
+THREE_LAYERS = {"patterns": 16, "widths": 2, "tol": 0.5}
 
 
 def expected_failures(estimator):
@@ -44,6 +48,8 @@ def expected_failures(estimator):
         ConvexCNNRegressor(**SIGNAL),
         ConvexAttentionClassifier(**TOKEN),
         ConvexAttentionRegressor(**TOKEN),
+        ConvexParallelClassifier(**SAMPLED),
+        ConvexParallelRegressor(**SAMPLED),
     ],
     expected_failed_checks=expected_failures,
 )
@@ -53,8 +59,13 @@ def test_conformance(estimator, check):
 
 @pytest.mark.slow
 @parametrize_with_checks(
-    [ConvexMLPClassifierCV(**RELU, **CV), ConvexMLPRegressorCV(**RELU, **CV)],
+    [
+        ConvexMLPClassifierCV(**RELU, **CV),
+        ConvexMLPRegressorCV(**RELU, **CV),
+        ConvexParallelClassifier(**THREE_LAYERS),
+        ConvexParallelRegressor(**THREE_LAYERS),
+    ],
     expected_failed_checks=expected_failures,
 )
-def test_conformance_of_cross_validated_relu_networks(estimator, check):
+def test_conformance_of_slow_networks(estimator, check):
     check(estimator)

@@ -51,6 +51,11 @@ class Training:
     def neurons(self) -> Neurons:
         return neurons_of(self.problem)
 
+    def since(self, seconds: float) -> "Training":
+        """This training, begun by something that took so long."""
+        history = tuple(replace(record, seconds=record.seconds + seconds) for record in self.solution.history)
+        return replace(self, solution=replace(self.solution, seconds=self.solution.seconds + seconds, history=history))
+
     def after(self, first: "Training") -> "Training":
         """This training with the steps and seconds of the one that it started from, and the better network of both."""
         one, two = first.solution, self.solution

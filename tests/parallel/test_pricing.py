@@ -7,10 +7,10 @@ from torch import Tensor
 from bidual.datafit import Datafit
 from bidual.losses import Squared
 from bidual.operators.parallel import sub_network_features as features
+from bidual.parallel.base import copies
 from bidual.parallel.pricing import ExactParallel
 from bidual.parallel.problem import ParallelProblem
 from bidual.parallel.search import ParallelSearch
-from bidual.parallel.base import copies
 from bidual.polar import Faces
 
 CASES = [(5, 2, 1), (5, 2, 2), (6, 2, 3), (4, 3, 2), (5, 1, 2), (4, 3, 1)]

@@ -34,7 +34,8 @@ class ParallelMLP(Architecture):
     def __post_init__(self) -> None:
         object.__setattr__(self, "widths", as_widths(self.widths))
         check_units(self.neurons)
-        _tree(self.neurons, as_widths(self.widths))
+        if len(self.neurons):
+            _tree(self.neurons, as_widths(self.widths))
 
     def gauge(self) -> Gauge:
         return Group()
@@ -45,9 +46,11 @@ class ParallelMLP(Architecture):
     def _decode(self, Z: Tensor, offset: Tensor) -> RebuildableModule:
         """PR Proposition 1: the columns of W_1, their signs as W_2, ..., and z as output weights."""
         used = Z.flatten(1).any(1)
-        used[0] |= not bool(used.any())  # the zero network keeps one sub-network, which does nothing
-        columns, signs = _tree(self.neurons.to(Z)[used], as_widths(self.widths))
-        layers = [columns.mT, *(_block_diagonal(sign) for sign in signs), Z[used]]
+        neurons, weights = self.neurons.to(Z)[used], Z[used]
+        if not len(neurons):  # the zero network keeps one sub-network, which does nothing
+            neurons, weights = neurons.new_zeros(1, neurons.shape[1]), Z.new_zeros(1, *Z.shape[1:])
+        columns, signs = _tree(neurons, as_widths(self.widths))
+        layers = [columns.mT, *(_block_diagonal(sign) for sign in signs), weights]
         widths = [layer.shape[2] for layer in layers[:-1]]
         module = ParallelNetwork(
             columns.shape[2] - self.bias, widths, Z.shape[2], len(columns), constant=int(self.bias)

@@ -10,17 +10,24 @@ which is convex in h, so it is largest at h = sqrt(m) f(X) or h = -sqrt(m) f(X),
 
     N_above(v)  <=  sqrt(m)  min_theta  max( N(v_+ - theta o v_-),  N(theta o v_-) ).
 
-It is convex in theta too. At theta = 0 it is the bound by v_+ alone. The largest dual point of the two-layer network at
-beta / sqrt(m) has N(v) <= beta / sqrt(m): where N(theta o v_-) is no larger for a theta that keeps it so, copies of two
-layers are the optimum of three.
+It is convex in theta too. Where it is too weak, one row i with v_i > 0 is looked at twice, as h_i <= 0 and as h_i >= 0:
+v_i (h_i)_+ is zero or linear then. With the rows O known to be off and I known to be on,
+
+    sqrt(m)  min_theta  max( N(v_+ without O - theta o v_-),  N(theta o v_- - v_+ on I) ),
+
+and all rows decided, it is sqrt(m) N_inf of the notes on PR. One more layer does not loosen the first bound: N is
+monotone, so the theta of the layer below may be the same, and m becomes m_1 m_2 ... m_(L-2).
 """
 
+import heapq
 from dataclasses import dataclass, field
+from itertools import count
 from math import inf, prod, sqrt
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from numpy import ndarray
 from scipy.optimize import linprog
 from torch import Tensor
@@ -34,19 +41,42 @@ from bidual.polar.base import NeuronOracle, Neurons, Peaks
 from bidual.polar.choice import affordable, slow
 from bidual.polar.diagonal import DiagonalBound
 
-_ROUNDS, _FEW = 30, 3  # of theta, where questions are quick or not
-_CUTS = 40  # neurons that a question contributes to the choice of theta
-_CLOSE = 1e-4  # what theta may still be worth when it is not improved any more
+_ROUNDS, _FEW = 30, 2  # of theta, where questions are quick or not
+_CUTS, _POOL = 20, 300  # neurons that a question contributes to the choice of theta, and that are kept for it
+_CLOSE = 1e-6  # what theta, or a branch, may still be worth when it is not improved any more
+_OPEN, _OFF, _ON = -1, 0, 1
+
+
+class _Choice(NamedTuple):
+    """The best theta for the neurons at hand, what it would be worth, and how much of it each row overstates."""
+
+    theta: Float[Tensor, "n 1"]
+    value: float
+    excess: Float[ndarray, " n"]
+
+
+class _Node(NamedTuple):
+    """Rows that are decided, with the bound of what is left and the row to decide next, if any."""
+
+    bound: float
+    serial: int
+    labels: Int[ndarray, " n"]
+    row: int | None
 
 
 @dataclass(eq=False)
-class NestedBound(ParallelOracle):
-    """The bound above, layer upon layer, for one output. Its lower bound is attained by copies of two-layer neurons."""
+class RelaxedBound(ParallelOracle):
+    """The bound above, for one output. Its lower bound is attained by copies of two-layer neurons.
+
+    Attributes:
+        nodes: how often rows are decided, at most, where two-layer questions are quick.
+    """
 
     X: Float[Tensor, "n d"]
     widths: Widths
+    nodes: int = 60
+    quick: bool = field(init=False)  # whether two-layer questions take no more than a fraction of a second
     _base: NeuronOracle = field(init=False, repr=False)
-    _rounds: int = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.widths = as_widths(self.widths)
@@ -54,59 +84,102 @@ class NestedBound(ParallelOracle):
         n, rank = len(self.X), reduce_rank(self.X.cpu().numpy()).rank
         exact = affordable(n, rank)
         self._base = Faces(self.X) if exact else DiagonalBound(self.X, steps=10, starts=16)
-        quick = exact and not slow(n, rank)
-        self._rounds = (_ROUNDS if quick else _FEW) if len(self.widths) == 1 else (_FEW if quick else 1)
+        self.quick = exact and not slow(n, rank)
 
     def _peaks(self, V: Tensor, above: float, seeds: Neurons | None) -> Peaks:
         if V.shape[1] != 1:
-            raise ValueError(f"NestedBound is for one output, got {V.shape[1]}; use AllOutputs.")
+            raise ValueError(f"RelaxedBound is for one output, got {V.shape[1]}; use AllOutputs.")
         widths = as_widths(self.widths)
-        upper, units = self._bound(V, len(widths), above)
-        neurons = copies(units, widths)
+        root = sqrt(prod(widths))
+        sides = [_Side(self, self._base, sign * V, above / root) for sign in (1.0, -1.0)]
+        upper = root * max(side.bound() for side in sides)
+        neurons = copies(torch.cat([side.known for side in sides]), widths)
         values = (sub_network_features(self.X, neurons, widths).T @ V)[:, 0].abs()
         order = torch.argsort(values, descending=True)
         lower = float(values[order[0]]) if len(order) else 0.0
         return Peaks(Bracket(lower, max(upper, lower)), neurons[order], values[order])
 
-    def _bound(self, v: Float[Tensor, "n 1"], layer: int, enough: float) -> tuple[float, Neurons]:
-        """The most of |v^T f(X)| over units of a layer, and two-layer neurons that are steep for it."""
-        if layer == 0:
-            found = self._base.peaks(v)
-            return found.bracket.upper, found.neurons[:_CUTS]
-        root = sqrt(as_widths(self.widths)[layer - 1])
-        sides = [self._one_side(sign * v, layer, enough / root) for sign in (1.0, -1.0)]
-        return root * max(bound for bound, _ in sides), torch.cat([units for _, units in sides])
 
-    def _one_side(self, v: Float[Tensor, "n 1"], layer: int, enough: float) -> tuple[float, Neurons]:
+class _Side:
+    """One sign of v: branch and bound over the rows with v_i > 0."""
+
+    def __init__(self, settings: RelaxedBound, base: NeuronOracle, v: Float[Tensor, "n 1"], enough: float) -> None:
+        self.settings, self.base, self.enough = settings, base, enough
+        self.up, self.down = v.clamp(min=0), (-v).clamp(min=0)
+        self.known = v.new_zeros(0, settings.X.shape[1])
+        self.serial = count()
+        self.attained = 0.0  # by a two-layer neuron
+
+    def bound(self) -> float:
+        """The largest bound of the nodes that are left, in units of sqrt(m)."""
+        queue, closed = [self._queued(np.full(len(self.up), _OPEN))], 0.0
+        left = self.settings.nodes if self.settings.quick and len(as_widths(self.settings.widths)) == 1 else 0
+        while queue and left > 0 and -queue[0][0] > max(self.enough, closed, self.attained * (1 + _CLOSE)):
+            node = heapq.heappop(queue)[2]
+            if node.row is None:
+                closed = max(closed, node.bound)
+                continue
+            left -= 2
+            for label in (_OFF, _ON):
+                labels = node.labels.copy()
+                labels[node.row] = label
+                child = self._queued(labels, node.bound)
+                heapq.heappush(queue, child)
+        return max(closed, -queue[0][0] if queue else 0.0)
+
+    def _queued(self, labels: Int[ndarray, " n"], most: float = inf) -> tuple[float, int, _Node]:
+        node = self._node(labels, most)
+        return -node.bound, node.serial, node
+
+    def _node(self, labels: Int[ndarray, " n"], most: float) -> _Node:
         """min over theta, by cutting planes: the neurons that are steepest at one theta bound all others from below."""
-        up, down = v.clamp(min=0), (-v).clamp(min=0)
-        theta, best = torch.ones_like(v), inf
-        known: list[Neurons] = []
-        for _ in range(self._rounds):
-            questions = [self._bound(u, layer - 1, enough) for u in (up - theta * down, theta * down)]
-            best = min(best, max(bound for bound, _ in questions))
-            known += [units for _, units in questions]
-            if best <= enough:
+        off, on = (torch.from_numpy(labels == label).to(self.up)[:, None] for label in (_OFF, _ON))
+        first, second = self.up * (1 - off), self.up * on
+        choice = (
+            self._next(first, second)
+            if len(self.known)
+            else _Choice(torch.ones_like(self.up), 0.0, np.zeros(len(labels)))
+        )
+        best = most
+        for _ in range(_ROUNDS if self.settings.quick else _FEW):
+            best = min(best, self._ask(first - choice.theta * self.down, choice.theta * self.down - second))
+            choice = self._next(first, second)
+            if best <= self.enough or choice.value >= best * (1 - _CLOSE):
                 break
-            theta, least = self._next(torch.cat(known), up, down, layer - 1)
-            if least >= best * (1 - _CLOSE):
-                break
-        return best, torch.cat(known)
+        return _Node(best, next(self.serial), labels, self._row(labels, choice))
 
-    def _next(self, units: Neurons, up: Tensor, down: Tensor, layer: int) -> tuple[Float[Tensor, "n 1"], float]:
-        """The theta that is best for the neurons at hand, and what it would be worth."""
-        scale = sqrt(prod(as_widths(self.widths)[:layer]))
-        F = scale * (self.X @ units.T).clamp(min=0).T.cpu().numpy()
-        theta, least = _cheapest(F * up.T.cpu().numpy(), F * down.T.cpu().numpy())
-        return torch.from_numpy(theta).to(up)[:, None], least
+    def _ask(self, *multipliers: Float[Tensor, "n 1"]) -> float:
+        found = [self.base.peaks(u) for u in multipliers]
+        self.known = torch.cat([self.known, *(peaks.neurons[:_CUTS] for peaks in found)])
+        self.attained = max(self.attained, *(self._value(peaks) for peaks in found))
+        return max(peaks.bracket.upper for peaks in found)
 
+    def _value(self, peaks: Peaks) -> float:
+        """v^T f(X) of the steepest neuron of a question."""
+        if not len(peaks.neurons):
+            return 0.0
+        return float(((self.settings.X @ peaks.neurons[0]).clamp(min=0) @ (self.up - self.down)).max())
 
-def _cheapest(up: Float[ndarray, "q n"], down: Float[ndarray, "q n"]) -> tuple[Float[ndarray, " n"], float]:
-    """min t over theta in [0, 1]^n with up_i 1 - down_i theta <= t and down_i theta <= t: a linear program."""
-    q, n = down.shape
-    A = np.vstack([np.hstack([-down, -np.ones((q, 1))]), np.hstack([down, -np.ones((q, 1))])])
-    b = np.concatenate([-up.sum(1), np.zeros(q)])
-    found = linprog(np.eye(n + 1)[n], A_ub=A, b_ub=b, bounds=[(0, 1)] * n + [(None, None)], method="highs")
-    if found.x is None:
-        return np.ones(n), inf
-    return np.clip(found.x[:n], 0, 1), float(found.fun)
+    def _next(self, first: Float[Tensor, "n 1"], second: Float[Tensor, "n 1"]) -> _Choice:
+        """min t over theta in [0, 1]^n with (first - theta down)^T f <= t and (theta down - second)^T f <= t for the
+        neurons at hand: a linear program, whose multipliers say which mixture h of them the bound is attained by."""
+        F = (self.settings.X @ self.known.T).clamp(min=0).T.cpu().numpy()
+        down, (q, n) = F * self.down.T.cpu().numpy(), F.shape
+        A = np.vstack([np.hstack([-down, -np.ones((q, 1))]), np.hstack([down, -np.ones((q, 1))])])
+        b = np.concatenate([-F @ first[:, 0].cpu().numpy(), F @ second[:, 0].cpu().numpy()])
+        found = linprog(np.eye(n + 1)[n], A_ub=A, b_ub=b, bounds=[(0, 1)] * n + [(None, None)], method="highs")
+        if found.x is None:
+            return _Choice(torch.ones_like(self.up), inf, np.zeros(n))
+        weight = -found.ineqlin.marginals
+        positive, negative = weight[:q] @ F, weight[q:] @ F
+        excess = self.up[:, 0].cpu().numpy() * (positive - np.maximum(positive - negative, 0))
+        theta = torch.from_numpy(np.clip(found.x[:n], 0, 1)).to(self.up)[:, None]
+        if q > _POOL:
+            tight = np.argsort(np.minimum(*found.slack.reshape(2, q)), kind="stable")[: _POOL // 2]
+            self.known = self.known[torch.from_numpy(tight).to(self.known.device)]
+        return _Choice(theta, float(found.fun), excess)
+
+    def _row(self, labels: Int[ndarray, " n"], choice: _Choice) -> int | None:
+        """The open row whose contribution the bound overstates the most."""
+        excess = np.where(labels == _OPEN, choice.excess, 0.0)
+        return int(excess.argmax()) if excess.max() > _CLOSE * abs(choice.value) else None

@@ -60,7 +60,7 @@ class ExactParallel(ParallelOracle):
     def __post_init__(self) -> None:
         self.widths = as_widths(self.widths)
         if len(self.widths) > 1:
-            raise ValueError(f"ExactParallel is for three layers, one width, got {self.widths}; use NestedBound.")
+            raise ValueError(f"ExactParallel is for three layers, one width, got {self.widths}; use RelaxedBound.")
         self._take(self.X)
         self._reduced = reduce_rank(self.X.cpu().numpy())
         self._layer = FirstLayer.of(self._reduced.samples)

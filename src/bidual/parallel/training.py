@@ -13,10 +13,11 @@ from bidual.driver import Callback
 from bidual.losses.base import Matrix
 from bidual.operators.parallel import Widths, as_widths
 from bidual.parallel.base import ParallelOracle, copies
-from bidual.parallel.bound import NestedBound
+from bidual.parallel.bound import RelaxedBound
 from bidual.parallel.outputs import AllOutputs
 from bidual.parallel.pricing import ExactParallel, price_of_pricing
 from bidual.parallel.problem import ParallelProblem
+from bidual.parallel.relaxation import relaxed_dual
 from bidual.parallel.search import ParallelSearch
 from bidual.patterns.reduction import reduce_rank
 from bidual.polar import Neurons
@@ -27,6 +28,7 @@ from bidual.threads import one_thread
 
 PARALLEL_SOLVERS = ("column_generation",)
 _ROUGH = 1e-3  # the search gap at which exact questions begin to pay
+_ASKED = 60  # questions to a quick bound about several outputs
 _SEEDS = 64  # two-layer neurons whose copies a search starts from
 _AFFORDABLE = 1e6  # networks to look at without being asked: seconds to a minute
 
@@ -78,13 +80,21 @@ class ParallelTrainer:
 
     @cached_property
     def _one_output(self) -> ParallelOracle:
-        return ExactParallel(self.X, self.widths) if self.exact else NestedBound(self.X, self.widths)
+        return ExactParallel(self.X, self.widths) if self.exact else RelaxedBound(self.X, self.widths)
+
+    @property
+    def _quick(self) -> bool:
+        """Whether a question to what proves is quick enough to ask several."""
+        return not isinstance(self._one_output, RelaxedBound) or self._one_output.quick
 
     def oracle(self, n_outputs: int) -> ParallelOracle:
         """What proves: exact pricing, or a bound."""
         if n_outputs == 1:
             return self._one_output
-        return AllOutputs(self._one_output, max_questions=200 if self.exact else 2 * n_outputs)
+        if self.exact:
+            return AllOutputs(self._one_output)
+        rough = RelaxedBound(self.X, self.widths, nodes=0)
+        return AllOutputs(rough, max_questions=_ASKED if rough.quick else n_outputs)
 
     def _search(self) -> ParallelSearch:
         more = {"starts": self.patterns} if isinstance(self.patterns, int) else {}
@@ -135,16 +145,24 @@ class ParallelTrainer:
     ) -> Training:
         two = self._two_layers(problem, limits)
         first = copies(two.neurons, self.widths)
-        found = self._columns(problem, self._search(), limits, first if start is None else torch.cat([start, first]))
+        start = first if start is None else torch.cat([start.to(first), first])
+        found = self._columns(problem, self._search(), limits, start, two, callback).since(two.solution.seconds)
         if found.solution.certificate.relative_gap <= limits.tol or not (prove or self.exact):
             return found
-        oracle = self.oracle(problem.datafit.targets.shape[1])
         if self.exact:
-            return self._columns(problem, oracle, limits, found.neurons, found, callback)
-        done = found
-        for V in (two.dual_point, found.dual_point):
-            done = with_dual(done, V, lambda W: _upper(oracle, W, problem.beta), limits.tol)
-        return done
+            oracle = self.oracle(problem.datafit.targets.shape[1])
+            return self._columns(problem, oracle, limits, found.neurons, found, callback).after(found)
+        return self._proved(problem, found, two, limits.tol)
+
+    def _proved(self, problem: ParallelProblem, found: Training, two: Training, tol: float) -> Training:
+        """The training with the best certificate that the bound gives."""
+        oracle, candidates = self.oracle(problem.datafit.targets.shape[1]), [found.dual_point]
+        if self._quick:
+            best = relaxed_dual(problem, self._plain.oracle, two.neurons)
+            candidates += [two.dual_point] if best is None else [two.dual_point, best]
+        for V in candidates:
+            found = with_dual(found, V, lambda W: oracle.peaks(W, problem.beta).bracket.upper, tol)
+        return found
 
     def _columns(
         self,
@@ -152,26 +170,21 @@ class ParallelTrainer:
         oracle: ParallelOracle,
         limits: Limits,
         start: Neurons,
-        before: Training | None = None,
+        before: Training,
         callback: Callback | None = None,
     ) -> Training:
-        """Columns by one oracle, on from a training if there is one."""
-        done = ColumnGeneration().train(
+        """Columns by one oracle, on from a training."""
+        return ColumnGeneration().train(
             problem,
             oracle,
             tol=max(limits.tol, _ROUGH) if self.exact and not oracle.proves else limits.tol,
             max_rounds=200 if limits.max_steps is None else limits.max_steps,
-            max_time=limits.max_time if before is None else limits.left(before),
+            max_time=limits.left(before),
             start=start,
-            callback=callback if before is None or callback is None else continued(callback, before),
+            callback=None if callback is None else continued(callback, before),
         )
-        return done if before is None else done.after(before)
 
     def _two_layers(self, problem: ParallelProblem, limits: Limits) -> Training:
         """The two-layer network at beta / sqrt(m_1 m_2 ...)."""
         plain = ReluProblem(self.X, problem.datafit, problem.beta / sqrt(problem.units))
         return self._plain.train(plain, tol=limits.tol, max_time=limits.max_time, prove=False)
-
-
-def _upper(oracle: ParallelOracle, V: Matrix, beta: float) -> float:
-    return oracle.peaks(V, beta).bracket.upper
