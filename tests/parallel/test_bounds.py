@@ -53,7 +53,7 @@ def test_no_answer_in_a_training_is_below_a_sub_network(seed: int) -> None:
     X, y = teacher(8 if seed else 10, 2, seed)
     trainer = ParallelTrainer(X, 3)
     oracle = Recorded(X, 3)
-    trainer.__dict__["_one_output"] = oracle  # what the cached property would make
+    trainer.__dict__["_priced"] = oracle  # what the cached property would make
     problem = ParallelProblem(X, Datafit(Squared(), y), 1.0, 3)
     trainer.train(problem.with_beta(0.02 * trainer.beta_max(problem)), tol=1e-4)
     known = torch.cat([neurons for *_, neurons in oracle.answers])

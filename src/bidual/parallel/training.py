@@ -79,22 +79,24 @@ class ParallelTrainer:
         return reduce_rank(self.X.detach().to("cpu", torch.float64).numpy()).rank
 
     @cached_property
-    def _one_output(self) -> ParallelOracle:
-        return ExactParallel(self.X, self.widths) if self.exact else RelaxedBound(self.X, self.widths)
+    def _priced(self) -> ExactParallel:
+        return ExactParallel(self.X, self.widths)
 
-    @property
-    def _quick(self) -> bool:
-        """Whether a question to what proves is quick enough to ask several."""
-        return not isinstance(self._one_output, RelaxedBound) or self._one_output.quick
+    @cached_property
+    def _relaxed(self) -> RelaxedBound:
+        return RelaxedBound(self.X, self.widths)
 
     def oracle(self, n_outputs: int) -> ParallelOracle:
         """What proves: exact pricing, or a bound."""
+        if not self.exact:
+            return self._bound(n_outputs)
+        return self._priced if n_outputs == 1 else AllOutputs(self._priced)
+
+    def _bound(self, n_outputs: int) -> ParallelOracle:
         if n_outputs == 1:
-            return self._one_output
-        if self.exact:
-            return AllOutputs(self._one_output)
-        rough = RelaxedBound(self.X, self.widths, nodes=0)
-        return AllOutputs(rough, max_questions=_ASKED if rough.quick else n_outputs)
+            return self._relaxed
+        asked = _ASKED if self._relaxed.quick else n_outputs
+        return AllOutputs(RelaxedBound(self.X, self.widths, nodes=0), max_questions=asked)
 
     def _search(self) -> ParallelSearch:
         more = {"starts": self.patterns} if isinstance(self.patterns, int) else {}
@@ -149,19 +151,20 @@ class ParallelTrainer:
         found = self._columns(problem, self._search(), limits, start, two, callback).since(two.solution.seconds)
         if found.solution.certificate.relative_gap <= limits.tol or not (prove or self.exact):
             return found
-        if self.exact:
-            oracle = self.oracle(problem.datafit.targets.shape[1])
-            return self._columns(problem, oracle, limits, found.neurons, found, callback).after(found)
-        return self._proved(problem, found, two, limits.tol)
+        if not self.exact:
+            return self._proved(problem, found, two, limits.tol)
+        oracle = self.oracle(problem.datafit.targets.shape[1])
+        return self._columns(problem, oracle, limits, found.neurons, found, callback).after(found)
 
     def _proved(self, problem: ParallelProblem, found: Training, two: Training, tol: float) -> Training:
         """The training with the best certificate that the bound gives."""
-        oracle, candidates = self.oracle(problem.datafit.targets.shape[1]), [found.dual_point]
-        if self._quick:
+        oracle, candidates = self._bound(problem.datafit.targets.shape[1]), [found.dual_point]
+        if self._relaxed.quick:
             best = relaxed_dual(problem, self._plain.oracle, two.neurons)
             candidates += [two.dual_point] if best is None else [two.dual_point, best]
         for V in candidates:
-            found = with_dual(found, V, lambda W: oracle.peaks(W, problem.beta).bracket.upper, tol)
+            if found.solution.certificate.relative_gap > tol:
+                found = with_dual(found, V, lambda W: oracle.peaks(W, problem.beta).bracket.upper, tol)
         return found
 
     def _columns(
