@@ -133,7 +133,8 @@ def _ratio(d: int, seed: int, loss: str, n: int, tol: float, max_time: float | N
     data = Datafit(LOSSES[loss](), targets)
     low, best = low_rank_value(X, data, rank, tol), optimum(X, data, tol, max_time)
     known = guarantee(ParallelProblem(X, data, BETA, 1), rank)
-    return RankRow(d, rank, loss, seed, low, best.primal, best.dual, best.relative_gap, known.factor, known.zero)
+    factor = None if data.lipschitz is None else known.factor
+    return RankRow(d, rank, loss, seed, low, best.primal, best.dual, best.relative_gap, factor, known.zero)
 
 
 def optimum(X: Float[Tensor, "n d"], data: Datafit, tol: float, max_time: float | None = None) -> Certificate:

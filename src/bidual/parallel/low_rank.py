@@ -9,22 +9,29 @@ from torch import Tensor
 
 from bidual.certificate import Certificate, Scope, judge
 from bidual.column_generation import Training
+from bidual.datafit import Datafit
 from bidual.parallel.problem import ParallelProblem
 from bidual.parallel.training import ParallelTrainer
 
 
 @dataclass(frozen=True)
 class LowRankGuarantee:
-    r"""p* <= p_r <= p* (1 + sqrt(m_1) R sigma_(r+1) / beta) for R-Lipschitz losses: PR Theorem 2, corrected.
+    r"""p* <= p_r <= p* times a factor: PR Theorem 2, corrected.
 
-    The paper prints the square of the factor; the first power holds, because the best first layer for X_r lies in its
-    row space, where X and X_r agree. For squared loss, which has no such R, the printed bound is false.
+    Predictions of a network on X and on X_r differ by at most sqrt(m) sigma_(r+1) times its path norm, m = m_1 m_2 ...
+    first-layer units. The best first layer for X_r lies in its row space, where X and X_r agree. So
+
+        R-Lipschitz losses:  1 + s R,   s = sqrt(m) sigma_(r+1) / beta;   the paper prints the square of it;
+        squared loss:        (1 + s sqrt(F(0) / 2))^2,
+
+    the latter from F(f + e) <= F(f) + |e| sqrt(2 F(f)) + |e|^2 / 2, path norm <= p* / beta and p* <= F(0). It grows
+    with the targets, as it must: the printed bound, which does not, is false.
 
     Attributes:
         rank: r.
         sigma: the largest singular value that was cut.
-        factor: 1 + sqrt(m_1) R sigma / beta, None if the loss has no Lipschitz constant.
-        zero: the objective of the zero network; a factor that allows more says nothing.
+        factor: as above, None for a loss that is neither.
+        zero: F(0), the objective of the zero network; a factor that allows more says nothing.
     """
 
     rank: int
@@ -38,9 +45,7 @@ class LowRankGuarantee:
 
     def __str__(self) -> str:
         if self.factor is None:
-            return (
-                f"rank {self.rank}: no guarantee in advance, the loss has no Lipschitz constant; see the certificate."
-            )
+            return f"rank {self.rank}: no guarantee in advance for this loss; see the certificate."
         return f"rank {self.rank}: the objective is at most {self.factor:.4g} times the best one."
 
 
@@ -62,20 +67,26 @@ class LowRankTraining:
 
 def guarantee(problem: ParallelProblem, rank: int) -> LowRankGuarantee:
     """What training on the rank-``rank`` part of X guarantees for X."""
-    sigma = _singular_values(problem.X, rank)
-    R, data = problem.datafit.lipschitz, problem.datafit
-    factor = None if R is None else 1 + sqrt(problem.units) * R * sigma / problem.beta
-    return LowRankGuarantee(rank, sigma, factor, data.value(torch.zeros_like(data.targets)))
+    sigma, data = _singular_values(problem.X, rank), problem.datafit
+    zero = data.value(torch.zeros_like(data.targets))
+    return LowRankGuarantee(rank, sigma, _factor(data, sqrt(problem.units) * sigma / problem.beta, zero), zero)
+
+
+def _factor(data: Datafit, s: float, zero: float) -> float | None:
+    """See :class:`LowRankGuarantee`; sample weights make squared loss steeper by the root of the largest."""
+    if data.loss.half_square:
+        return (1 + s * sqrt(float(data.weights.max()) * zero / 2)) ** 2
+    return None if data.lipschitz is None else 1 + s * data.lipschitz
 
 
 def rank_for(problem: ParallelProblem, accuracy: float) -> int:
     """The smallest rank whose guarantee is within ``accuracy`` of the optimum, relatively."""
     if not accuracy > 0:
         raise ValueError(f"accuracy must be positive, got {accuracy}.")
-    if problem.datafit.lipschitz is None:
+    if problem.datafit.lipschitz is None and not problem.datafit.loss.half_square:
         raise ValueError(
-            f"{problem.datafit.loss.name} loss has no Lipschitz constant, so no rank guarantees an accuracy; train and "
-            "look at the certificate, or use huber, absolute, hinge or logistic."
+            f"{problem.datafit.loss.name} loss is neither squared nor Lipschitz, so no rank guarantees an accuracy; "
+            "train and look at the certificate."
         )
     for rank in range(1, min(problem.X.shape) + 1):
         factor = guarantee(problem, rank).factor
