@@ -38,6 +38,22 @@ def two_output_optimum(X: np.ndarray, Y: np.ndarray, beta: float, width: int, an
     return float(model.solve(solver=cp.CLARABEL))
 
 
+def limit_optimum(X: np.ndarray, y: np.ndarray, beta: float) -> float:
+    """The limit of many units, with sum_j |w_j| as price: every second-layer pattern over all first-layer cells."""
+    patterns = [np.array(p, dtype=float) for p in sorted(all_patterns(X)) if any(p)]
+    units = [(D, s) for D in patterns for s in (1.0, -1.0)]
+    linear = np.hstack([s * D[:, None] * X for D, s in units])
+    first = sparse.block_diag([(2 * D - 1)[:, None] * X for D, _ in units])
+    f, price, constraints = 0, 0, []
+    for active, side in product(product((0.0, 1.0), repeat=len(X)), (1.0, -1.0)):
+        z, second = cp.Variable((len(units), X.shape[1])), np.array(active)
+        h = linear @ cp.vec(z, order="C")
+        constraints += [first @ cp.vec(z, order="C") >= 0, cp.multiply(2 * second - 1, h) >= 0]
+        f, price = f + side * cp.multiply(second, h), price + cp.sum(cp.norm(z, axis=1))
+    model = cp.Problem(cp.Minimize(0.5 * cp.sum_squares(f - y) + beta * price), constraints)
+    return float(model.solve(solver=cp.CLARABEL))
+
+
 def _cells(X: np.ndarray, width: int, printed: bool = False) -> tuple[list[np.ndarray], list[sparse.sparray]]:
     """What every cell contributes, linear in its first-layer weights, and the rows of its cone."""
     n = len(X)

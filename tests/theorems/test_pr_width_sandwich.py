@@ -1,0 +1,39 @@
+"""The width m_1 (notes on PR): p_inf(beta / sqrt(m_1)) <= p_m1(beta) <= p_2(beta / sqrt(m_1))."""
+
+import pytest
+
+from bidual.datafit import Datafit
+from bidual.losses import Squared
+from bidual.parallel.problem import ParallelProblem
+from bidual.parallel.training import ParallelTrainer
+from bidual.relu import ReluProblem
+from bidual.relu_training import ReluTrainer
+from oracles.parallel_cases import data
+from oracles.parallel_oracle import limit_optimum
+
+
+@pytest.mark.parametrize(
+    ("width", "seed", "kind"), [(2, 0, "random"), (3, 1, "random"), (2, 5, "alternating"), (3, 2, "teacher")]
+)
+def test_the_optimum_is_between_many_units_and_copies_of_two_layers(width: int, seed: int, kind: str) -> None:
+    X, y = data(4, seed, kind)
+    beta, datafit = 0.05, Datafit(Squared(), y)
+    three = ParallelTrainer(X, width).train(ParallelProblem(X, datafit, beta, width), tol=1e-6).solution.certificate
+    two = ReluTrainer(X).train(ReluProblem(X, datafit, beta / width**0.5), tol=1e-7).solution.certificate
+    limit = limit_optimum(X.numpy(), y[:, 0].numpy(), beta / width**0.5)
+    assert limit * (1 - 1e-6) <= three.primal
+    assert three.dual <= two.primal * (1 + 1e-9)
+
+
+def test_the_width_is_between_two_layers_and_their_copies() -> None:
+    """p_m1(beta) <= p_2(beta / sqrt(m_1)), attained on teacher data and not on alternating labels."""
+    for kind, equal in (("teacher", True), ("alternating", False)):
+        X, y = data(4, 5, kind)
+        datafit = Datafit(Squared(), y)
+        three = ParallelTrainer(X, 2).train(ParallelProblem(X, datafit, 0.02, 2), tol=1e-6).solution.certificate
+        two = ParallelTrainer(X, 1).train(ParallelProblem(X, datafit, 0.02 / 2**0.5, 1), tol=1e-6).solution.certificate
+        assert three.dual <= two.primal * (1 + 1e-9)
+        if equal:
+            assert three.primal == pytest.approx(two.primal, rel=1e-5)
+        else:
+            assert three.primal < two.dual
