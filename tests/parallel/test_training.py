@@ -13,6 +13,8 @@ from bidual.losses import Huber, Logistic, Squared
 from bidual.networks import ParallelNetwork
 from bidual.parallel import path_norm_of
 from bidual.parallel.bound import RelaxedBound
+from bidual.parallel.outputs import AllOutputs
+from bidual.parallel.pricing import ExactParallel
 from bidual.parallel.problem import ParallelProblem
 from bidual.parallel.relaxation import relaxed_dual
 from bidual.parallel.training import ParallelTrainer
@@ -98,7 +100,7 @@ def test_a_bound_certifies_what_cannot_be_listed(share: float) -> None:
     branching."""
     X, y = teacher(20, 2, 1)
     problem, trainer = ParallelProblem(X, Datafit(Squared(), y), 1.0, 3), ParallelTrainer(X, 3)
-    assert not trainer.exact
+    assert not trainer.exact()
     done = trainer.train(problem.with_beta(share * trainer.beta_max(problem)), tol=1e-5)
     assert done.solution.certificate.relative_gap <= 1e-5
     assert "within the tolerance" in done.solution.status.value
@@ -185,3 +187,39 @@ def test_what_the_trainer_refuses() -> None:
         ParallelTrainer(X, 2, "all").train(problem)
     with pytest.raises(ValueError, match="other samples or widths"):
         ParallelTrainer(X, 3, 10).train(problem)
+
+
+@pytest.mark.parametrize("n", [17, 30])
+def test_targets_of_one_sign(n: int) -> None:
+    """More rows of one sign than exact pricing lists: a bound takes its place, or a refusal comes first."""
+    X = torch.rand(n, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64) + 0.1
+    done = ParallelTrainer(X, 1).train(ParallelProblem(X, Datafit(Squared(), 1 + X**2), 0.1, 1), tol=1e-4)
+    assert done.solution.certificate.relative_gap <= 1e-4
+    with pytest.raises(ValueError, match="second-layer patterns"):
+        ParallelTrainer(X, 1, "exact")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_columns_of_very_different_scale_and_rows_that_nearly_agree(seed: int) -> None:
+    X, y = drawn(5, 2, 1, seed)
+    wide = torch.cat([X * torch.tensor([1e-3, 1e4]).double(), torch.ones(5, 1).double()], 1)
+    near = torch.cat([X[:3], -X[:2] * (1 + 1e-10), X[2:3] + 1e-11])[:5]
+    for samples in (wide, near):
+        problem, trainer = ParallelProblem(samples, Datafit(Squared(), y), 1.0, 2), ParallelTrainer(samples, 2)
+        done = trainer.train(problem.with_beta(0.1 * trainer.beta_max(problem)), tol=1e-3)
+        assert 0 < done.solution.certificate.dual <= done.solution.certificate.primal
+
+
+def test_constant_samples_with_an_intercept() -> None:
+    X, y = torch.ones(8, 1).double(), ((-1.0) ** torch.arange(8)).double()[:, None]
+    done = ParallelTrainer(X, 2).train(ParallelProblem(X, Datafit(Squared(), y, None, True), 0.1, 2), tol=1e-4)
+    assert not done.solution.Z.any()
+
+
+def test_stopped_questions_are_answered_soundly() -> None:
+    X, y = drawn(9, 2, 1, 1)
+    exact = ExactParallel(X, 3)
+    for oracle in (exact, RelaxedBound(X, 3), AllOutputs(exact)):
+        stopped, whole = oracle.within(1e-9).peaks(y).bracket, exact.peaks(y).bracket
+        assert stopped.upper >= whole.lower
+        assert stopped.lower <= whole.upper

@@ -1,6 +1,8 @@
 """PR Theorem 1 in the form (21): training by columns against all cells listed, and the misprint (8)."""
 
+import numpy as np
 import pytest
+import torch
 
 from bidual.certificate import Scope
 from bidual.datafit import Datafit
@@ -28,6 +30,17 @@ def test_columns_reach_the_optimum_over_all_cells(n: int, width: int, seed: int,
     assert certificate.relative_gap <= 1e-6
     assert certificate.primal == pytest.approx(optimum, rel=1e-5)
     assert certificate.dual <= optimum * (1 + 1e-7)
+
+
+def test_the_printed_program_8_is_too_low_by_known_numbers() -> None:
+    """A teacher with five sub-networks on four samples: .065836 as printed, .066225 is the optimum."""
+    rng = np.random.default_rng(0)
+    X, W, w, z = (rng.standard_normal(size) for size in ((4, 2), (5, 2, 2), (5, 2, 1), (5, 1, 1)))
+    y = (np.maximum(np.maximum(X @ W, 0) @ w, 0) @ z).sum(0)[:, 0]
+    samples, targets = torch.from_numpy(X), torch.from_numpy(y)[:, None]
+    done = ParallelTrainer(samples, 2).train(ParallelProblem(samples, Datafit(Squared(), targets), 0.1, 2), tol=1e-7)
+    assert done.solution.certificate.primal == pytest.approx(0.06622550, rel=1e-6)
+    assert three_layer_optimum(X, y, 0.1, 2, printed=True) == pytest.approx(0.065836, abs=1e-6)
 
 
 def test_the_printed_program_8_is_too_low() -> None:

@@ -145,7 +145,9 @@ class ConvexParallelClassifier(ClassifierTargets, ConvexParallel):
 
     Attributes:
         certificate_: for "relu" about all parallel networks of these widths. Where patterns were searched its gap can
-            be large although no better network was found.
+            be large although no better network was found. Beyond three layers it is about trees with these numbers of
+            inputs per unit; ``module_`` holds them in dense layers of m_1 m_2 ..., m_2 ..., ... units, which could do
+            better with the weights that are zero in a tree.
         module_: the network, a :class:`bidual.networks.ParallelNetwork`; ``n_neurons_`` counts its sub-networks.
         beta_, beta_max_, n_iter_, history_, solver_, classes_, n_features_in_: as in :class:`ConvexMLPClassifier`.
     """

@@ -4,6 +4,7 @@ from math import prod, sqrt
 from numbers import Integral
 from typing import Self
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -56,7 +57,7 @@ class ParallelOperator(NeuronOperator):
 
 def as_widths(widths: object) -> tuple[int, ...]:
     """(m_1, ..., m_(L-2)); one number is the m_1 of three layers."""
-    several = tuple(widths) if isinstance(widths, Sequence) else (widths,)
+    several = tuple(widths) if isinstance(widths, Sequence | np.ndarray) else (widths,)
     if not several or any(isinstance(m, bool) or not isinstance(m, Integral) or m < 1 for m in several):
         raise ValueError(
             f"widths must be a positive whole number or several of them, from the input on, got {widths!r}."

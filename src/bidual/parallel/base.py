@@ -1,6 +1,9 @@
 """What the oracles of parallel networks share."""
 
-from math import prod
+from copy import copy
+from math import inf, prod
+from time import perf_counter
+from typing import Self
 
 from bidual.gauges import Bracket
 from bidual.operators.parallel import Widths, as_widths, sub_network_size
@@ -11,6 +14,17 @@ class ParallelOracle(NeuronOracle):
     """max over sub-networks of length one of |V^T f(X)|, the left side of PR (6) and of (3) for more layers."""
 
     widths: Widths
+    max_time: float | None = None  # seconds for a question; a bracket that is stopped is wider, and as valid
+
+    def within(self, seconds: float | None) -> Self:
+        """The same oracle with another limit of time."""
+        other = copy(self)
+        other.max_time = seconds
+        return other
+
+    def _deadline(self) -> float:
+        """When the question that begins now must end."""
+        return inf if self.max_time is None else perf_counter() + self.max_time
 
     def _nothing(self, upper: float) -> Peaks:
         size = sub_network_size(as_widths(self.widths), self.X.shape[1])

@@ -23,6 +23,7 @@ import heapq
 from dataclasses import dataclass, field
 from itertools import count
 from math import inf, prod, sqrt
+from time import perf_counter
 from typing import NamedTuple
 
 import numpy as np
@@ -91,8 +92,12 @@ class RelaxedBound(ParallelOracle):
             raise ValueError(f"RelaxedBound is for one output, got {V.shape[1]}; use AllOutputs.")
         widths = as_widths(self.widths)
         root = sqrt(prod(widths))
+        if root == 1:  # +-(X w)_+ through more layers is (X w)_+ or zero: two layers
+            found = self._base.peaks(V, above)
+            return Peaks(found.bracket, copies(found.neurons, widths), found.values)
+        deadline = self._deadline()
         sides = [_Side(self, self._base, sign * V, above / root) for sign in (1.0, -1.0)]
-        upper = root * max(side.bound() for side in sides)
+        upper = root * max(side.bound(deadline) for side in sides)
         neurons = copies(torch.cat([side.known for side in sides]), widths)
         values = (sub_network_features(self.X, neurons, widths).T @ V)[:, 0].abs()
         order = torch.argsort(values, descending=True)
@@ -110,11 +115,17 @@ class _Side:
         self.serial = count()
         self.attained = 0.0  # by a two-layer neuron
 
-    def bound(self) -> float:
+    def bound(self, deadline: float) -> float:
         """The largest bound of the nodes that are left, in units of sqrt(m)."""
+        self.deadline = deadline
         queue, closed = [self._queued(np.full(len(self.up), _OPEN))], 0.0
         left = self.settings.nodes if self.settings.quick and len(as_widths(self.settings.widths)) == 1 else 0
-        while queue and left > 0 and -queue[0][0] > max(self.enough, closed, self.attained * (1 + _CLOSE)):
+        while (
+            queue
+            and left > 0
+            and perf_counter() < deadline
+            and -queue[0][0] > max(self.enough, closed, self.attained * (1 + _CLOSE))
+        ):
             node = heapq.heappop(queue)[2]
             if node.row is None:
                 closed = max(closed, node.bound)
@@ -144,7 +155,7 @@ class _Side:
         for _ in range(_ROUNDS if self.settings.quick else _FEW):
             best = min(best, self._ask(first - choice.theta * self.down, choice.theta * self.down - second))
             choice = self._next(first, second)
-            if best <= self.enough or choice.value >= best * (1 - _CLOSE):
+            if best <= self.enough or choice.value >= best * (1 - _CLOSE) or perf_counter() > self.deadline:
                 break
         return _Node(best, next(self.serial), labels, self._row(labels, choice))
 

@@ -1,6 +1,6 @@
 """Real parallel networks from the gated model: U_k = z_k - z'_k with both parts in the cell's cone."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import monotonic
 
 import torch
@@ -39,11 +39,13 @@ class SubNetworks:
     Attributes:
         neurons: rows of length one in the encoding of :class:`bidual.operators.parallel.ParallelOperator`.
         weights: Z of the problem over them.
+        splits: how many U_k were split.
         shortened: how many of the splits were made as cheap as possible; the others are the closed form.
     """
 
     neurons: Neurons
     weights: Blocks
+    splits: int = 0
     shortened: int = 0
 
     def decode(self, width: int, bias: bool = False, offset: Float[Tensor, " c"] | None = None) -> RebuildableModule:
@@ -90,7 +92,8 @@ def real_sub_networks(
     both, columns = torch.cat([u + p, p]), torch.cat([output, output])
     signs = cells.signs.to(u)[index].repeat(2, 1)
     side = torch.cat([u.new_ones(len(u)), -u.new_ones(len(u))])
-    return encoded(both, signs, side, columns, Z.shape[2], shortened)
+    parts = encoded(both, signs, side, columns, Z.shape[2])
+    return replace(parts, splits=len(u), shortened=shortened)
 
 
 def encoded(
@@ -99,7 +102,6 @@ def encoded(
     side: Float[Tensor, " q"],
     columns: Tensor,
     n_outputs: int,
-    shortened: int = 0,
 ) -> SubNetworks:
     """Sub-networks w_j = s_j z_j with second-layer signs s_j and output weight ``side`` in one column; no zeros."""
     length = torch.linalg.vector_norm(z, dim=(1, 2))
@@ -109,7 +111,7 @@ def encoded(
     slots = torch.stack([w * (signs > 0)[:, :, None], w * (signs < 0)[:, :, None]], 1)
     weights = z.new_zeros(len(z), 1, n_outputs)
     weights[torch.arange(len(z)), 0, columns[alive]] = side[alive] * length
-    return SubNetworks(slots.flatten(1), weights, shortened)
+    return SubNetworks(slots.flatten(1), weights)
 
 
 def _live(cells: Cells, Z: Blocks) -> tuple[Units, Tensor, Tensor]:

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from numpy import ndarray
+from scipy.optimize import nnls
 
 from bidual.factored.cones import Cones, non_negative_least_squares
 from bidual.patterns import enumerate as all_patterns
@@ -30,8 +31,11 @@ class FirstLayer:
 
     @cached_property
     def normals(self) -> Float[ndarray, "p f r"]:
-        """The facets of every cone."""
-        return Cones.of(torch.from_numpy(self.X), torch.from_numpy(self.D > 0)).rows.numpy()
+        """The facets of every cone; all rows of X where nearly equal ones leave too little room to tell."""
+        try:
+            return Cones.of(torch.from_numpy(self.X), torch.from_numpy(self.D > 0)).rows.numpy()
+        except FloatingPointError:
+            return (2 * self.D - 1)[:, :, None] * self.X
 
     def slopes(self, u: Float[ndarray, "k n"]) -> Float[ndarray, "k p r"]:
         """X^T D_p u."""
@@ -57,4 +61,17 @@ class FirstLayer:
             index = np.arange(len(points))
             return along[index, best][:, None] * rays[index, best]
         A, b = torch.from_numpy(K).mT, torch.from_numpy(-points)
-        return points + (A @ non_negative_least_squares(A, b)[:, :, None])[:, :, 0].numpy()
+        try:
+            return points + (A @ non_negative_least_squares(A, b)[:, :, None])[:, :, 0].numpy()
+        except FloatingPointError:  # any l >= 0 makes a vector that is no shorter than the nearest point
+            return points + np.stack(
+                [normals.T @ _multipliers(normals, u) for normals, u in zip(K, points, strict=True)]
+            )
+
+
+def _multipliers(normals: Float[ndarray, "f r"], u: Float[ndarray, " r"]) -> Float[ndarray, " f"]:
+    """l >= 0 that makes u + K^T l short, zero where none is found."""
+    try:
+        return np.asarray(nnls(normals.T, -u)[0])
+    except RuntimeError:
+        return np.zeros(len(normals))

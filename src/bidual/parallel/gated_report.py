@@ -124,7 +124,7 @@ def gated_report(
         violation(family.cells, samples, solution.Z),
         judge.network(parts),
         parts.shortened,
-        len(parts.neurons) // 2,
+        parts.splits,
         datafit.value(torch.zeros_like(datafit.targets)),
         judge.network(SubNetworks(copies(two.neurons, family.cells.width), two.solution.Z / sqrt(family.cells.width))),
         two.solution.certificate,

@@ -40,7 +40,8 @@ class LowRankGuarantee:
     zero: float
 
     def is_vacuous(self, value: float) -> bool:
-        """Whether the zero network satisfies the bound too, for a network of this objective."""
+        """Whether the zero network satisfies the bound too, where the optimum is ``value``; for a larger value, such as
+        the objective of a network, it may say so too early."""
         return self.factor is None or self.zero <= self.factor * value
 
     def __str__(self) -> str:
@@ -63,6 +64,15 @@ class LowRankTraining:
     training: Training
     certificate: Certificate
     guarantee: LowRankGuarantee
+
+    @property
+    def vacuous(self) -> bool:
+        """Whether the guarantee says no more than what is true of the zero network, as far as is known of p*."""
+        return self.guarantee.is_vacuous(self.certificate.primal)
+
+    def __str__(self) -> str:
+        says = " It says no more than the zero network does." if self.vacuous else ""
+        return f"{self.guarantee}{says} After training: {self.certificate}"
 
 
 def guarantee(problem: ParallelProblem, rank: int) -> LowRankGuarantee:
@@ -88,11 +98,12 @@ def rank_for(problem: ParallelProblem, accuracy: float) -> int:
             f"{problem.datafit.loss.name} loss is neither squared nor Lipschitz, so no rank guarantees an accuracy; "
             "train and look at the certificate."
         )
-    for rank in range(1, min(problem.X.shape) + 1):
+    most = _rank(problem.X)
+    for rank in range(1, most + 1):
         factor = guarantee(problem, rank).factor
         if factor is not None and factor <= 1 + accuracy:
             return rank
-    return min(problem.X.shape)
+    return most
 
 
 def train_low_rank(
@@ -124,8 +135,12 @@ def truncated(X: Float[Tensor, "n d"], rank: int) -> Float[Tensor, "n d"]:
 
 def _singular_values(X: Tensor, rank: int) -> float:
     """The largest singular value beyond ``rank``, 0 if there is none."""
-    values = torch.linalg.svdvals(X)
-    most = int((values > 1e-12 * values[0]).sum())
+    values, most = torch.linalg.svdvals(X), _rank(X)
     if not 1 <= rank <= most:
         raise ValueError(f"rank must be between 1 and the rank of X, {most}, got {rank}.")
     return float(values[rank]) if rank < len(values) else 0.0
+
+
+def _rank(X: Tensor) -> int:
+    values = torch.linalg.svdvals(X)
+    return int((values > 1e-12 * values[0]).sum())

@@ -4,7 +4,8 @@ The bounds are those of :mod:`bidual.parallel.pricing`.
 """
 
 from itertools import combinations_with_replacement, product
-from math import sqrt
+from math import inf, sqrt
+from time import perf_counter
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -25,7 +26,10 @@ _TINY = 1e-300
 class Pricing:
     """One sign of v."""
 
-    def __init__(self, layer: FirstLayer, v: Float[ndarray, " n"], width: int, above: float, steps: int) -> None:
+    def __init__(
+        self, layer: FirstLayer, v: Float[ndarray, " n"], width: int, above: float, steps: int, deadline: float = inf
+    ) -> None:
+        self.deadline = deadline
         self.layer, self.v, self.width, self.above, self.steps = layer, v, width, above, steps
         self.positive, self.negative = np.flatnonzero(v > 0), np.flatnonzero(v < 0)
         self.cells = np.tile(np.arange(len(layer)), 2)  # every cell with both signs
@@ -35,8 +39,9 @@ class Pricing:
 
     @property
     def enough(self) -> bool:
-        """Whether so many networks above what was asked are known that the rest may wait for the next question."""
-        return self.above > 0 and len(self.found) >= _ENOUGH
+        """Whether so many networks above what was asked are known that the rest may wait for the next question, or no
+        time is left; what was not looked at is bounded."""
+        return (self.above > 0 and len(self.found) >= _ENOUGH) or perf_counter() > self.deadline
 
     @property
     def threshold(self) -> float:

@@ -10,6 +10,8 @@ import heapq
 from dataclasses import dataclass, field
 from itertools import count, product
 from math import sqrt
+from time import perf_counter
+from typing import Self
 
 import numpy as np
 import torch
@@ -49,10 +51,15 @@ class AllOutputs(ParallelOracle):
     def __post_init__(self) -> None:
         self.widths, self.X, self.lengths = self.scalar.widths, self.scalar.X, self.scalar.lengths
 
+    def within(self, seconds: float | None) -> Self:
+        other = super().within(seconds)
+        other.scalar = self.scalar.within(seconds)
+        return other
+
     def _peaks(self, V: Tensor, above: float, seeds: Neurons | None) -> Peaks:
         axes, rest = _principal(V)
         run = _Run(self, V @ axes, above)
-        run.search()
+        run.search(self._deadline())
         widths = as_widths(self.widths)
         neurons = torch.cat([*run.found, *([] if seeds is None else [seeds.to(self.X)])])
         values = torch.linalg.vector_norm(sub_network_features(self.X, neurons, widths).T @ V, dim=1)
@@ -84,7 +91,7 @@ class _Run:
     def upper(self) -> float:
         return max(self.closed, -self.queue[0][0] if self.queue else 0.0)
 
-    def search(self) -> None:
+    def search(self, deadline: float) -> None:
         r = self.B.shape[1]
         axes = [self.ask(e) for e in np.eye(r)]
         if r > _CUT_OUTPUTS:
@@ -92,7 +99,10 @@ class _Run:
             return
         for signs in product((1.0, -1.0), repeat=r - 1):
             self.add(tuple(axes), np.array([1.0, *signs]))
-        while self.queue and -self.queue[0][0] > self.threshold and len(self.corners) < self.settings.max_questions:
+        most = self.settings.max_questions
+        while self.queue and -self.queue[0][0] > self.threshold and len(self.corners) < most:
+            if perf_counter() > deadline:
+                break
             self.cut(*heapq.heappop(self.queue)[2:])
 
     def ask(self, g: Float[ndarray, " r"]) -> int:

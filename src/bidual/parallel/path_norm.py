@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from bidual.networks.parallel import ParallelNetwork
 
 Stack = Float[Tensor, "k rows cols"]
+_PLAIN = (nn.ReLU, nn.Identity, nn.Flatten)  # modules without weights
 
 
 def path_norm(layers: Sequence[Stack]) -> Float[Tensor, ""]:
@@ -66,11 +67,12 @@ def _sub_networks(module: nn.Module) -> Iterator[list[nn.Linear]]:
     if not children:
         raise TypeError(f"expected a parallel network, got {type(module).__name__} without sub-networks.")
     for child in children:
-        yield from _sub_networks(child)
+        if not isinstance(child, _PLAIN):
+            yield from _sub_networks(child)
 
 
 def _linear_layers(module: nn.Module, children: Iterable[nn.Module]) -> list[nn.Linear]:
-    layers = [child for child in children if not isinstance(child, nn.ReLU | nn.Identity | nn.Flatten)]
+    layers = [child for child in children if not isinstance(child, _PLAIN)]
     wrong = [type(layer).__name__ for layer in layers if not isinstance(layer, nn.Linear)]
     if wrong or not layers:
         raise TypeError(f"sub-networks must be linear layers and ReLUs, got {', '.join(wrong) or 'none'} in {module}.")

@@ -14,7 +14,7 @@ look at all phi and all choices of cells, most of which one theta rules out.
 """
 
 from dataclasses import dataclass, field
-from math import sqrt
+from math import inf, sqrt
 
 import numpy as np
 import torch
@@ -65,7 +65,8 @@ class ExactParallel(ParallelOracle):
         if V.shape[1] != 1:
             raise ValueError(f"ExactParallel is for one output, got {V.shape[1]}.")
         v = V[:, 0].cpu().numpy()
-        runs = [Pricing(self._layer, sign * v, self.width, above, self.steps) for sign in (1.0, -1.0)]
+        deadline = self._deadline()
+        runs = [Pricing(self._layer, sign * v, self.width, above, self.steps, deadline) for sign in (1.0, -1.0)]
         for run in runs:
             run.price()
         found = [unit for run in runs for unit in run.found]
@@ -89,10 +90,10 @@ def price_of_pricing(n: int, rank: int, width: int, refuse: bool = False) -> flo
     """About how many networks exact pricing looks at: second-layer patterns times choices of cells with signs."""
     cells = 2 * count_bound(n, rank)
     choices = multisets(cells, width)
-    if refuse and (n > 2 * MOST_POSITIVE or choices > 100 * MOST_CHOICES):
+    if refuse and (n > MOST_POSITIVE or choices > 100 * MOST_CHOICES):
         raise ValueError(
             f"exact training of n={n} samples of rank {rank} with m1={width} looks at 2^{n} second-layer patterns "
             f"times {choices:.1e} choices of {width} first-layer cells with signs, which is too many; use fewer "
             "samples, a lower rank or m1, or patterns='auto' or a number for a search with a proved bound."
         )
-    return choices * 2.0 ** ((n + 1) // 2)
+    return choices * 2.0 ** ((n + 1) // 2) if n <= MOST_POSITIVE else inf

@@ -49,6 +49,8 @@ class ParallelSearch(ParallelOracle):
         known = [] if seeds is None else [seeds.to(self.X)[: self._most]]
         U = L2.unit(torch.cat([self._starts(), *known]))
         found = climbed(U, lambda W: self._values(W, V), lambda W: self._climb(W, V), self.rounds, above)
+        if not len(found.neurons):  # nothing climbs
+            return self._nothing(inf)
         neurons = torch.cat([self._on_ridges(found.neurons[:_POLISHED], V), found.neurons])
         values = self._values(neurons, V)
         order = torch.argsort(values, descending=True)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from functools import cached_property
 from math import sqrt
+from time import perf_counter
 
 import torch
 from jaxtyping import Float
@@ -30,6 +31,7 @@ PARALLEL_SOLVERS = ("column_generation",)
 _ROUGH = 1e-3  # the search gap at which exact questions begin to pay
 _ASKED = 60  # questions to a quick bound about several outputs
 _SEEDS = 64  # two-layer neurons whose copies a search starts from
+_HIGHER_RANK, _QUESTIONS = 30, 50  # what a question costs more beyond the plane, and how many several outputs need
 _AFFORDABLE = 1e6  # networks to look at without being asked: seconds to a minute
 
 
@@ -66,13 +68,13 @@ class ParallelTrainer:
             raise ValueError(f"patterns='exact' is for three layers, one width, got {widths}; use 'auto', a search.")
         price_of_pricing(len(self.X), self._rank, widths[0], refuse=True)
 
-    @property
-    def exact(self) -> bool:
-        """Whether all patterns are looked at."""
+    def exact(self, n_outputs: int = 1) -> bool:
+        """Whether all patterns are looked at: for several outputs many times, and less quickly beyond the plane."""
         widths = as_widths(self.widths)
         if self.patterns != "auto" or len(widths) > 1:
             return self.patterns == "exact"
-        return price_of_pricing(len(self.X), self._rank, widths[0]) <= _AFFORDABLE
+        slower = (1 if self._rank <= 2 else _HIGHER_RANK) * (1 if n_outputs == 1 else _QUESTIONS)
+        return slower * price_of_pricing(len(self.X), self._rank, widths[0]) <= _AFFORDABLE
 
     @cached_property
     def _rank(self) -> int:
@@ -88,7 +90,7 @@ class ParallelTrainer:
 
     def oracle(self, n_outputs: int) -> ParallelOracle:
         """What proves: exact pricing, or a bound."""
-        if not self.exact:
+        if not self.exact(n_outputs):
             return self._bound(n_outputs)
         return self._priced if n_outputs == 1 else AllOutputs(self._priced)
 
@@ -111,7 +113,7 @@ class ParallelTrainer:
 
     def _steepest(self, V: Matrix) -> float:
         """What is attained by a sub-network: the steepest, or the best of a search and of two layers' copies."""
-        if self.exact:
+        if self.exact(V.shape[1]):
             return self.oracle(V.shape[1]).peaks(V).bracket.lower
         two = self._plain.oracle.peaks(V).neurons[:_SEEDS]
         return self._search().peaks(V, seeds=copies(two, self.widths)).bracket.lower
@@ -149,23 +151,26 @@ class ParallelTrainer:
         first = copies(two.neurons, self.widths)
         start = first if start is None else torch.cat([start.to(first), first])
         found = self._columns(problem, self._search(), limits, start, two, callback).since(two.solution.seconds)
-        if found.solution.certificate.relative_gap <= limits.tol or not (prove or self.exact):
+        outputs = problem.datafit.targets.shape[1]
+        if found.solution.certificate.relative_gap <= limits.tol or not (prove or self.exact(outputs)):
             return found
-        if not self.exact:
-            return self._proved(problem, found, two, limits.tol)
-        oracle = self.oracle(problem.datafit.targets.shape[1])
+        if not self.exact(outputs):
+            return self._proved(problem, found, two, limits)
+        oracle = self.oracle(outputs).within(limits.left(found))
         return self._columns(problem, oracle, limits, found.neurons, found, callback).after(found)
 
-    def _proved(self, problem: ParallelProblem, found: Training, two: Training, tol: float) -> Training:
-        """The training with the best certificate that the bound gives."""
-        oracle, candidates = self._bound(problem.datafit.targets.shape[1]), [found.dual_point]
+    def _proved(self, problem: ParallelProblem, found: Training, two: Training, limits: Limits) -> Training:
+        """The training with the best certificate that the bound gives in the time that is left."""
+        left, candidates, began = limits.left(found), [found.dual_point], perf_counter()
+        oracle = self._bound(problem.datafit.targets.shape[1]).within(left)
         if self._relaxed.quick:
             best = relaxed_dual(problem, self._plain.oracle, two.neurons)
             candidates += [two.dual_point] if best is None else [two.dual_point, best]
         for V in candidates:
-            if found.solution.certificate.relative_gap > tol:
-                found = with_dual(found, V, lambda W: oracle.peaks(W, problem.beta).bracket.upper, tol)
-        return found
+            late = left is not None and perf_counter() - began > left and V is not candidates[0]
+            if found.solution.certificate.relative_gap > limits.tol and not late:
+                found = with_dual(found, V, lambda W: oracle.peaks(W, problem.beta).bracket.upper, limits.tol)
+        return found.since(perf_counter() - began)
 
     def _columns(
         self,
@@ -180,14 +185,18 @@ class ParallelTrainer:
         return ColumnGeneration().train(
             problem,
             oracle,
-            tol=max(limits.tol, _ROUGH) if self.exact and not oracle.proves else limits.tol,
+            tol=max(limits.tol, _ROUGH) if self._exactly(problem) and not oracle.proves else limits.tol,
             max_rounds=200 if limits.max_steps is None else limits.max_steps,
             max_time=limits.left(before),
             start=start,
             callback=None if callback is None else continued(callback, before),
         )
 
+    def _exactly(self, problem: ParallelProblem) -> bool:
+        return self.exact(problem.datafit.targets.shape[1])
+
     def _two_layers(self, problem: ParallelProblem, limits: Limits) -> Training:
         """The two-layer network at beta / sqrt(m_1 m_2 ...)."""
         plain = ReluProblem(self.X, problem.datafit, problem.beta / sqrt(problem.units))
-        return self._plain.train(plain, tol=limits.tol, max_time=limits.max_time, prove=False)
+        share = None if limits.max_time is None else limits.max_time / 3
+        return self._plain.train(plain, tol=limits.tol, max_time=share, prove=False)
