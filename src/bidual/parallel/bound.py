@@ -45,6 +45,7 @@ from bidual.polar.diagonal import DiagonalBound
 _ROUNDS, _FEW = 30, 2  # of theta, where questions are quick or not
 _CUTS, _POOL = 20, 300  # neurons that a question contributes to the choice of theta, and that are kept for it
 _CLOSE = 1e-6  # what theta, or a branch, may still be worth when it is not improved any more
+_WORK = 1200  # samples times nodes
 _OPEN, _OFF, _ON = -1, 0, 1
 
 
@@ -70,12 +71,12 @@ class RelaxedBound(ParallelOracle):
     """The bound above, for one output. Its lower bound is attained by copies of two-layer neurons.
 
     Attributes:
-        nodes: how often rows are decided, at most, where two-layer questions are quick.
+        nodes: how often rows are decided, at most, where two-layer questions are quick; None for what takes seconds.
     """
 
     X: Float[Tensor, "n d"]
     widths: Widths
-    nodes: int = 60
+    nodes: int | None = None
     quick: bool = field(init=False)  # whether two-layer questions take no more than a fraction of a second
     _base: NeuronOracle = field(init=False, repr=False)
 
@@ -86,6 +87,13 @@ class RelaxedBound(ParallelOracle):
         exact = affordable(n, rank)
         self._base = Faces(self.X) if exact else DiagonalBound(self.X, steps=10, starts=16)
         self.quick = exact and not slow(n, rank)
+
+    @property
+    def most_nodes(self) -> int:
+        """How often rows are decided; never where questions are slow, or the layer below is not the first."""
+        if not self.quick or len(as_widths(self.widths)) > 1:
+            return 0
+        return _WORK // len(self.X) if self.nodes is None else self.nodes
 
     def _peaks(self, V: Tensor, above: float, seeds: Neurons | None) -> Peaks:
         if V.shape[1] != 1:
@@ -119,7 +127,7 @@ class _Side:
         """The largest bound of the nodes that are left, in units of sqrt(m)."""
         self.deadline = deadline
         queue, closed = [self._queued(np.full(len(self.up), _OPEN))], 0.0
-        left = self.settings.nodes if self.settings.quick and len(as_widths(self.settings.widths)) == 1 else 0
+        left = self.settings.most_nodes
         while (
             queue
             and left > 0

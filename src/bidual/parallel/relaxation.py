@@ -23,9 +23,9 @@ from bidual.losses.base import Matrix
 from bidual.parallel.problem import ParallelProblem
 from bidual.polar.base import NeuronOracle, Neurons
 
-_ROUNDS, _CUTS = 8, 40
+_ROUNDS, _CUTS = 8, 15
 _CLOSE = 1e-4
-_LARGEST = 300  # samples, of which the program has five variables each
+_LARGEST = 60  # samples, of which the program has five variables each
 
 
 def relaxed_dual(problem: ParallelProblem, oracle: NeuronOracle, neurons: Neurons) -> Matrix | None:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from math import inf
+from time import perf_counter
 
 import torch
 from jaxtyping import Float
@@ -14,7 +15,7 @@ from bidual.parallel.base import ParallelOracle, copies
 from bidual.polar.base import Neurons, Peaks
 from bidual.polar.search import climbed
 
-_NUMBERS = 4_000_000  # hidden values that a step may make
+_WORK = 20_000_000  # multiplications that a step may make
 _POLISHED, _SHRINKING = 64, 120  # sub-networks that are led onto ridges, and steps of it
 
 
@@ -42,8 +43,8 @@ class ParallelSearch(ParallelOracle):
     @property
     def _most(self) -> int:
         """Sub-networks that are climbed from."""
-        units = sub_network_size(as_widths(self.widths), 1)
-        return max(min(self.starts, _NUMBERS // (units * len(self.X))), 16)
+        each = sub_network_size(as_widths(self.widths), self.X.shape[1]) * len(self.X)
+        return max(min(self.starts, _WORK // each), 16)
 
     def _peaks(self, V: Tensor, above: float, seeds: Neurons | None) -> Peaks:
         known = [] if seeds is None else [seeds.to(self.X)[: self._most]]
@@ -59,8 +60,10 @@ class ParallelSearch(ParallelOracle):
 
     def _on_ridges(self, U: Neurons, V: Tensor) -> Neurons:
         """Shrinking steps, which reach maxima where a unit is at its kink; full ones jump from side to side of it."""
-        best, top = U, self._values(U, V)
+        best, top, deadline = U, self._values(U, V), self._deadline()
         for k in range(_SHRINKING):
+            if perf_counter() > deadline:
+                break
             U = L2.unit(U + 0.3 * 0.9**k * self._climb(U, V))
             reached = self._values(U, V)
             better = reached > top

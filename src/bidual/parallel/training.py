@@ -150,7 +150,8 @@ class ParallelTrainer:
         two = self._two_layers(problem, limits)
         first = copies(two.neurons, self.widths)
         start = first if start is None else torch.cat([start.to(first), first])
-        found = self._columns(problem, self._search(), limits, start, two, callback).since(two.solution.seconds)
+        search = self._search().within(limits.left(two))
+        found = self._columns(problem, search, limits, start, two, callback).since(two.solution.seconds)
         outputs = problem.datafit.targets.shape[1]
         if found.solution.certificate.relative_gap <= limits.tol or not (prove or self.exact(outputs)):
             return found
