@@ -61,11 +61,7 @@ class ConvexNetwork(ConvexEstimator):
             raise ValueError(f"a relu network has the price of weight decay, penalty='nuclear'; got {self.penalty!r}.")
         if self.activation != "gated_relu" and self.gates is not None:
             raise ValueError(f"gates are for activation='gated_relu', got activation={self.activation!r}.")
-        count, words = self.patterns, ("auto", "exact") if self.activation == "relu" else ("auto",)
-        if not is_whole(count, 1) and not (isinstance(count, str) and count in words):
-            raise ValueError(
-                f"patterns must be {' or '.join(map(repr, words))} or a positive whole number, got {count!r}."
-            )
+        check_patterns(self.patterns, self.activation)
 
     def _check_solver(self) -> None:
         if self.activation != "relu":
@@ -150,6 +146,15 @@ class ConvexNetwork(ConvexEstimator):
                 f"{count} patterns on {len(X)} samples with {n_outputs} outputs would need {human_bytes(need)}, and "
                 f"{human_bytes(there)} are free; lower patterns (or the number of gates), or use fewer samples."
             )
+
+
+def check_patterns(patterns: Any, activation: str) -> None:
+    """Refuse what is neither a number of patterns nor a word for one."""
+    words = ("auto", "exact") if activation == "relu" else ("auto",)
+    if not is_whole(patterns, 1) and not (isinstance(patterns, str) and patterns in words):
+        raise ValueError(
+            f"patterns must be {' or '.join(map(repr, words))} or a positive whole number, got {patterns!r}."
+        )
 
 
 def is_whole(value: Any, least: int) -> bool:

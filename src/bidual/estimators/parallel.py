@@ -8,7 +8,7 @@ from torch import Tensor
 from bidual.architectures import GatedParallel, ParallelMLP
 from bidual.datafit import Datafit
 from bidual.estimators.base import ConvexEstimator
-from bidual.estimators.network import is_whole
+from bidual.estimators.network import check_patterns
 from bidual.estimators.targets import ClassifierTargets, RegressorTargets
 from bidual.losses import Loss
 from bidual.memory import available_bytes, human_bytes
@@ -66,14 +66,10 @@ class ConvexParallel(ConvexEstimator):
         super()._check_parameters()
         if self.activation not in _ACTIVATIONS:
             raise ValueError(f"activation must be one of {list(_ACTIVATIONS)}, got {self.activation!r}.")
-        widths, count = as_widths(self.widths), self.patterns
+        widths = as_widths(self.widths)
         if self.activation == "gated_relu" and len(widths) > 1:
             raise ValueError(f"activation='gated_relu' is for three layers, one width, got {self.widths!r}.")
-        words = ("auto", "exact") if self.activation == "relu" else ("auto",)
-        if not is_whole(count, 1) and not (isinstance(count, str) and count in words):
-            raise ValueError(
-                f"patterns must be {' or '.join(map(repr, words))} or a positive whole number, got {count!r}."
-            )
+        check_patterns(self.patterns, self.activation)
 
     def _check_solver(self) -> None:
         if self.activation != "relu":
