@@ -12,7 +12,7 @@ from bidual.losses import Squared
 from bidual.operators.parallel import sub_network_features, sub_network_size
 from bidual.parallel.base import ParallelOracle, copies
 from bidual.parallel.bound import RelaxedBound
-from bidual.parallel.outputs import AllOutputs
+from bidual.parallel.outputs import AllOutputs, _cone_bound
 from bidual.parallel.pricing import ExactParallel
 from bidual.parallel.problem import ParallelProblem
 from bidual.parallel.search import ParallelSearch
@@ -171,3 +171,16 @@ def test_what_the_bounds_refuse() -> None:
     for widths in ((), 0, (2, 0), 1.5, True):
         with pytest.raises(ValueError, match="widths must be a positive whole number or several"):
             ParallelSearch(X, widths)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("width", [1.0, 1e-3, 1e-6, 1e-9, 1e-12])
+def test_cones_of_any_width_are_bounded(width: float) -> None:
+    """Linear functions of g, whose largest value on the cone is known by looking at many of its unit vectors."""
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        G = np.eye(3)[:1] + width * rng.uniform(0, 1, (3, 3))
+        G /= np.linalg.norm(G, axis=1, keepdims=True)
+        b = np.abs(G @ rng.standard_normal(3))
+        weights = np.vstack([rng.dirichlet(np.ones(3), 500), np.eye(3)])
+        steepest = ((weights @ b) / np.linalg.norm(weights @ G, axis=1)).max()
+        assert steepest <= _cone_bound(G, b) * (1 + 1e-14)

@@ -117,11 +117,8 @@ class _Run:
     def add(self, cell: tuple[int, ...], signs: Float[ndarray, " r"]) -> None:
         """A cone, given by corners and which of them are turned round, with its bound."""
         G = signs[:, None] * np.stack([self.corners[k] for k in cell])
-        b = np.array([self.bounds[k] for k in cell])
-        slope = np.linalg.solve(G, b)
-        weights, _ = nnls(G.T, slope)  # the projection onto the cone
-        bound = min(float(np.linalg.norm(G.T @ weights)) * (1 + 1e-12), float(np.linalg.norm(slope)))
-        heapq.heappush(self.queue, (-max(bound, float(b.max())), next(self.serial), cell, signs))
+        bound = _cone_bound(G, np.array([self.bounds[k] for k in cell]))
+        heapq.heappush(self.queue, (-bound, next(self.serial), cell, signs))
 
     def cut(self, cell: tuple[int, ...], signs: Float[ndarray, " r"]) -> None:
         """Two halves, cut at the middle of the longest edge."""
@@ -133,6 +130,20 @@ class _Run:
             corners, turned = list(cell), signs.copy()
             corners[old], turned[old] = middle, 1.0
             self.add(tuple(corners), turned)
+
+
+def _cone_bound(G: Float[ndarray, "r r"], b: Float[ndarray, " r"]) -> float:
+    """The most of sum_i l_i b_i over unit vectors sum_i l_i g_i of the cone; for narrow cones, whose a is lost in
+    rounding, sum_i l_i <= 1 / sqrt(least cosine of two corners) bounds it."""
+    cosine = float((G @ G.T).min())
+    narrow = float(b.max()) / sqrt(cosine) * (1 + 1e-12) if cosine > 0 else np.inf
+    condition = float(np.linalg.cond(G))
+    if not condition < 1e8:
+        return narrow
+    slope = np.linalg.solve(G, b)
+    weights, _ = nnls(G.T, slope)  # the projection onto the cone
+    error = 64 * len(b) * _EPS * condition * float(np.linalg.norm(slope))
+    return max(min(float(np.linalg.norm(G.T @ weights)) + error, narrow), float(b.max()))
 
 
 def _principal(V: Float[Tensor, "n c"]) -> tuple[Float[Tensor, "c r"], float]:
