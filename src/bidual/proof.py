@@ -4,9 +4,12 @@ from dataclasses import replace
 
 from bidual.certificate import PolarBound, Scope, judge
 from bidual.column_generation import Training
+from bidual.copositive.joint import joint_bound
+from bidual.copositive.relaxed import Relaxed
+from bidual.copositive.spike_free import spike_free_bound
 from bidual.driver import Status
-from bidual.joint import joint_bound
 from bidual.losses.base import Matrix
+from bidual.patterns.spike_free import is_spike_free
 from bidual.polar import bound_near
 from bidual.polar.diagonal import DiagonalBound
 from bidual.relu import ReluProblem
@@ -37,9 +40,17 @@ def prove(
         done = with_dual(done, V, lambda W: relaxed.peaks(W).bracket.upper, tol)
     steps = _steps(problem, max_time)
     if done.solution.certificate.relative_gap > tol and steps:
-        joint = joint_bound(problem, branch=branch, max_time=max_time, max_steps=steps)
-        done = with_dual(done, joint.V, bound_near(problem.X, joint.V, joint.polar), tol)
+        bound = _relaxed(problem, branch, max_time, steps)
+        done = with_dual(done, bound.V, bound_near(problem.X, bound.V, bound.polar), tol)
     return done
+
+
+def _relaxed(problem: ReluProblem, branch: int, max_time: float | None, steps: int) -> Relaxed:
+    """CP (20) on spike-free data, the joint program elsewhere. CP (19) would be tighter than that, but where patterns
+    are few enough for it, they are few enough for an exact oracle."""
+    if len(problem.X) <= problem.X.shape[1] and is_spike_free(problem.X).holds:
+        return spike_free_bound(problem, max_time=max_time, max_steps=steps)
+    return joint_bound(problem, branch=branch, max_time=max_time, max_steps=steps)
 
 
 def with_dual(done: Training, V: Matrix, polar: PolarBound, tol: float) -> Training:
@@ -52,7 +63,7 @@ def with_dual(done: Training, V: Matrix, polar: PolarBound, tol: float) -> Train
 
 def _steps(problem: ReluProblem, max_time: float | None) -> int:
     """How many steps of the joint program are affordable; 0 where it is not worth starting."""
-    size = sum(problem.X.shape) + len(problem.X) + problem.datafit.targets.shape[1]
+    size = 2 * len(problem.X) + min(problem.X.shape) + problem.datafit.targets.shape[1]
     if size > _LARGEST or problem.readout is not None:
         return 0
     affordable = int(_QUICK / (_STEP * size**3))

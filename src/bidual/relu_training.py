@@ -1,52 +1,36 @@
 """Which way to train a ReLU network, and how to prove how good it is."""
 
-import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from math import inf
-from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from bidual import patterns as activation_patterns
-from bidual.certificate import PolarBound, Scope, judge
-from bidual.closed_form import closed_form
 from bidual.column_generation import ColumnGeneration, Training, continued
-from bidual.driver import Callback, Record, Solution, Status
-from bidual.frank_wolfe import FrankWolfe
+from bidual.copositive.training import NAME as COPOSITIVE
+from bidual.driver import Callback, Status
 from bidual.losses.base import Matrix
 from bidual.patches import Patches
 from bidual.patterns.reduction import reduce_rank
-from bidual.polar import Faces, LocalSearch, NeuronOracle, Neurons, bound_near, oracle_for
+from bidual.patterns.spike_free import is_spike_free
+from bidual.polar import Faces, LocalSearch, NeuronOracle, Neurons, oracle_for
 from bidual.polar.choice import HIGHEST_RANK, affordable, cuttable, slow, sphere_for
 from bidual.polar.pooled import Make
 from bidual.polar.ridges import RidgeSearch
 from bidual.proof import prove as bound_below
 from bidual.proof import with_dual
 from bidual.relu import ReluProblem
-from bidual.solvers.cone_program import solve_cone_program
+from bidual.relu_methods import METHODS, Limits, Task, by_relaxation, formula
 from bidual.threads import one_thread
 
-RELU_SOLVERS = ("column_generation", "interior_point", "frank_wolfe", "closed_form")
+RELU_SOLVERS = ("column_generation", *METHODS)
 _ROUGH = 3e-3  # the search gap at which exact questions begin to pay
 _STARTS, _RIDGE_STARTS = 256, 64
 _MANY_NUMBERS, _SEARCH_TOL = 20_000, 1e-3
 _MOST_CUTS = 6  # of the sphere, when there is time
+_WHITE_SAMPLES = 200  # up to so many, the relaxation of spike-free data is a matter of seconds
 _TIGHTER = 0.3  # of the tolerance, what the oracle on the sphere may leave open
-
-
-class Limits(NamedTuple):
-    """When to stop."""
-
-    tol: float
-    max_steps: int | None
-    max_time: float | None
-
-    def left(self, done: Training) -> float | None:
-        """Seconds that are left, at least a moment."""
-        return None if self.max_time is None else max(self.max_time - done.solution.seconds, 0.1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,8 +122,8 @@ class ReluTrainer:
         candidates: tuple[Matrix, ...],
     ) -> Training:
         done = self._found(problem, solver, limits, start, callback)
-        if not prove or done.solution.certificate.relative_gap <= limits.tol:
-            return done
+        if not prove or done.solution.certificate.relative_gap <= limits.tol or done.solution.solver == COPOSITIVE:
+            return done  # a relaxation brings its own proof
         if self.oracle.proves:
             for V in candidates:
                 done = with_dual(done, V, self._upper, limits.tol)
@@ -156,26 +140,45 @@ class ReluTrainer:
         only judged by it."""
         left = limits.left(found)
         time_for = None if left is None else left / 2
-        if not cuttable(self._n_rows, self._rank, time_for):
+        if not self._cuttable(time_for):
             return found
         sphere = self._for_rows(lambda X: sphere_for(X, _TIGHTER * limits.tol, time_for))
         if solver not in ("auto", "column_generation"):
             return with_dual(found, found.dual_point, lambda V: sphere.peaks(V).bracket.upper, limits.tol)
         return self._more(problem, sphere, limits, found, callback)
 
+    def _cuttable(self, max_time: float | None) -> bool:
+        return cuttable(self._n_rows, self._rank, max_time)
+
     def _found(
         self, problem: ReluProblem, solver: str, limits: Limits, start: Neurons | None, callback: Callback | None
     ) -> Training:
         """The best network by the method asked for."""
-        if solver in ("auto", "closed_form"):
-            done = self._by_formula(problem, solver, limits.tol)
-            if done is not None:
-                return done
-        if solver == "interior_point":
-            return self._by_cones(problem, limits)
-        if solver == "frank_wolfe":
-            return self._by_frank_wolfe(problem, limits)
-        return self._by_columns(problem, limits, start, callback)
+        task = Task(problem, lambda: self._separating(solver, limits), limits, self.seed, callback)
+        if solver in METHODS:
+            return METHODS[solver](task)
+        done = self._on_white_data(task) if solver == "auto" else None
+        return self._by_columns(problem, limits, start, callback) if done is None else done
+
+    def _separating(self, solver: str, limits: Limits) -> NeuronOracle:
+        """The oracle; for cutting planes, which need a proof at every step, on the sphere where it only searches."""
+        if solver != "cutting_plane" or self.oracle.proves or not self._cuttable(limits.max_time):
+            return self.oracle
+        return self._for_rows(lambda X: sphere_for(X, _TIGHTER * limits.tol, limits.max_time))
+
+    def _on_white_data(self, task: Task) -> Training | None:
+        """CP Theorem 2 where it applies; else CP (20), where X is spike-free and nothing exact is at hand."""
+        if self.readout is not None or len(self.X) > self.X.shape[1]:
+            return None
+        done = formula(task)
+        if not isinstance(done, str) and done.solution.status is Status.CERTIFIED:
+            return done
+        return by_relaxation(task) if self._has_one_cone(task.problem) else None
+
+    def _has_one_cone(self, problem: ReluProblem) -> bool:
+        """Whether all patterns share a cone, and its semidefinite program is affordable but their list is not."""
+        small = self.X.shape[0] <= _WHITE_SAMPLES and problem.datafit.loss.half_square and not self.oracle.proves
+        return small and is_spike_free(self.X).holds is True
 
     def _by_columns(
         self, problem: ReluProblem, limits: Limits, start: Neurons | None, callback: Callback | None
@@ -217,41 +220,6 @@ class ReluTrainer:
         )
         return done if before is None else done.after(before)
 
-    def _by_formula(self, problem: ReluProblem, solver: str, tol: float) -> Training | None:
-        """CP Theorem 2 where it applies; it needs X X^T = s^2 I, so no more samples than features."""
-        if self.readout is not None or (solver == "auto" and len(self.X) > self.X.shape[1]):
-            return None
-        began, form = time.perf_counter(), closed_form(problem)
-        if form.applies:
-            polar = bound_near(self.X, form.dual_point, form.polar)
-            done = _judged(problem, form.neurons, form.weights, form.dual_point, polar, Run("closed_form", began), tol)
-            if solver == "closed_form" or done.solution.status is Status.CERTIFIED:
-                return done
-        elif solver == "closed_form":
-            raise ValueError(f"{form.reason} Use solver='auto'.")
-        return None
-
-    def _by_cones(self, problem: ReluProblem, limits: Limits) -> Training:
-        """CP (9) over all patterns, in the coordinates of the row space."""
-        began, active = time.perf_counter(), activation_patterns.enumerate(problem.X).active
-        reduced = reduce_rank(problem.X.detach().to("cpu", torch.float64).numpy())
-        small = replace(problem, X=torch.from_numpy(reduced.samples).to(problem.X))
-        found = solve_cone_program(small, active, complete=True, time_limit=limits.max_time)
-        neurons = found.neurons @ torch.from_numpy(reduced.basis.T).to(problem.X)
-        run = Run("interior_point", began)
-        return _judged(problem, neurons, found.weights, found.dual, self._upper, run, limits.tol)
-
-    def _by_frank_wolfe(self, problem: ReluProblem, limits: Limits) -> Training:
-        began, steps = time.perf_counter(), 3000 if limits.max_steps is None else limits.max_steps
-        longest = inf if limits.max_time is None else limits.max_time
-        runs = 20 if limits.max_steps is None else 1
-        found = FrankWolfe(max_steps=steps).search(
-            problem, self.oracle, tol=limits.tol, max_runs=runs, max_time=longest
-        )
-        V = problem.over(found.neurons).residual(found.weights[:, None])
-        run = Run("frank_wolfe", began, found.steps, found.history)
-        return _judged(problem, found.neurons, found.weights, V, self._upper, run, limits.tol)
-
     def _upper(self, V: Matrix) -> float:
         return self.oracle.peaks(V).bracket.upper
 
@@ -265,31 +233,3 @@ def check_training(tol: float, max_time: float | None, patterns: int | str) -> N
     whole = isinstance(patterns, int) and not isinstance(patterns, bool) and patterns > 0
     if not whole and patterns not in ("auto", "exact"):
         raise ValueError(f"patterns must be 'auto', 'exact' or a positive whole number, got {patterns!r}.")
-
-
-class Run(NamedTuple):
-    """How a network came about, for the record."""
-
-    solver: str
-    began: float
-    steps: int = 1
-    history: tuple[Record, ...] = ()
-
-
-def _judged(
-    problem: ReluProblem,
-    neurons: Neurons,
-    weights: Float[Tensor, "m c"],
-    V: Matrix,
-    polar: PolarBound,
-    run: Run,
-    tol: float,
-) -> Training:
-    """A network made by another method, as a training with its certificate over all patterns."""
-    master = problem.over(neurons)
-    Z = (torch.linalg.vector_norm(neurons, dim=1, keepdim=True) * weights)[:, None]
-    certificate = judge(master, Z, V, polar, Scope.ALL_PATTERNS)
-    gap, seconds = certificate.relative_gap, time.perf_counter() - run.began
-    history = run.history or (Record(run.solver, 1, seconds, certificate.primal, certificate.dual, gap),)
-    status = Status.CERTIFIED if gap <= tol else Status.STALLED
-    return Training(master, Solution(Z, certificate, status, run.steps, seconds, history, run.solver), V, gap)

@@ -7,8 +7,9 @@ import torch
 from polar_cases import brute_force, normal
 from torch import Tensor
 
+from bidual.copositive.joint import CellProofs, covers, joint_bound
+from bidual.copositive.relaxed import Relaxed
 from bidual.datafit import Datafit
-from bidual.joint import JointBound, covers, joint_bound
 from bidual.losses import LOSSES
 from bidual.polar import Faces
 from bidual.relu import ReluProblem
@@ -40,7 +41,7 @@ def a_network(problem: ReluProblem, steps: int = 150) -> float:
         return problem.datafit.value(P) + problem.beta * float((U.norm(dim=0) * W.norm(dim=1)).sum())
 
 
-def assert_sound(problem: ReluProblem, found: JointBound, margin: float = 1e-9) -> float:
+def assert_sound(problem: ReluProblem, found: Relaxed, margin: float = 1e-9) -> float:
     assert brute_force(problem.X, found.V) <= found.polar * (1 + margin)
     assert found.recheck(problem.X)
     primal = a_network(problem)
@@ -66,7 +67,8 @@ def test_cutting_the_sphere_tightens_the_bound() -> None:
     problem = relu_problem(normal(9, 3), "squared", 1, 0.3)
     plain, cut = joint_bound(problem, 0, max_steps=250), joint_bound(problem, 2, max_steps=250)
     assert cut.dual > plain.dual
-    assert len(cut.witness) > 1
+    assert isinstance(cut.proof, CellProofs)
+    assert len(cut.proof.cells) > 1
     assert_sound(problem, cut)
 
 

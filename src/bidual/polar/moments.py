@@ -143,17 +143,24 @@ class MomentSplitting:
 
         u is read off x u = a - b; starts for a local search, which finds there what it misses from random ones.
         """
-        x, n = self.faces[0].cell.x, self.n
-        inverse, heavy = np.linalg.pinv(x), self.prices >= 1e-3 * self.prices.sum()
-        found = []
-        for moments in self.moments[heavy]:
-            block = moments[: 2 * n, : 2 * n]
-            top = np.linalg.eigh(block)[1][:, -1:].T
-            spread = block[:n, :n] - block[:n, n:] - block[n:, :n] + block[n:, n:]
-            axes = np.linalg.eigh(inverse @ spread @ inverse.T)[1].T
-            found += [(top[:, :n] - top[:, n:]) @ inverse.T, axes]
-        both = np.concatenate(found)
+        n, inverse = self.n, np.linalg.pinv(self.faces[0].cell.x)
+        tops = [np.linalg.eigh(moments[: 2 * n, : 2 * n])[1][:, -1:].T for moments in self._heavy]
+        both = np.concatenate([*((top[:, :n] - top[:, n:]) @ inverse.T for top in tops), *self.factors()])
         return np.concatenate([both, -both])
+
+    def factors(self) -> list[Float[ndarray, "r r"]]:
+        """The axes of E u u^T in every cell that carries weight, as rows whose squares sum to it."""
+        n, inverse, found = self.n, np.linalg.pinv(self.faces[0].cell.x), []
+        for moments in self._heavy:
+            spread = moments[:n, :n] - moments[:n, n : 2 * n] - moments[n : 2 * n, :n]
+            spread = spread + moments[n : 2 * n, n : 2 * n]
+            values, axes = np.linalg.eigh(inverse @ spread @ inverse.T)
+            found.append((axes * np.sqrt(np.maximum(values, 0))).T)
+        return found
+
+    @property
+    def _heavy(self) -> Moments:
+        return self.moments[self.prices >= 1e-3 * self.prices.sum()]
 
     def rows_to_cut(self) -> list[int | None]:
         """The free row of every cell whose sign matters most, None for cells that carry next to no weight."""

@@ -1,0 +1,59 @@
+"""CP (20): one cone for all patterns, where the data are spike-free."""
+
+import math
+import time
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy import ndarray
+from torch import Tensor
+
+from bidual.copositive.first_order import Limits, improve, splitting_of
+from bidual.copositive.joint import CellProof, cells_bound
+from bidual.copositive.relaxed import PolarProof, Relaxed
+from bidual.losses.base import Matrix
+from bidual.patterns.spike_free import is_spike_free
+from bidual.polar.cells import Cell
+from bidual.polar.reduction import Scaled
+from bidual.relu import ReluProblem
+
+
+@dataclass(frozen=True, eq=False)
+class SpikeFreeProof(PolarProof):
+    r"""Multipliers N >= 0 of the one cone X u >= 0.
+
+    Every (X u)_+ with |u| <= 1 is X w with X w >= 0 and |w| <= spike, 1 for spike-free X (CP eq. 7), so the polar is at
+    most spike * max { |V^T X u| : X u >= 0, |u| <= 1 }. An X that is white up to rounding has a spike just above 1.
+    """
+
+    N: Float[ndarray, "m m"]
+
+    def polar(self, X: Float[Tensor, "n d"], V: Matrix) -> float:
+        spike = is_spike_free(X).spike.upper
+        bound = cells_bound(X, V, (CellProof(np.ones(len(X), dtype=np.int64), self.N),))
+        return spike * bound * (1 + 1e-15) if math.isfinite(spike) else math.inf
+
+
+def spike_free_bound(
+    problem: ReluProblem, max_time: float | None = None, tol: float = 1e-6, max_steps: int = 3000
+) -> Relaxed:
+    r"""The relaxation (20) of training on spike-free X, for any loss, by splitting: its dual is
+
+        max -F*(V)   subject to   X^T V V^T X + X^T N X <= beta^2 I,   N >= 0.
+
+    For squared loss the primal is min 1/2 tr Y^T (I + 2 X U X^T)^-1 Y + beta^2 tr U over U >= 0 (semidefinite) with
+    X U X^T >= 0 (in every entry). It is tight for four distinct directions of rows or fewer (:func:`tightness`).
+    """
+    problem.check_plain("the spike-free relaxation")
+    spike = is_spike_free(problem.X)
+    if not math.isfinite(spike.spike.upper) or not spike.holds:
+        raise ValueError(f"CP (20) is for spike-free data, and X is not: {spike.reason} Use the form 'joint' instead.")
+    problem = replace(problem, X=problem.X.to(torch.float64), datafit=problem.datafit.to(torch.float64))
+    deadline = math.inf if max_time is None else time.perf_counter() + max_time
+    scaled, n = Scaled.of(problem.X), len(problem.X)
+    cells = [Cell(scaled.x, np.ones(n, dtype=np.int64))]
+    splitting = splitting_of(problem, cells, scaled.size)
+    limits = Limits(deadline, tol, max_steps)
+    return improve(problem, scaled, splitting, "spike_free", lambda s: SpikeFreeProof(s.multipliers()[0]), limits)
