@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import dataclass
+from math import inf
 
 import torch
 
@@ -13,11 +14,13 @@ from bidual.copositive.relaxed import Relaxed
 from bidual.copositive.relaxing import relax_compact
 from bidual.copositive.rounding import Rounding
 from bidual.driver import Callback, Record, Solution, Status
-from bidual.polar import LocalSearch, bound_near
+from bidual.polar import bound_near
+from bidual.polar.ridges import RidgeSearch
 from bidual.relu import ReluProblem
 from bidual.threads import one_thread
 
 NAME = "copositive"
+_LOOK_EVERY = 3  # rounds of polishing between two looks at the gap
 
 
 @dataclass(frozen=True)
@@ -32,8 +35,8 @@ class CopositiveTraining:
     """
 
     form: str = "auto"
-    rounds: int = 20
-    starts: int = 16
+    rounds: int = 60
+    starts: int = 256
     seed: int = 0
 
     def train(
@@ -54,13 +57,22 @@ class CopositiveTraining:
             return _judged(compact, bound, polished, clock, tol, callback)
 
     def _polished(self, compact: Compact, bound: Relaxed, tol: float, clock: "_Clock") -> Training:
-        """Rounded neurons with the best output weights, and some more neurons where a search finds steep ones."""
+        """Rounded neurons with the best output weights, and more neurons as long as a search finds ones that help."""
         small = compact.problem
-        neurons = Rounding(seed=self.seed)(small, bound, clock.left)
-        search = LocalSearch(small.X, starts=self.starts, seed=self.seed)
-        return ColumnGeneration().train(
-            small, search, tol=0.3 * tol, max_rounds=self.rounds, max_time=clock.left, start=neurons
-        )
+        search = RidgeSearch(small.X, starts=self.starts, seed=self.seed)
+        best, start = None, Rounding(seed=self.seed)(small, bound, clock.left)
+        for _ in range(0, self.rounds, _LOOK_EVERY):
+            done = ColumnGeneration().train(
+                small, search, tol=0.3 * tol, max_rounds=_LOOK_EVERY, max_time=clock.left, start=start
+            )
+            before, best, start = best, done if best is None else done.after(best), done.neurons
+            primal = best.solution.certificate.primal
+            gained = inf if before is None else before.solution.certificate.primal - primal
+            found_all = done.solution.status is Status.SEARCHED
+            if found_all or primal - bound.dual <= tol * primal or gained <= 0.1 * tol * primal or clock.over:
+                break
+        assert best is not None
+        return best
 
 
 @dataclass(frozen=True)
@@ -71,6 +83,10 @@ class _Clock:
     @property
     def seconds(self) -> float:
         return time.perf_counter() - self.began
+
+    @property
+    def over(self) -> bool:
+        return self.max_time is not None and self.seconds > self.max_time
 
     @property
     def left(self) -> float | None:
