@@ -13,6 +13,7 @@ from torch import Tensor
 
 from bidual import patterns
 from bidual.losses.base import Matrix
+from bidual.norms import L2
 from bidual.patterns.arrangement import MERGE
 from bidual.patterns.facets import needed_rows
 from bidual.polar.reduction import Scaled
@@ -39,26 +40,30 @@ class PatternCones:
         scaled: X in the coordinates of its row space.
         active: D_p as rows (p, n).
         facets: K_p (p, f, r), unit rows, zero where a cone has fewer.
+        inside: a unit direction in the middle of every cone.
         lost: a bound of the norm of what the coordinates leave out of any K_p.
     """
 
     scaled: Scaled
     active: Bool[ndarray, "p n"]
     facets: Float[ndarray, "p f r"]
+    inside: Float[ndarray, "p r"]
     lost: float
 
     @classmethod
     def of(cls, X: Float[Tensor, "n d"]) -> Self:
         """All patterns, by enumeration; it refuses what does not fit into memory."""
         X = X.detach().to("cpu", torch.float64)
-        active = patterns.enumerate(X).active.numpy()
+        every = patterns.enumerate(X)
+        active = every.active.numpy()
         needed = needed_rows(X.numpy(), active, complete=True)
         lit = active.any(1) & bool(X.any())
         scaled, length = Scaled.of(X), np.linalg.norm(X.numpy(), axis=1, keepdims=True)
         units = X.numpy() / np.where(length > 0, length, 1.0)
         small = units @ scaled.frame
         lost = float(np.linalg.norm(units - small @ scaled.frame.T)) + 8 * _EPS * math.sqrt(X.numel())
-        return cls(scaled, active[lit], _facets(small, active[lit], needed[lit]), lost)
+        inside = L2.unit(every.directions).numpy()[lit] @ scaled.frame
+        return cls(scaled, active[lit], _facets(small, active[lit], needed[lit]), inside, lost)
 
     def __len__(self) -> int:
         return len(self.active)
@@ -103,7 +108,7 @@ class PatternCones:
 
     def subset(self, index: Int[ndarray, " k"]) -> Self:
         """Some of the cones."""
-        return replace(self, active=self.active[index], facets=self.facets[index])
+        return replace(self, active=self.active[index], facets=self.facets[index], inside=self.inside[index])
 
     def polar(self, V: Matrix, N: Multipliers, beta: float) -> float:
         r"""The bound of max { |V^T (X u)_+| : |u| <= 1 } that the multipliers prove, with its rounding.

@@ -10,14 +10,17 @@ from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 from torch import Tensor
 
+from bidual.column_generation import ColumnGeneration
 from bidual.copositive.cones import Multipliers, PatternCones, largest_eigenvalues
 from bidual.copositive.conic import ConicAnswer, ConicDual
 from bidual.copositive.multipliers import harmless
 from bidual.copositive.relaxed import PolarProof, Relaxed, dual_value
 from bidual.losses.base import Matrix
+from bidual.polar import LocalSearch
 from bidual.relu import ReluProblem
 
 _ADD = 150  # patterns to begin with, and to add in a round
+_STARTS = 64  # of the search that guesses which patterns bind
 _ACCURACY = 1e-10  # what Clarabel is asked for
 
 
@@ -85,10 +88,17 @@ class _WorkingSet:
         self.levels = np.zeros(len(cones))
 
     def start(self) -> Relaxed:
-        """The bound at the zero network, whose worst patterns come first."""
-        V = self.problem.datafit.grad(torch.zeros_like(self.problem.datafit.targets))
-        scale = self.problem.beta / max(self.cones.polar(V, self.N, self.problem.beta), 1e-300)
-        return self._judged(min(1.0, scale) * V, self.problem.datafit.scale, ())
+        """The bound at the dual point of a quick search's network; the patterns that bind there are guessed to matter.
+
+        Where there are few patterns all matter, and the zero network will do.
+        """
+        problem = self.problem
+        V, value = problem.datafit.grad(torch.zeros_like(problem.datafit.targets)), problem.datafit.scale
+        if len(self.cones) > _ADD:
+            search = LocalSearch(problem.X, starts=_STARTS)
+            found = ColumnGeneration().train(problem, search, tol=1e-4, max_rounds=30)
+            V, value = found.dual_point, found.solution.certificate.primal
+        return self._judged(V, value, ())
 
     def violated(self, tol: float) -> bool:
         """Whether a pattern outside the program may still bind; then the worst of them join."""
@@ -117,7 +127,7 @@ class _WorkingSet:
         V = self.problem.datafit.into_domain(V)
         forms = self.cones.forms(V.cpu().numpy())
         rest = np.setdiff1d(np.arange(len(self.cones)), self.kept)
-        self.N[rest] = harmless(forms[rest], self.cones.facets[rest], 0.999 * self.beta**2, self.N[rest])
+        self.N[rest] = harmless(forms[rest], self.cones.facets[rest], self.cones.inside[rest], 0.999 * self.beta**2)
         self.N = self.cones.tamed(V.cpu().numpy(), self.N, self.problem.beta)
         self.levels = largest_eigenvalues(forms, self.cones.facets, self.N)
         polar = self.cones.polar(V, self.N, self.problem.beta)

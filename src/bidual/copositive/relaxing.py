@@ -11,7 +11,7 @@ from bidual.relu import ReluProblem
 from bidual.threads import one_thread
 
 FORMS = ("patterns", "spike_free", "joint")
-_QUICK_PATTERNS, _MOST_PATTERNS = 1_000, 50_000
+_QUICK_PATTERNS, _MOST_PATTERNS = 2_500, 50_000
 _LARGEST_LIFT = 1_500  # numbers of V in a conic program
 _LARGEST_SIDE = {"spike_free": 1_500, "joint": 500}  # of a semidefinite matrix, of which every step takes eigenvalues
 

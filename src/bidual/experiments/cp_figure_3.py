@@ -1,23 +1,47 @@
-"""R6, CP Fig. 3: on the spiral, gradient descent and the certified optimum over a range of beta."""
+"""R6, CP Fig. 3: on the spiral, the relaxation (19) and every way to train, over a range of beta."""
 
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
 from bidual.column_generation import ColumnGeneration
+from bidual.copositive import CopositiveTraining, relax
+from bidual.cutting_plane import CuttingPlanes
 from bidual.datafit import Datafit
 from bidual.datasets import make_spiral
 from bidual.experiments.descent import GradientDescent
-from bidual.figures import COLOURS, figure_bytes, new_figure, plain
+from bidual.figures import COLOURS, GREY, figure_bytes, new_figure, plain
+from bidual.frank_wolfe import FrankWolfe
 from bidual.losses import Squared
 from bidual.polar import Faces
 from bidual.relu import ReluProblem
 
+BETAS = (1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0)
+TOL = 1e-6
+_FLOOR = 1e-10  # what is smaller is drawn here
+
+
+class Found(NamedTuple):
+    """The objective that a method came to, or the relaxation's lower bound, and the seconds it took."""
+
+    value: float
+    seconds: float
+
 
 @dataclass(frozen=True)
 class SpiralRow:
-    """One beta: the certified optimum, its relative gap and seconds, and the best objective of gradient descent."""
+    """One beta: the certified optimum by column generation, its relative gap and seconds, and the other methods.
+
+    Attributes:
+        t: the price of the optimal network, the budget that Algorithm 1 is given.
+        algorithm_1: by number of iterations.
+        relaxation: the lower bound that CP (19) proves.
+        rounded: the network that is made from it; its seconds are for both.
+    """
 
     beta: float
     optimum: float
@@ -25,59 +49,164 @@ class SpiralRow:
     gap: float
     seconds: float
     neurons: int
-    descent: float
+    t: float
+    gradient_descent: Found
+    algorithm_1: Mapping[int, Found]
+    cutting_planes: Found
+    relaxation: Found
+    rounded: Found
+
+    @property
+    def descent(self) -> float:
+        return self.gradient_descent.value
 
     @property
     def excess(self) -> float:
         """How far descent stayed above the lower bound, relatively."""
-        return self.descent / self.lower_bound - 1
+        return self.above(self.gradient_descent)
+
+    def above(self, found: Found) -> float:
+        """How far a network is above the certified lower bound, relatively."""
+        return found.value / self.lower_bound - 1
+
+    @property
+    def looseness(self) -> float:
+        """How far the relaxation may be below the optimum, relatively."""
+        return 1 - self.relaxation.value / self.optimum
 
 
 def run(
-    betas: Sequence[float] = (1e-3, 1e-2, 1e-1, 1.0),
+    betas: Sequence[float] = BETAS,
     n: int = 60,
     n_neurons: int = 1000,
     epochs: int = 8000,
     trials: int = 1,
     seed: int = 0,
+    iterations: Sequence[int] = (1000, 10_000),
 ) -> list[SpiralRow]:
-    """The spiral with one-hot labels and squared loss, exactly and by descent with ``n_neurons`` neurons."""
+    """The spiral with one-hot labels and squared loss; epochs and the fewer iterations are those of CP A.1.5."""
     samples, labels = make_spiral(n, seed=seed)
     X, Y = torch.from_numpy(samples), torch.eye(3, dtype=torch.float64)[torch.from_numpy(labels)]
-    oracle, rows = Faces(X), []
+    descent, seeds = GradientDescent(n_neurons, epochs), tuple(range(seed + 1, seed + 1 + trials))
+    rows = []
     for beta in betas:
-        done = ColumnGeneration().train(ReluProblem(X, Datafit(Squared(), Y), beta), oracle, tol=1e-6)
-        certificate = done.solution.certificate
-        runs = GradientDescent(n_neurons, epochs).run(X, Y, beta, tuple(range(seed + 1, seed + 1 + trials)))
-        rows.append(
-            SpiralRow(
-                beta,
-                certificate.primal,
-                certificate.dual,
-                certificate.relative_gap,
-                done.solution.seconds,
-                len(done.neurons),
-                float(runs.final.min()),
-            )
-        )
+        problem = ReluProblem(X, Datafit(Squared(), Y), beta)
+        began = time.perf_counter()
+        lowest = float(descent.run(X, Y, beta, seeds).final.min())
+        rows.append(_row(problem, Found(lowest, time.perf_counter() - began), iterations))
     return rows
 
 
+def _row(problem: ReluProblem, descent: Found, iterations: Sequence[int]) -> SpiralRow:
+    clock = _Clock()
+    done = ColumnGeneration().train(problem, Faces(problem.X), tol=TOL)
+    certificate, seconds = done.solution.certificate, clock.lap()
+    t = done.problem.gauge.value(done.solution.Z)
+    planes = CuttingPlanes().train(problem, Faces(problem.X), tol=TOL).solution.certificate.primal
+    by_planes = Found(planes, clock.lap())
+    relaxation = Found(relax(problem, "patterns").dual, clock.lap())
+    rounded = CopositiveTraining("patterns").train(problem, tol=TOL).solution.certificate.primal
+    return SpiralRow(
+        problem.beta,
+        certificate.primal,
+        certificate.dual,
+        certificate.relative_gap,
+        seconds,
+        len(done.neurons),
+        t,
+        descent,
+        _algorithm_1(problem, t, iterations),
+        by_planes,
+        relaxation,
+        Found(rounded, clock.lap()),
+    )
+
+
+def _algorithm_1(problem: ReluProblem, t: float, iterations: Sequence[int]) -> dict[int, Found]:
+    """One run, looked at after some iterations."""
+    every = min(iterations)
+    history = FrankWolfe(max(iterations), look_every=every).run(problem, Faces(problem.X), t).history
+    return {r.step: Found(r.primal, r.seconds) for r in history if r.step in iterations}
+
+
+class _Clock:
+    """Seconds since the last lap."""
+
+    def __init__(self) -> None:
+        self._began = time.perf_counter()
+
+    def lap(self) -> float:
+        before, self._began = self._began, time.perf_counter()
+        return self._began - before
+
+
+def table(rows: Sequence[SpiralRow]) -> str:
+    """Markdown: a line for each beta; a distance to the certified optimum, and seconds in brackets."""
+    counts = list(rows[0].algorithm_1)
+    head = [
+        "beta",
+        "certified optimum",
+        "gap",
+        "relaxation (19) below",
+        "rounded above",
+        "cutting planes above",
+        *(f"Algorithm 1, {count:,} its, above" for count in counts),
+        "descent above",
+    ]
+    lines = [_cells(row, counts) for row in rows]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in (head, ["---"] * len(head), *lines))
+
+
+def _cells(row: SpiralRow, counts: Sequence[int]) -> list[str]:
+    others = [row.rounded, row.cutting_planes, *(row.algorithm_1[k] for k in counts), row.gradient_descent]
+    return [
+        f"{row.beta:g}",
+        f"{row.optimum:.7f} ({row.seconds:.2f} s)",
+        f"{row.gap:.1e}",
+        f"{row.looseness:.1e} ({row.relaxation.seconds:.1f} s)",
+        *(f"{row.above(found):.1e} ({found.seconds:.1f} s)" for found in others),
+    ]
+
+
 def draw(rows: Sequence[SpiralRow], suffix: str = ".png") -> bytes:
-    """Objective against beta, and how far gradient descent is above the certified bound."""
-    figure = new_figure(9.5, 4.0)
+    """Objectives against beta, and how far each method is from the certified optimum."""
+    figure = new_figure(11.5, 4.6)
     left, right = figure.subplots(1, 2)
     betas = [row.beta for row in rows]
-    left.plot(betas, [row.optimum for row in rows], "o-", color=COLOURS[0], label="certified optimum")
-    left.plot(betas, [row.descent for row in rows], "x", color=COLOURS[1], markersize=9, label="gradient descent")
+    left.plot(betas, [row.optimum for row in rows], "-", color=GREY, linewidth=1.4, label="certified optimum")
+    right.plot(betas, _drawn([row.gap for row in rows]), "-", color=GREY, linewidth=1.4, label="certified gap")
+    for name, marker, colour, values, distances in _series(rows):
+        style = {"color": colour, "markersize": 7, "mfc": "none"}
+        left.plot(betas, values, marker, linestyle="", **style)
+        right.plot(betas, _drawn(distances), marker, linestyle="-", linewidth=0.8, label=name, **style)
     left.set_ylabel("objective")
-    right.plot(betas, [row.excess for row in rows], "x-", color=COLOURS[1], label="descent above the bound")
-    right.plot(betas, [row.gap for row in rows], "o-", color=COLOURS[0], label="certified gap")
-    right.set_yscale("log")
-    right.set_ylabel("relative distance")
+    right.set_ylabel("relative distance to the certified optimum")
     for axes in (left, right):
         axes.set_xscale("log")
-        axes.set_xlabel("weight decay beta")
-        axes.legend(frameon=False)
+        axes.set_yscale("log")
+        axes.set_xlabel(r"weight decay $\beta$")
         plain(axes)
+    handles = zip(left.get_legend_handles_labels(), right.get_legend_handles_labels(), strict=True)
+    figure.legend(*(one + two for one, two in handles), loc="outside upper center", ncols=4, frameon=False)
     return figure_bytes(figure, suffix)
+
+
+def _series(rows: Sequence[SpiralRow]) -> list[tuple[str, str, str, list[float], list[float]]]:
+    """(name, marker, colour, values, distances) of every method."""
+    methods = {
+        "rounded network": [row.rounded for row in rows],
+        "cutting planes": [row.cutting_planes for row in rows],
+        "gradient descent": [row.gradient_descent for row in rows],
+    }
+    for count in rows[0].algorithm_1:
+        methods[f"Algorithm 1, {count:,} its"] = [row.algorithm_1[count] for row in rows]
+    relaxed = [row.relaxation.value for row in rows], [row.looseness for row in rows]
+    series = [("relaxation (19), below", "v", COLOURS[0], *relaxed)]
+    for (name, found), marker, colour in zip(methods.items(), "osx^D", COLOURS[1:], strict=False):
+        distances = [row.above(one) for row, one in zip(rows, found, strict=True)]
+        series.append((name, marker, colour, [one.value for one in found], distances))
+    return series
+
+
+def _drawn(distances: Sequence[float]) -> Tensor:
+    return torch.tensor(distances).clamp(min=_FLOOR)

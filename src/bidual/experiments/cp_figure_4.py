@@ -1,0 +1,234 @@
+"""R7, CP Fig. 4 (A.1.1): from noise to images, the relaxation (20), its rounded network and gradient descent over beta."""
+
+import math
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from jaxtyping import Float, UInt8
+from matplotlib.axes import Axes
+from numpy import ndarray
+from torch import Tensor
+
+from bidual.closed_form import closed_form
+from bidual.copositive import CopositiveTraining, relax
+from bidual.copositive.compact import Compact
+from bidual.datafit import Datafit
+from bidual.experiments.descent import DescentRun, GradientDescent
+from bidual.figures import COLOURS, GREY, figure_bytes, new_figure, plain
+from bidual.image_files import read_cifar10, read_idx
+from bidual.losses import Squared
+from bidual.relu import ReluProblem
+from bidual.whitening import ZCAWhitening
+
+Path = str | os.PathLike[str]
+MULTIPLES = (0.01, 0.03, 0.1, 0.3, 0.7, 1.01, 1.5)
+_FLOOR = 1e-11  # what is smaller is drawn here
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How long each method may take.
+
+    Attributes:
+        n_neurons, epochs: of gradient descent; with 0 epochs there is none. CP A.1.1 has 1000 and 60,000.
+        steps: learning rates of gradient descent, largest first; the first that does not diverge is used.
+        tol, max_time: of the rounded network, for each beta.
+        seed: of the noise and all methods.
+    """
+
+    n_neurons: int = 1000
+    epochs: int = 6000
+    steps: tuple[float, ...] = (2e-2, 1e-2, 5e-3, 3e-3, 1e-3, 3e-4, 1e-4, 5e-5)
+    tol: float = 1e-6
+    max_time: float | None = 30
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class ImageRow:
+    """One beta.
+
+    Attributes:
+        beta, multiple: weight decay, and its multiple of the second singular value of Y.
+        lower_bound, relax_seconds: what the relaxation (20) proves.
+        network, gap, neurons, seconds: of the rounded network; the gap is certified by a relaxation of its own, and the
+            seconds are for both.
+        closed_form: the optimum by Theorem 2, NaN where it does not apply.
+        descent, step, descent_seconds: the least objective that gradient descent met, and its learning rate; NaN where
+            there was no descent.
+    """
+
+    beta: float
+    multiple: float
+    lower_bound: float
+    relax_seconds: float
+    network: float
+    gap: float
+    neurons: int
+    seconds: float
+    closed_form: float
+    descent: float = math.nan
+    step: float = math.nan
+    descent_seconds: float = math.nan
+
+    def above(self, value: float) -> float:
+        """How far a value is above the lower bound, relatively."""
+        return value / self.lower_bound - 1
+
+
+def mnist(images: Path, labels: Path, per_class: int = 10, seed: int = 0) -> Float[Tensor, "n c"]:
+    """Y from IDX files."""
+    return targets(read_idx(images), read_idx(labels), per_class, seed)
+
+
+def cifar10(batch: Path, per_class: int = 10, seed: int = 0) -> Float[Tensor, "n c"]:
+    """Y from a binary batch."""
+    return targets(*read_cifar10(batch), per_class, seed)
+
+
+def targets(
+    images: UInt8[ndarray, "N ..."], labels: UInt8[ndarray, " N"], per_class: int = 10, seed: int = 0
+) -> Float[Tensor, "n c"]:
+    """As many random images of each class, flattened, with pixels in [0, 1]."""
+    if len(images) != len(labels):
+        raise ValueError(f"images and labels must be as many, got {len(images)} and {len(labels)}.")
+    rng, chosen = np.random.default_rng(seed), []
+    for label in np.unique(labels):
+        same = np.flatnonzero(labels == label)
+        if len(same) < per_class:
+            raise ValueError(f"class {label} has {len(same)} images, fewer than {per_class}.")
+        chosen.append(rng.choice(same, per_class, replace=False))
+    return torch.from_numpy(images[np.concatenate(chosen)].reshape(per_class * len(chosen), -1) / 255.0)
+
+
+def blobs(n: int = 100, side: int = 28, seed: int = 0) -> Float[Tensor, "n c"]:
+    """Images of three soft spots each, for those who have no files."""
+    rng = np.random.default_rng(seed)
+    ticks = np.linspace(0, 1, side)
+    centres, sizes = rng.random((2, n, 3, 1)), 0.05 + 0.15 * rng.random((n, 3, 1))
+    across, down = (np.exp(-(((ticks - c) / sizes) ** 2)) for c in centres)
+    return torch.from_numpy(np.einsum("nki,nkj->nij", down, across).clip(max=1).reshape(n, -1))
+
+
+def noise(n: int, d: int, seed: int = 0) -> Float[Tensor, "n d"]:
+    """Normal samples, whitened without de-meaning: X X^T = I. De-meaned data are not spike-free, and (20) not theirs."""
+    return torch.from_numpy(ZCAWhitening(center=False).fit_transform(np.random.default_rng(seed).normal(size=(n, d))))
+
+
+def run(
+    Y: Float[Tensor, "n c"], multiples: Sequence[float] = MULTIPLES, settings: Settings | None = None
+) -> list[ImageRow]:
+    """Every multiple of the second singular value of Y as beta, and one 5 % above the first: noise X of the size of Y.
+
+    The optimum depends on X X^T = I and Y Y^T only, so that everything happens in at most n input and n output
+    coordinates; the relaxation finds these by itself (:class:`Compact`), and gradient descent is given them.
+    """
+    settings = Settings() if settings is None else settings
+    first, second = torch.linalg.svdvals(Y)[:2].tolist()
+    X = noise(*Y.shape, settings.seed)
+    problem = ReluProblem(X, Datafit(Squared(), Y), second)
+    betas = [multiple * second for multiple in multiples] + [1.05 * first]
+    return [_row(problem.with_beta(beta), second, settings) for beta in betas]
+
+
+def _row(problem: ReluProblem, second: float, settings: Settings) -> ImageRow:
+    began = time.perf_counter()
+    bound = relax(problem, "spike_free")
+    relaxed = time.perf_counter()
+    training = CopositiveTraining("spike_free", seed=settings.seed)
+    done = training.train(problem, tol=settings.tol, max_time=settings.max_time)
+    seconds, certificate = time.perf_counter() - relaxed, done.solution.certificate
+    row = ImageRow(
+        problem.beta,
+        problem.beta / second,
+        max(bound.dual, certificate.dual),
+        relaxed - began,
+        certificate.primal,
+        certificate.relative_gap,
+        int((done.solution.Z.abs().amax((1, 2)) > 0).sum()),
+        seconds,
+        closed_form(problem).objective,
+    )
+    return row if not settings.epochs else _with_descent(row, problem, settings)
+
+
+def _with_descent(row: ImageRow, problem: ReluProblem, settings: Settings) -> ImageRow:
+    began, small = time.perf_counter(), Compact.of(problem).problem
+    run = descend(small, settings)
+    lowest, seconds = float(run.objective.min()), time.perf_counter() - began
+    return replace(row, descent=lowest, step=run.step, descent_seconds=seconds)
+
+
+def descend(problem: ReluProblem, settings: Settings) -> DescentRun:
+    """Full-batch gradient descent as in CP A.1."""
+    method = GradientDescent(settings.n_neurons, settings.epochs, steps=settings.steps)
+    return method.run(problem.X, problem.datafit.targets, problem.beta, (settings.seed + 1,))
+
+
+def table(rows: Sequence[ImageRow]) -> str:
+    """Markdown: a line for each beta; distances are relative to the relaxation's bound."""
+    head = (
+        "| beta / sigma_2 | beta | relaxation (20) | seconds | rounded network above it | neurons | seconds "
+        "| Theorem 2 above it | descent above it | step | seconds |"
+    )
+    return "\n".join([head, "|" + "---|" * 11, *map(_line, rows)])
+
+
+def _line(row: ImageRow) -> str:
+    formula = "does not apply" if math.isnan(row.closed_form) else f"{row.above(row.closed_form):.1e}"
+    return (
+        f"| {row.multiple:.3g} | {row.beta:.4g} | {row.lower_bound:.5f} | {row.relax_seconds:.1f} "
+        f"| {row.above(row.network):.1e} | {row.neurons} | {row.seconds:.1f} | {formula} "
+        f"| {row.above(row.descent):.1e} | {row.step:g} | {row.descent_seconds:.0f} |"
+    )
+
+
+def draw(sets: Mapping[str, Sequence[ImageRow]], suffix: str = ".png") -> bytes:
+    """Objectives, and below them distances to the certified lower bound, against beta; a column for each set of images."""
+    figure = new_figure(5.2 * len(sets) + 0.4, 6.4)
+    panels = figure.subplots(2, len(sets), sharex="col", squeeze=False, height_ratios=[1, 1.2])
+    for (name, rows), above, below in zip(sets.items(), *panels, strict=True):
+        _objectives(above, rows)
+        _distances(below, rows)
+        above.set_title(name, loc="left", fontsize=11)
+        for axes in (above, below):
+            axes.axvline(1, color=GREY, linestyle=":", linewidth=1)
+            axes.set_xscale("log")
+            plain(axes)
+        below.set_xlabel(r"weight decay $\beta$ / $\sigma_2(Y)$")
+    panels[0][0].set_ylabel("objective")
+    panels[1][0].set_ylabel("above the certified bound, relatively")
+    handles = panels[1][0].get_legend_handles_labels()
+    figure.legend(*handles, loc="outside upper center", ncols=2, frameon=False)
+    return figure_bytes(figure, suffix)
+
+
+def _objectives(axes: Axes, rows: Sequence[ImageRow]) -> None:
+    multiples = [row.multiple for row in rows]
+    axes.plot(multiples, [row.lower_bound for row in rows], "-", color=GREY, label="relaxation (20), a lower bound")
+    axes.text(0.03, 0.92, "line: relaxation (20), a lower bound", transform=axes.transAxes, color=GREY, fontsize=9)
+    for name, marker, colour, size in _SERIES:
+        axes.plot(multiples, [getattr(row, name) for row in rows], marker, color=colour, markersize=size, mfc="none")
+    axes.set_yscale("log")
+
+
+def _distances(axes: Axes, rows: Sequence[ImageRow]) -> None:
+    for name, marker, colour, size in _SERIES:
+        values = [max(row.above(getattr(row, name)), _FLOOR) for row in rows]
+        kept = [(row.multiple, value) for row, value in zip(rows, values, strict=True) if math.isfinite(value)]
+        line = {"color": colour, "linewidth": 1, "markersize": size, "mfc": "none", "label": _TITLES[name]}
+        axes.plot([x for x, _ in kept], [y for _, y in kept], f"{marker}-", **line)
+    axes.axhline(0.01, color=GREY, linestyle="--", linewidth=1, label="one percent")
+    axes.set_yscale("log")
+
+
+_TITLES = {
+    "network": "rounded network",
+    "closed_form": "closed form (Theorem 2)",
+    "descent": "gradient descent, 1000 neurons",
+}
+_SERIES = (("network", "o", COLOURS[0], 6), ("closed_form", "D", COLOURS[2], 9), ("descent", "x", COLOURS[1], 7))
