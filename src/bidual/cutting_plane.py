@@ -57,13 +57,14 @@ class CuttingPlanes:
         callback: Callback | None = None,
     ) -> Training:
         """Cut until the relative gap is at most ``tol``, or neither a cut nor the centre improves it."""
-        self._check(problem, oracle)
+        self.check(problem)
+        _check_oracle(problem, oracle)
         double = replace(problem, X=problem.X.to(torch.float64), datafit=problem.datafit.to(torch.float64))
         with one_thread():
             return _Run(self, double, oracle, tol, max_time, callback).until(max_steps)
 
-    def _check(self, problem: ReluProblem, oracle: NeuronOracle) -> None:
-        """Refuse what the method is not for, before any work."""
+    def check(self, problem: ReluProblem) -> None:
+        """Refuse before any work what the method is not for."""
         loss, (n, c) = problem.datafit.loss, problem.datafit.targets.shape
         if not loss.half_square:
             raise ValueError(
@@ -71,17 +72,20 @@ class CuttingPlanes:
                 "Use solver='auto' or column_generation."
             )
         problem.check_plain("the cutting-plane method")
-        problem.check_oracle(oracle)
-        if not oracle.proves:
-            raise ValueError(
-                f"the cutting-plane method needs exact separation; {type(oracle).__name__} only searches. "
-                "Use the oracle Faces or Sphere, or column_generation."
-            )
         if n * c > self.most:
             raise ValueError(
                 f"the cutting-plane method factors a matrix with one row per number of the dual point, at most "
                 f"{self.most}; got {n} samples x {c} outputs = {n * c}. Use column_generation."
             )
+
+
+def _check_oracle(problem: ReluProblem, oracle: NeuronOracle) -> None:
+    problem.check_oracle(oracle)
+    if not oracle.proves:
+        raise ValueError(
+            f"the cutting-plane method needs exact separation; {type(oracle).__name__} only searches. "
+            "Use the oracle Faces or Sphere, or column_generation."
+        )
 
 
 class _Run:

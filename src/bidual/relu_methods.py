@@ -56,7 +56,15 @@ class Task:
         return self.oracle.peaks(V).bracket.upper
 
 
-Method = Callable[[Task], Training]
+def _takes_all(task: Task) -> None:
+    """No refusal."""
+
+
+class Method(NamedTuple):
+    """A way to train, and what it refuses before any work."""
+
+    train: Callable[[Task], Training]
+    check: Callable[[Task], None] = _takes_all
 
 
 def formula(task: Task) -> Training | str:
@@ -77,6 +85,12 @@ def by_formula(task: Task) -> Training:
     return done
 
 
+def _check_formula(task: Task) -> None:
+    form = closed_form(task.problem)
+    if not form.applies:
+        raise ValueError(f"{form.reason} Use solver='auto'.")
+
+
 def by_cones(task: Task) -> Training:
     """CP (9) over all patterns, in the coordinates of the row space."""
     problem, limits = task.problem, task.limits
@@ -87,6 +101,12 @@ def by_cones(task: Task) -> Training:
     neurons = found.neurons @ torch.from_numpy(reduced.basis.T).to(problem.X)
     run = Run("interior_point", began)
     return judged(problem, neurons, found.weights, found.dual, task.upper, run, limits.tol)
+
+
+def _check_one_output(task: Task) -> None:
+    outputs = task.problem.datafit.targets.shape[1]
+    if outputs != 1:
+        raise ValueError(f"solver='interior_point' is CP (9), for one output, got {outputs}; use column_generation.")
 
 
 def by_frank_wolfe(task: Task) -> Training:
@@ -114,18 +134,32 @@ def by_cutting_planes(task: Task) -> Training:
     )
 
 
+def _check_cuts(task: Task) -> None:
+    CuttingPlanes().check(task.problem)
+    if not task.oracle.proves:
+        n, d = task.problem.X.shape
+        raise ValueError(
+            f"solver='cutting_plane' asks for the steepest neuron exactly, which {n} samples of {d} features are too "
+            "many for; use solver='column_generation', or fewer features."
+        )
+
+
 def by_relaxation(task: Task) -> Training:
     """CP (19), (20) or the joint relaxation, rounded to a network; it brings its own certificate."""
     training = CopositiveTraining(seed=task.seed)
     return training.train(task.problem, tol=task.limits.tol, max_time=task.limits.max_time, callback=task.callback)
 
 
+def _check_relaxation(task: Task) -> None:
+    CopositiveTraining(seed=task.seed).check(task.problem)
+
+
 METHODS: Mapping[str, Method] = {
-    "interior_point": by_cones,
-    "frank_wolfe": by_frank_wolfe,
-    "closed_form": by_formula,
-    "cutting_plane": by_cutting_planes,
-    "copositive": by_relaxation,
+    "interior_point": Method(by_cones, _check_one_output),
+    "frank_wolfe": Method(by_frank_wolfe),
+    "closed_form": Method(by_formula, _check_formula),
+    "cutting_plane": Method(by_cutting_planes, _check_cuts),
+    "copositive": Method(by_relaxation, _check_relaxation),
 }
 
 

@@ -84,6 +84,18 @@ class ReluTrainer:
             peak = self.oracle.peaks(V).bracket.lower
         return 0.0 if peak <= problem.over(self.X[:0]).rounding_of_polar(V) else peak
 
+    def check(self, problem: ReluProblem, solver: str, max_time: float | None = None) -> None:
+        """Refuse before any work what the named method is not for."""
+        if solver != "auto" and solver not in RELU_SOLVERS:
+            raise ValueError(f"solver must be 'auto' or one of {sorted(RELU_SOLVERS)}, got {solver!r}.")
+        problem.check_weight_decay("ReluTrainer")
+        if self.readout is not None and solver not in ("auto", "column_generation"):
+            raise ValueError(f"solver must be 'auto' or 'column_generation' for networks on patches, got {solver!r}.")
+        if solver not in METHODS:
+            return
+        with one_thread():
+            METHODS[solver].check(self._task(problem, solver, Limits(1e-4, None, max_time)))
+
     def train(
         self,
         problem: ReluProblem,
@@ -103,11 +115,7 @@ class ReluTrainer:
         dual points to try.
         """
         check_training(tol, max_time, self.patterns)
-        if solver != "auto" and solver not in RELU_SOLVERS:
-            raise ValueError(f"solver must be 'auto' or one of {sorted(RELU_SOLVERS)}, got {solver!r}.")
-        problem.check_weight_decay("ReluTrainer")
-        if self.readout is not None and solver not in ("auto", "column_generation"):
-            raise ValueError(f"solver must be 'auto' or 'column_generation' for networks on patches, got {solver!r}.")
+        self.check(problem, solver, max_time)
         with one_thread():  # many small products: threads would only wait for each other
             return self._train(problem, solver, Limits(tol, max_steps, max_time), start, callback, prove, candidates)
 
@@ -154,11 +162,14 @@ class ReluTrainer:
         self, problem: ReluProblem, solver: str, limits: Limits, start: Neurons | None, callback: Callback | None
     ) -> Training:
         """The best network by the method asked for."""
-        task = Task(problem, lambda: self._separating(solver, limits), limits, self.seed, callback)
+        task = self._task(problem, solver, limits, callback)
         if solver in METHODS:
-            return METHODS[solver](task)
+            return METHODS[solver].train(task)
         done = self._on_white_data(task) if solver == "auto" else None
         return self._by_columns(problem, limits, start, callback) if done is None else done
+
+    def _task(self, problem: ReluProblem, solver: str, limits: Limits, callback: Callback | None = None) -> Task:
+        return Task(problem, lambda: self._separating(solver, limits), limits, self.seed, callback)
 
     def _separating(self, solver: str, limits: Limits) -> NeuronOracle:
         """The oracle; for cutting planes, which need a proof at every step, on the sphere where it only searches."""

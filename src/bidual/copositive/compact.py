@@ -15,6 +15,7 @@ from bidual.polar.base import Neurons
 from bidual.relu import ReluProblem
 
 _RANK_CUT = 1e-13
+_ROUNDING = 1e-13  # of rotations
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +58,7 @@ class Compact:
     def relaxed(self, small: Relaxed) -> Relaxed:
         """A relaxation of the small problem as one of the given problem."""
         V = self.in_outputs(small.V)
-        polar = small.polar + self.remainder * float(torch.linalg.matrix_norm(V))
+        polar = (small.polar + self.remainder * float(torch.linalg.matrix_norm(V))) * (1 + _ROUNDING)
         factors = tuple(self.neurons(rows) for rows in small.factors)
         return replace(small, V=V, polar=polar, dual=dual_value(self.given, V, polar), factors=factors)
 

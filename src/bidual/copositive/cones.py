@@ -164,7 +164,7 @@ class PatternCones:
         rounding = level + np.linalg.norm(S, axis=(1, 2)) + 1e-8 + size * reach * (reach + math.sqrt(count))
         eta = np.maximum(0, -np.linalg.eigvalsh(M)[:, 0]) + 16 * (sum(self.scaled.x.shape) + count) * _EPS * rounding
         total = np.linalg.norm(self.facets.sum(1), axis=1) + math.sqrt(count) * (self.lost + 8 * _EPS)
-        R = (total + self.lost) / self.thinness * (1 + 1e-12)
+        R = np.hypot((total + self.lost) / self.thinness, 1.0) * (1 + 1e-12)  # 1 for axes that count as less thin
         return np.asarray(level + eta * R**2 + size * (2 * reach * R * self.lost + self.lost**2))
 
 

@@ -55,7 +55,7 @@ def pattern_bound(
     Few patterns bind. Interior points solve it over those, multipliers of the others are sought one by one, and
     patterns for which none are found join. The bound covers all patterns whenever it stops.
     """
-    check_squared(problem, "the copositive program over patterns, CP (19),")
+    check_squared(problem, "the copositive program over patterns, CP (19),", "the form 'joint'")
     problem = replace(problem, X=problem.X.to(torch.float64), datafit=problem.datafit.to(torch.float64))
     run = _WorkingSet(problem, PatternCones.of(problem.X))
     deadline = math.inf if max_time is None else time.perf_counter() + max_time
@@ -67,14 +67,11 @@ def pattern_bound(
     return max(found, key=lambda bound: bound.dual)
 
 
-def check_squared(problem: ReluProblem, what: str) -> None:
+def check_squared(problem: ReluProblem, what: str, instead: str) -> None:
     """Refuse other losses, norms and readouts."""
     problem.check_plain(what)
     if not problem.datafit.loss.half_square:
-        raise ValueError(
-            f"{what} is for the squared loss, got {problem.datafit.loss.name}; use the form 'joint', which takes any "
-            "loss, or solver='auto'."
-        )
+        raise ValueError(f"{what} is for the squared loss, got {problem.datafit.loss.name}; use {instead}.")
 
 
 class _WorkingSet:

@@ -37,12 +37,18 @@ def relax(
 
 def relax_compact(compact: Compact, form: str, *, max_time: float | None, tol: float, branch: int = 0) -> Relaxed:
     """The same in the coordinates of the small problem."""
+    form = checked_form(compact, form)
+    with one_thread():  # many small matrices: threads would only wait for each other
+        return _relaxed(compact.problem, form, max_time, tol, branch)
+
+
+def checked_form(compact: Compact, form: str) -> str:
+    """The form that will be used; a refusal where it is unknown or would not end."""
     if form not in (*FORMS, "auto"):
         raise ValueError(f"form must be 'auto' or one of {sorted(FORMS)}, got {form!r}.")
     form = form_for(compact.problem) if form == "auto" else form
     check_size(compact.problem, form)
-    with one_thread():  # many small matrices: threads would only wait for each other
-        return _relaxed(compact.problem, form, max_time, tol, branch)
+    return form
 
 
 def _relaxed(problem: ReluProblem, form: str, max_time: float | None, tol: float, branch: int) -> Relaxed:
@@ -66,7 +72,7 @@ def check_size(problem: ReluProblem, form: str) -> None:
     """Refuse before any work what would not end; ``problem`` is compact."""
     n, rank, c = *problem.X.shape, problem.datafit.targets.shape[1]
     if form == "patterns":
-        check_squared(problem, "the copositive program over patterns, CP (19),")
+        check_squared(problem, "the copositive program over patterns, CP (19),", "the form 'joint'")
         if count_bound(n, rank) > _MOST_PATTERNS or n * c > _LARGEST_LIFT:
             raise ValueError(
                 f"CP (19) for {n} samples of rank {rank} and {c} outputs has up to {count_bound(n, rank):,} cones and "

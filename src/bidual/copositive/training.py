@@ -11,7 +11,7 @@ from bidual.column_generation import ColumnGeneration, Training
 from bidual.copositive.compact import Compact
 from bidual.copositive.pattern_program import check_squared
 from bidual.copositive.relaxed import Relaxed
-from bidual.copositive.relaxing import relax_compact
+from bidual.copositive.relaxing import checked_form, relax_compact
 from bidual.copositive.rounding import Rounding
 from bidual.driver import Callback, Record, Solution, Status
 from bidual.polar import bound_near
@@ -48,13 +48,18 @@ class CopositiveTraining:
         callback: Callback | None = None,
     ) -> Training:
         """A network with the certificate that the relaxation gives, over all activation patterns."""
-        check_squared(problem, "solver='copositive'")
+        self.check(problem)
         clock = _Clock(time.perf_counter(), max_time)
         compact = Compact.of(problem)
         with one_thread():
             bound = relax_compact(compact, self.form, max_time=clock.left, tol=0.03 * tol)
             polished = self._polished(compact, bound, tol, clock)
             return _judged(compact, bound, polished, clock, tol, callback)
+
+    def check(self, problem: ReluProblem) -> None:
+        """Refuse before any work what this is not for."""
+        check_squared(problem, "solver='copositive'", "solver='auto'")
+        checked_form(Compact.of(problem), self.form)
 
     def _polished(self, compact: Compact, bound: Relaxed, tol: float, clock: "_Clock") -> Training:
         """Rounded neurons with the best output weights, and more neurons as long as a search finds ones that help."""

@@ -82,6 +82,7 @@ class ConvexNetwork(ConvexEstimator):
             self._refuse_beyond_memory(X, starts, n_outputs)
             problem = self._relu_problem(X, datafit)
             trainer = ReluTrainer(problem.X, self.patterns, self._seed(), problem.readout)
+            trainer.check(problem, self.solver, self.max_time)
             return NeuronProgram(problem, lambda neurons: self._relu(X, neurons), trainer)
         architecture = self._make_architecture(X, datafit.weight, n_outputs)
         operator = architecture.lift(X, n_outputs)
