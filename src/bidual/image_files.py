@@ -38,7 +38,7 @@ def read_idx(path: str | os.PathLike[str]) -> Bytes:
 
 
 def read_cifar10(path: str | os.PathLike[str]) -> tuple[Bytes, Bytes]:
-    """Images (N, 3, 32, 32) and labels (N,) of one batch of the binary version: 3073 bytes a record, the label first."""
+    """Images (N, 3, 32, 32) and labels (N,) of a batch of the binary version: 3073 bytes a record, the label first."""
     raw = np.frombuffer(Path(path).read_bytes(), np.uint8)
     if not len(raw) or len(raw) % _RECORD:
         raise ValueError(

@@ -43,7 +43,7 @@ def a_network(problem: ReluProblem, steps: int = 150) -> float:
 
 def assert_sound(problem: ReluProblem, found: Relaxed, margin: float = 1e-9) -> float:
     assert brute_force(problem.X, found.V) <= found.polar * (1 + margin)
-    assert found.recheck(problem.X)
+    assert found.recheck(problem)
     primal = a_network(problem)
     assert found.dual <= primal + 1e-9
     return primal

@@ -20,24 +20,25 @@ _ROUNDING = 1e-13  # of rotations
 
 @dataclass(frozen=True, eq=False)
 class Compact:
-    r"""X = X' B^T + a remainder and Y = Y' Q^T, with orthonormal columns in B and Q, at most n of each.
+    r"""X = X' B^T up to rounding and Y = Y' Q^T, with orthonormal columns in B and Q, at most n of each.
 
     Neurons outside the row space of X cost and do nothing (CP A.2). Squared loss and |V^T (X u)_+| are invariant under
     rotations of the outputs, and outputs orthogonal to the rows of Y cost and do nothing. So optima of the problem
     (X', Y') are optima of (X, Y), with u = B u', W = W' Q^T and V = V' Q^T. Other losses keep their outputs.
 
     Attributes:
-        given, problem: the problem that was given and the small one, both in float64.
+        given: the problem that was given, in float64.
+        rotated: (X, Y'), of which relaxations are solved and proved; they account for ranks themselves.
+        problem: (X', Y'), in which networks are looked for.
         basis: B.
         outputs: Q.
-        remainder: a bound of the norm of X - X' B^T.
     """
 
     given: ReluProblem
+    rotated: ReluProblem
     problem: ReluProblem
     basis: Float[Tensor, "d r"]
     outputs: Float[Tensor, "c q"]
-    remainder: float
 
     @classmethod
     def of(cls, problem: ReluProblem) -> Self:
@@ -45,7 +46,8 @@ class Compact:
         reduced = reduce_rank(problem.X.detach().cpu().numpy())
         X, basis = (torch.from_numpy(a).to(problem.X) for a in (reduced.samples, reduced.basis))
         datafit, outputs = _rotated(problem.datafit)
-        return cls(problem, replace(problem, X=X, datafit=datafit), basis, outputs, reduced.remainder)
+        rotated = replace(problem, datafit=datafit)
+        return cls(problem, rotated, replace(rotated, X=X), basis, outputs)
 
     def neurons(self, small: Neurons) -> Neurons:
         """Neurons of the given problem."""
@@ -56,11 +58,9 @@ class Compact:
         return small @ self.outputs.T
 
     def relaxed(self, small: Relaxed) -> Relaxed:
-        """A relaxation of the small problem as one of the given problem."""
-        V = self.in_outputs(small.V)
-        polar = (small.polar + self.remainder * float(torch.linalg.matrix_norm(V))) * (1 + _ROUNDING)
-        factors = tuple(self.neurons(rows) for rows in small.factors)
-        return replace(small, V=V, polar=polar, dual=dual_value(self.given, V, polar), factors=factors)
+        """A relaxation of the rotated problem as one of the given problem."""
+        V, polar = self.in_outputs(small.V), small.polar * (1 + _ROUNDING)
+        return replace(small, V=V, polar=polar, dual=dual_value(self.given, V, polar))
 
 
 def _rotated(data: Datafit) -> tuple[Datafit, Matrix]:

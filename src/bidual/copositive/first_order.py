@@ -43,7 +43,7 @@ def improve(
     best = _judged(problem, scaled, splitting, form, prove)
     duals: list[float] = []  # without the first, which a cut inherits and only beats after some steps
     for _ in range(0, limits.max_steps, ROUND):
-        splitting.run(ROUND)
+        splitting.run(ROUND, limits.deadline)
         found = _judged(problem, scaled, splitting, form, prove)
         best = found if found.dual > best.dual else best
         duals.append(max([found.dual, *duals[-1:]]))

@@ -23,7 +23,8 @@ def harmless(forms: Forms, facets: Float[ndarray, "p f r"], inside: Float[ndarra
     counts = facets.any(2).sum(1)
     for count in np.unique(counts[counts > 1]):  # real facets come first; a Newton step costs their number to the sixth
         like = np.flatnonzero(counts == count)
-        best[like, :count, :count] = _harmless(forms[like], facets[like, :count], inside[like], level)
+        with np.errstate(all="ignore"):  # what is not finite is not used
+            best[like, :count, :count] = _harmless(forms[like], facets[like, :count], inside[like], level)
     return best
 
 
@@ -83,7 +84,7 @@ class _Barrier:
     def step(self, tau: float) -> None:
         """A damped step, 1 / (1 + decrement) long, which stays inside; cones where rounding spoils it stay put."""
         slope, hessian = self._model(tau)
-        move = -np.linalg.solve(hessian, slope[:, :, None])[:, :, 0]
+        move = -_solved(hessian, slope)
         decrement = np.sqrt(np.maximum(-(slope * move).sum(1), 0))
         length = np.where(decrement > 0.25, 1 / (1 + decrement), 1.0)[:, None]
         level, N = self.level + length[:, 0] * move[:, 0], self.N + length * move[:, 1:]
@@ -113,3 +114,16 @@ class _Barrier:
         diagonal = 1 + np.arange(len(i))
         hessian[:, diagonal, diagonal] += inverse**2
         return slope, hessian
+
+
+def _solved(hessian: Float[ndarray, "p m m"], slope: Float[ndarray, "p m"]) -> Float[ndarray, "p m"]:
+    """Newton's steps, scaled to a diagonal of ones with a tiny ridge; NaN where the model is not finite."""
+    scale = np.sqrt(np.diagonal(hessian, axis1=1, axis2=2))
+    unit = hessian / scale[:, :, None] / scale[:, None, :] + 1e-13 * np.eye(hessian.shape[1])
+    good = np.isfinite(unit).all((1, 2)) & np.isfinite(slope).all(1)
+    unit[~good] = np.eye(hessian.shape[1])
+    try:
+        found = np.linalg.solve(unit, (slope / scale)[:, :, None])[:, :, 0] / scale
+    except np.linalg.LinAlgError:  # one of them is singular even so: no step at all
+        return np.full_like(slope, np.nan)
+    return np.where(good[:, None], found, np.nan)

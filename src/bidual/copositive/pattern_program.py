@@ -57,9 +57,12 @@ def pattern_bound(
     """
     check_squared(problem, "the copositive program over patterns, CP (19),", "the form 'joint'")
     problem = replace(problem, X=problem.X.to(torch.float64), datafit=problem.datafit.to(torch.float64))
-    run = _WorkingSet(problem, PatternCones.of(problem.X))
+    cones = PatternCones.of(problem.X)
+    if not len(cones):
+        return _without_cones(problem, cones)
+    run = _WorkingSet(problem, cones)
     deadline = math.inf if max_time is None else time.perf_counter() + max_time
-    found = [run.start()]
+    found = [run.start(max_time)]
     for _ in range(max_rounds):
         if not run.violated(tol) or time.perf_counter() > deadline:
             break
@@ -74,6 +77,15 @@ def check_squared(problem: ReluProblem, what: str, instead: str) -> None:
         raise ValueError(f"{what} is for the squared loss, got {problem.datafit.loss.name}; use {instead}.")
 
 
+def _without_cones(problem: ReluProblem, cones: PatternCones) -> Relaxed:
+    """Samples that are zero: no neuron does anything."""
+    V = problem.datafit.into_domain(problem.datafit.grad(torch.zeros_like(problem.datafit.targets)))
+    proof = ConeProofs(cones.active, np.zeros((0, 0, 0)), problem.beta)
+    polar = cones.polar(V, proof.N, problem.beta)
+    dual = dual_value(problem, V, polar)
+    return Relaxed("patterns", V, polar, dual, dual, proof, (), 0)
+
+
 class _WorkingSet:
     """The patterns in the conic program, and multipliers of all."""
 
@@ -84,7 +96,7 @@ class _WorkingSet:
         self.kept: Int[ndarray, " k"] = np.zeros(0, dtype=np.int64)
         self.levels = np.zeros(len(cones))
 
-    def start(self) -> Relaxed:
+    def start(self, max_time: float | None) -> Relaxed:
         """The bound at the dual point of a quick search's network; the patterns that bind there are guessed to matter.
 
         Where there are few patterns all matter, and the zero network will do.
@@ -93,7 +105,7 @@ class _WorkingSet:
         V, value = problem.datafit.grad(torch.zeros_like(problem.datafit.targets)), problem.datafit.scale
         if len(self.cones) > _ADD:
             search = LocalSearch(problem.X, starts=_STARTS)
-            found = ColumnGeneration().train(problem, search, tol=1e-4, max_rounds=30)
+            found = ColumnGeneration().train(problem, search, tol=1e-4, max_rounds=30, max_time=max_time)
             V, value = found.dual_point, found.solution.certificate.primal
         return self._judged(V, value, ())
 

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -44,9 +45,14 @@ class Relaxed:
     factors: tuple[Float[Tensor, "k d"], ...]
     steps: int
 
-    def recheck(self, X: Float[Tensor, "n d"]) -> bool:
-        """Recompute the polar's bound from the proof alone."""
-        return self.proof.polar(X, self.V) <= self.polar * (1 + 1e-9)
+    def recheck(self, problem: ReluProblem) -> bool:
+        """Recompute both bounds, of the polar and of the optimum, from V and the proof alone; to float64 rounding."""
+        V = problem.datafit.into_domain(self.V)
+        moved = float(torch.linalg.vector_norm(V - self.V)) > 1e-9 * float(torch.linalg.vector_norm(V))
+        polar = self.proof.polar(problem.X, self.V)
+        if moved or not polar <= self.polar * (1 + 1e-9):
+            return False
+        return self.dual <= dual_value(problem, V, polar) + 1e-9 * abs(self.dual)
 
 
 def dual_value(problem: ReluProblem, V: Matrix, polar: float) -> float:

@@ -36,17 +36,17 @@ def relax(
 
 
 def relax_compact(compact: Compact, form: str, *, max_time: float | None, tol: float, branch: int = 0) -> Relaxed:
-    """The same in the coordinates of the small problem."""
+    """The same for the problem with rotated outputs."""
     form = checked_form(compact, form)
     with one_thread():  # many small matrices: threads would only wait for each other
-        return _relaxed(compact.problem, form, max_time, tol, branch)
+        return _relaxed(compact.rotated, form, max_time, tol, branch)
 
 
 def checked_form(compact: Compact, form: str) -> str:
     """The form that will be used; a refusal where it is unknown or would not end."""
     if form not in (*FORMS, "auto"):
         raise ValueError(f"form must be 'auto' or one of {sorted(FORMS)}, got {form!r}.")
-    form = form_for(compact.problem) if form == "auto" else form
+    form = form_for(compact) if form == "auto" else form
     check_size(compact.problem, form)
     return form
 
@@ -59,13 +59,13 @@ def _relaxed(problem: ReluProblem, form: str, max_time: float | None, tol: float
     return joint_bound(problem, branch, max_time, tol)
 
 
-def form_for(problem: ReluProblem) -> str:
-    """The tightest relaxation that is quick, for a compact problem."""
-    n, rank = problem.X.shape
-    if rank and n and is_spike_free(problem.X).holds:
+def form_for(compact: Compact) -> str:
+    """The tightest relaxation that is quick."""
+    (n, rank), data = compact.problem.X.shape, compact.problem.datafit
+    if rank and is_spike_free(compact.given.X).holds:
         return "spike_free"
-    few = count_bound(n, rank) <= _QUICK_PATTERNS and problem.datafit.targets.numel() <= _LARGEST_LIFT
-    return "patterns" if few and problem.datafit.loss.half_square else "joint"
+    few = count_bound(n, rank) <= _QUICK_PATTERNS and data.targets.numel() <= _LARGEST_LIFT
+    return "patterns" if few and data.loss.half_square else "joint"
 
 
 def check_size(problem: ReluProblem, form: str) -> None:

@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from math import inf
 
 import torch
+from jaxtyping import Float
 from numpy import ndarray
 from scipy.optimize import minimize
 from torch import Tensor
 
 from bidual.copositive.program import CopositiveProgram
-from bidual.copositive.relaxed import Relaxed
-from bidual.patterns.reduction import reduce_rank
 from bidual.polar.base import Neurons
 from bidual.relu import ReluProblem
 
@@ -37,16 +36,14 @@ class Rounding:
     steps: int = 600
     seed: int = 0
 
-    def __call__(self, problem: ReluProblem, relaxed: Relaxed, max_time: float | None = None) -> Neurons:
-        """Hidden neurons in the coordinates of X; their output weights are a ridge regression away."""
-        if not relaxed.factors:
+    def __call__(
+        self, problem: ReluProblem, factors: tuple[Float[Tensor, "k d"], ...], max_time: float | None = None
+    ) -> Neurons:
+        """Hidden neurons from the factors of all U_p; their output weights are a ridge regression away."""
+        if not factors:
             return problem.X[:0]
-        reduced = reduce_rank(problem.X.cpu().numpy())
-        basis = torch.from_numpy(reduced.basis).to(problem.X)
-        small = ReluProblem(torch.from_numpy(reduced.samples).to(problem.X), problem.datafit, problem.beta)
-        program = CopositiveProgram(small)
-        start = self._draw(tuple(rows @ basis for rows in relaxed.factors), len(problem.X))
-        return self._descend(program, _scaled(program, start), max_time) @ basis.T
+        program = CopositiveProgram(problem)
+        return self._descend(program, _scaled(program, self._draw(factors, len(problem.X))), max_time)
 
     def _draw(self, factors: tuple[Tensor, ...], n: int) -> Neurons:
         """As many as twice the samples, shared by weight, at least both ends of every axis."""

@@ -49,7 +49,10 @@ def tightness(X: Float[Tensor, "n d"]) -> Tightness:
         return _verdict(facets, "the one cone of spike-free data")
     if count_bound(len(X), rank) > _MOST_PATTERNS:
         return Tightness(False, f"{len(X)} samples of rank {rank} have too many cones to look at.", None)
-    return _verdict(int(PatternCones.of(X).facet_counts.max(initial=0)), "some cone")
+    counts = PatternCones.of(X).facet_counts
+    if int(counts.min()) < rank:  # pointed cones have as many facets as dimensions; rounding took some
+        return Tightness(False, "some rows of X are parallel up to rounding: facets cannot be counted.", None)
+    return _verdict(int(counts.max()), "some cone")
 
 
 def _verdict(facets: int, which: str) -> Tightness:

@@ -65,7 +65,8 @@ class CopositiveTraining:
         """Rounded neurons with the best output weights, and more neurons as long as a search finds ones that help."""
         small = compact.problem
         search = RidgeSearch(small.X, starts=self.starts, seed=self.seed)
-        best, start = None, Rounding(seed=self.seed)(small, bound, clock.left)
+        factors = tuple(rows @ compact.basis for rows in bound.factors)
+        best, start = None, Rounding(seed=self.seed)(small, factors, clock.left)
         for _ in range(0, self.rounds, _LOOK_EVERY):
             done = ColumnGeneration().train(
                 small, search, tol=0.3 * tol, max_rounds=_LOOK_EVERY, max_time=clock.left, start=start

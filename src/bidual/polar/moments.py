@@ -1,5 +1,7 @@
 """The pattern-free semidefinite relaxation of ReLU training, by alternating projections of moment matrices."""
 
+import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -69,9 +71,12 @@ class MomentSplitting:
         self.mixing = Anderson(memory=_MEMORY)
         self._enter(np.zeros((len(cells), side, side)))
 
-    def run(self, steps: int) -> None:
+    def run(self, steps: int, deadline: float = math.inf) -> None:
+        """So many steps, fewer if the deadline (of time.perf_counter) passes."""
         for _ in range(steps):
             self._step()
+            if time.perf_counter() > deadline:
+                break
 
     def _enter(self, state: Moments) -> None:
         """Split a state into moments with the right signs and their scaled multipliers."""
