@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from math import inf
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from bidual.certificate import Scope, judge
 from bidual.column_generation import ColumnGeneration, Training
@@ -15,11 +17,14 @@ from bidual.copositive.relaxing import checked_form, relax_compact
 from bidual.copositive.rounding import Rounding
 from bidual.driver import Callback, Record, Solution, Status
 from bidual.polar import bound_near
+from bidual.polar.base import Neurons
 from bidual.polar.ridges import RidgeSearch
+from bidual.pruning import merge
 from bidual.relu import ReluProblem
 from bidual.threads import one_thread
 
 NAME = "copositive"
+_ANGLES, _MERGING = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6), 1e-9  # angles between neurons, and what merging may cost
 _LOOK_EVERY = 3  # rounds of polishing between two looks at the gap
 
 
@@ -99,13 +104,24 @@ class _Clock:
         return None if self.max_time is None else max(self.max_time - self.seconds, 0.1)
 
 
+def _merged(problem: ReluProblem, done: Training) -> tuple[Neurons, Float[Tensor, "m c"]]:
+    """Neurons that point one way as one, as coarsely as costs nothing: draws often end at the same neuron."""
+    neurons, weights = done.neurons, done.solution.Z[:, 0]
+    most = done.solution.certificate.primal * (1 + _MERGING)
+    for tol in _ANGLES:
+        fewer, sums = merge(neurons, weights, tol)
+        if problem.over(fewer).primal(sums[:, None]) <= most:
+            return fewer, sums
+    return neurons, weights
+
+
 def _judged(
     compact: Compact, bound: Relaxed, polished: Training, clock: _Clock, tol: float, callback: Callback | None
 ) -> Training:
     """The network in the coordinates of the given problem, with its certificate."""
     given = compact.relaxed(bound)
-    master = compact.given.over(compact.neurons(polished.neurons))
-    Z = compact.in_outputs(polished.solution.Z)
+    neurons, weights = _merged(compact.problem, polished)
+    master, Z = compact.given.over(compact.neurons(neurons)), compact.in_outputs(weights)[:, None]
     polar = bound_near(compact.given.X, given.V, given.polar)
     certificate = judge(master, Z, given.V, polar, Scope.ALL_PATTERNS)
     gap = certificate.relative_gap
