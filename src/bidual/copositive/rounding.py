@@ -33,17 +33,24 @@ class Rounding:
     """
 
     neurons: int = 400
-    steps: int = 600
+    steps: int = 1500
     seed: int = 0
 
     def __call__(
-        self, problem: ReluProblem, factors: tuple[Float[Tensor, "k d"], ...], max_time: float | None = None
+        self,
+        problem: ReluProblem,
+        factors: tuple[Float[Tensor, "k d"], ...],
+        max_time: float | None = None,
+        enough: float = -inf,
     ) -> Neurons:
-        """Hidden neurons from the factors of all U_p; their output weights are a ridge regression away."""
+        """Hidden neurons from the factors of all U_p; their output weights are a ridge regression away.
+
+        Descent stops after ``max_time`` seconds, or where psi is at most ``enough``.
+        """
         if not factors:
             return problem.X[:0]
         program = CopositiveProgram(problem)
-        return self._descend(program, _scaled(program, self._draw(factors, len(problem.X))), max_time)
+        return self._descend(program, _scaled(program, self._draw(factors, len(problem.X))), max_time, enough)
 
     def _draw(self, factors: tuple[Tensor, ...], n: int) -> Neurons:
         """As many as twice the samples, shared by weight, at least both ends of every axis."""
@@ -57,7 +64,7 @@ class Rounding:
             drawn += [rows, -rows, noise @ rows]
         return torch.cat(drawn)
 
-    def _descend(self, program: CopositiveProgram, start: Neurons, max_time: float | None) -> Neurons:
+    def _descend(self, program: CopositiveProgram, start: Neurons, max_time: float | None, enough: float) -> Neurons:
         shape, best = start.shape, (inf, start)
         deadline = inf if max_time is None else time.perf_counter() + max_time
 
@@ -66,7 +73,7 @@ class Rounding:
             point = torch.from_numpy(flat).reshape(shape).to(start)
             value, slope = program.value_and_slope(point)
             best = min(best, (value, point.clone()), key=lambda pair: pair[0])
-            if time.perf_counter() > deadline:
+            if value <= enough or time.perf_counter() > deadline:
                 raise StopIteration
             return value, slope.cpu().numpy().ravel()
 

@@ -71,7 +71,8 @@ class CopositiveTraining:
         small = compact.problem
         search = RidgeSearch(small.X, starts=self.starts, seed=self.seed)
         factors = tuple(rows @ compact.basis for rows in bound.factors)
-        best, start = None, Rounding(seed=self.seed)(small, factors, clock.left)
+        enough = bound.dual / (1 - 0.3 * tol)
+        best, start = None, Rounding(seed=self.seed)(small, factors, clock.left, enough)
         for _ in range(0, self.rounds, _LOOK_EVERY):
             done = ColumnGeneration().train(
                 small, search, tol=0.3 * tol, max_rounds=_LOOK_EVERY, max_time=clock.left, start=start
