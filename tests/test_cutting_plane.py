@@ -110,6 +110,13 @@ def test_degenerate_samples(name: str) -> None:
     agree(ReluProblem(SAMPLES[name], like.datafit, 0.3))
 
 
+@pytest.mark.parametrize("share", [1e-4, 1e-5, 1e-6])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_tiny_beta_is_no_reason_to_stop(share: float, seed: int) -> None:
+    """The relative gap may stay near one while the primal value falls a hundredfold."""
+    agree(relu_problem("squared", 14, 2, 1 + seed % 2, seed=seed, share=share))
+
+
 @pytest.mark.parametrize("intercept", [True, False])
 @pytest.mark.parametrize("share", [1e-3, 0.5])
 def test_one_sample(share: float, intercept: bool) -> None:

@@ -109,7 +109,7 @@ class _Run:
         self.history: list[Record] = []
         self.root = problem.datafit.weights.sqrt()
         self.targets = self._centred(self.root * problem.datafit.targets)
-        self.gap = inf  # of the round before
+        self.before = inf  # the gap of the round before
 
     @property
     def seconds(self) -> float:
@@ -175,7 +175,7 @@ class _Run:
         if not self.history:
             self.best, self.master = found, master
             return
-        self.gap = self.best.relative_gap
+        self.before = self.best.gap
         if found.primal < self.best.primal:
             self.best, self.master = found.with_dual_of(self.best), master
         else:
@@ -195,7 +195,7 @@ class _Run:
             return Status.CERTIFIED
         if self._late() and step > 1:  # the first has no neurons yet
             return Status.MAX_TIME
-        if not cuts and self.best.relative_gap > 0.9 * self.gap:
+        if not cuts and self.best.gap > 0.9 * self.before:  # not relative: the primal value falls too
             return Status.STALLED
         return Status.MAX_STEPS if step >= max_steps else None
 

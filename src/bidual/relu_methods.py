@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import inf
 from typing import NamedTuple
 
@@ -47,7 +48,7 @@ class Task:
     seed: int = 0
     callback: Callback | None = None
 
-    @property
+    @cached_property
     def oracle(self) -> NeuronOracle:
         return self.make_oracle()
 
@@ -146,7 +147,8 @@ def _check_cuts(task: Task) -> None:
 
 def by_relaxation(task: Task) -> Training:
     """CP (19), (20) or the joint relaxation, rounded to a network; it brings its own certificate."""
-    training = CopositiveTraining(seed=task.seed)
+    rounds = CopositiveTraining.rounds if task.limits.max_steps is None else max(task.limits.max_steps, 1)
+    training = CopositiveTraining(rounds=rounds, seed=task.seed)
     return training.train(task.problem, tol=task.limits.tol, max_time=task.limits.max_time, callback=task.callback)
 
 

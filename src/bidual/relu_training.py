@@ -129,7 +129,7 @@ class ReluTrainer:
         prove: bool,
         candidates: tuple[Matrix, ...],
     ) -> Training:
-        done = self._found(problem, solver, limits, start, callback)
+        done = self._found(problem, solver, limits, start, callback, prove)
         if not prove or done.solution.certificate.relative_gap <= limits.tol or done.solution.solver == COPOSITIVE:
             return done  # a relaxation brings its own proof
         if self.oracle.proves:
@@ -159,13 +159,19 @@ class ReluTrainer:
         return cuttable(self._n_rows, self._rank, max_time)
 
     def _found(
-        self, problem: ReluProblem, solver: str, limits: Limits, start: Neurons | None, callback: Callback | None
+        self,
+        problem: ReluProblem,
+        solver: str,
+        limits: Limits,
+        start: Neurons | None,
+        callback: Callback | None,
+        prove: bool,
     ) -> Training:
         """The best network by the method asked for."""
         task = self._task(problem, solver, limits, callback)
         if solver in METHODS:
             return METHODS[solver].train(task)
-        done = self._on_white_data(task) if solver == "auto" else None
+        done = self._on_white_data(task, prove) if solver == "auto" else None
         return self._by_columns(problem, limits, start, callback) if done is None else done
 
     def _task(self, problem: ReluProblem, solver: str, limits: Limits, callback: Callback | None = None) -> Task:
@@ -177,14 +183,14 @@ class ReluTrainer:
             return self.oracle
         return self._for_rows(lambda X: sphere_for(X, _TIGHTER * limits.tol, limits.max_time))
 
-    def _on_white_data(self, task: Task) -> Training | None:
+    def _on_white_data(self, task: Task, prove: bool) -> Training | None:
         """CP Theorem 2 where it applies; else CP (20), where X is spike-free and nothing exact is at hand."""
         if self.readout is not None or len(self.X) > self.X.shape[1]:
             return None
         done = formula(task)
         if not isinstance(done, str) and done.solution.status is Status.CERTIFIED:
             return done
-        return by_relaxation(task) if self._has_one_cone(task.problem) else None
+        return by_relaxation(task) if prove and self._has_one_cone(task.problem) else None
 
     def _has_one_cone(self, problem: ReluProblem) -> bool:
         """Whether all patterns share a cone, and its semidefinite program is affordable but their list is not."""

@@ -159,3 +159,20 @@ def test_proofs_of_nearly_deficient_data_hold_for_the_data_as_given(form: str, t
     problem = squared(X, normal(5, 1, seed=3), 0.3)
     found = relax(problem, form, max_time=1)
     assert found.recheck(problem)
+
+
+@pytest.mark.parametrize(("c", "m"), [(0.3, 5.6e10), (0.1, 1e11), (0.01, 1e12), (0.001, 1e13)])
+def test_a_short_row_that_the_rank_cut_drops_does_not_shrink_the_cone(c: float, m: float) -> None:
+    """Found by attack: in reduced coordinates the cone of nearly spike-free data excluded neurons of the true one."""
+    length = 0.5e-10
+    X = torch.tensor([[1.0, 0.0], [-c * length, math.sqrt(1 - c * c) * length]], dtype=torch.float64)
+    N = np.zeros((4, 4))
+    N[0, 1] = N[1, 0] = m
+    assert SpikeFreeProof(N).polar(X, torch.tensor([[1.0], [0.0]], dtype=torch.float64)) >= 1 - 1e-9
+
+
+@pytest.mark.parametrize("beta", [1e10, 1e170])
+def test_betas_beyond_all_measure_are_no_overflow(beta: float) -> None:
+    problem = squared(normal(6, 2), 1e-150 * normal(6, 2, seed=1), beta)
+    found = relax(problem, "patterns")
+    assert found.dual <= problem.datafit.scale

@@ -159,7 +159,25 @@ def test_what_is_too_large_is_refused_at_once(form: str, n: int, d: int, message
 def test_spike_free_data_that_are_too_many_are_refused_at_once() -> None:
     n = 1_600
     problem = squared(torch.eye(n, dtype=torch.float64), normal(n, 1), 0.1)
-    began = time.perf_counter()
     with pytest.raises(ValueError, match="the spike_free relaxation of 1600 samples"):
         relax(problem, "spike_free")
-    assert time.perf_counter() - began < 15
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"branch": -1}, "branch must be a whole number"),
+        ({"branch": 2.5}, "branch must be a whole number"),
+        ({"tol": -1.0}, "tol must be between 0 and 1"),
+        ({"tol": float("nan")}, "tol must be between 0 and 1"),
+        ({"max_time": -5.0}, "max_time must be None or positive"),
+    ],
+)
+def test_numbers_that_make_no_sense_are_refused(settings: dict[str, float], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        relax(PLANE, "joint", **settings)
+
+
+def test_training_needs_a_round() -> None:
+    with pytest.raises(ValueError, match="rounds and starts must be at least 1, got 0"):
+        CopositiveTraining(rounds=0).train(PLANE)

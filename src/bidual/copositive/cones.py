@@ -141,7 +141,7 @@ class PatternCones:
 
     def _level(self, beta: float, norm: float) -> float:
         """beta^2 in the units of x and of V of norm one."""
-        return (beta / (norm * self.scaled.size)) ** 2
+        return min(beta / norm / self.scaled.size, 1e150) ** 2
 
     def _levels(self, V: Float[ndarray, "n c"], N: Multipliers, level: float) -> Float[ndarray, " p"]:
         """The proved bound of |V^T D_p x u|^2 in every cone."""

@@ -49,7 +49,7 @@ def joint_bound(
     With ``branch`` = k the sphere is cut k times: every cell that carries weight is halved by the sign of the row that
     matters most in it, so there are at most 2^k cells, one V for all. The answer is sound whenever it stops: when
     200 steps gain less than ``tol`` relatively near the relaxation's value, after ``max_steps`` steps per cut, or after
-    ``max_time`` seconds (looked at every 50 steps).
+    ``max_time`` seconds.
     """
     problem.check_plain("the joint program")
     problem = replace(problem, X=problem.X.to(torch.float64), datafit=problem.datafit.to(torch.float64))

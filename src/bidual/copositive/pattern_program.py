@@ -58,8 +58,9 @@ def pattern_bound(
     check_squared(problem, "the copositive program over patterns, CP (19),", "the form 'joint'")
     problem = replace(problem, X=problem.X.to(torch.float64), datafit=problem.datafit.to(torch.float64))
     cones = PatternCones.of(problem.X)
-    if not len(cones):
-        return _without_cones(problem, cones)
+    zero = _at_zero(problem, cones)
+    if zero.polar <= problem.beta:  # no pattern binds, or there is none
+        return zero
     run = _WorkingSet(problem, cones)
     deadline = math.inf if max_time is None else time.perf_counter() + max_time
     found = [run.start(max_time)]
@@ -77,10 +78,11 @@ def check_squared(problem: ReluProblem, what: str, instead: str) -> None:
         raise ValueError(f"{what} is for the squared loss, got {problem.datafit.loss.name}; use {instead}.")
 
 
-def _without_cones(problem: ReluProblem, cones: PatternCones) -> Relaxed:
-    """Samples that are zero: no neuron does anything."""
+def _at_zero(problem: ReluProblem, cones: PatternCones) -> Relaxed:
+    """The bound at the gradient of the zero network, without multipliers."""
     V = problem.datafit.into_domain(problem.datafit.grad(torch.zeros_like(problem.datafit.targets)))
-    proof = ConeProofs(cones.active, np.zeros((0, 0, 0)), problem.beta)
+    p, f, _ = cones.facets.shape
+    proof = ConeProofs(cones.active, np.zeros((p, f, f)), problem.beta)
     polar = cones.polar(V, proof.N, problem.beta)
     dual = dual_value(problem, V, polar)
     return Relaxed("patterns", V, polar, dual, dual, proof, (), 0)
@@ -91,7 +93,7 @@ class _WorkingSet:
 
     def __init__(self, problem: ReluProblem, cones: PatternCones) -> None:
         self.problem, self.cones, self.steps = problem, cones, 0
-        self.beta = problem.beta / cones.scaled.size
+        self.beta = min(problem.beta / cones.scaled.size, 1e150)  # its square is a number
         self.N = np.zeros((len(cones), cones.facets.shape[1], cones.facets.shape[1]))
         self.kept: Int[ndarray, " k"] = np.zeros(0, dtype=np.int64)
         self.levels = np.zeros(len(cones))

@@ -31,15 +31,25 @@ def relax(
         branch: cuts of the sphere, for the joint form only.
     """
     problem.check_plain("the copositive program")
-    compact = Compact.of(problem)
-    return compact.relaxed(relax_compact(compact, form, max_time=max_time, tol=tol, branch=branch))
+    check_settings(max_time, tol, branch)
+    with one_thread():  # many small matrices: threads would only wait for each other
+        compact = Compact.of(problem)
+        return compact.relaxed(relax_compact(compact, form, max_time=max_time, tol=tol, branch=branch))
+
+
+def check_settings(max_time: float | None, tol: float, branch: int = 0) -> None:
+    """Refuse numbers that make no sense."""
+    if not 0 < tol < 1:
+        raise ValueError(f"tol must be between 0 and 1, got {tol!r}. It is a relative accuracy, like 1e-6.")
+    if max_time is not None and not max_time > 0:
+        raise ValueError(f"max_time must be None or positive, got {max_time!r}.")
+    if not isinstance(branch, int) or isinstance(branch, bool) or branch < 0:
+        raise ValueError(f"branch must be a whole number of cuts, 0 or more, got {branch!r}.")
 
 
 def relax_compact(compact: Compact, form: str, *, max_time: float | None, tol: float, branch: int = 0) -> Relaxed:
     """The same for the problem with rotated outputs."""
-    form = checked_form(compact, form)
-    with one_thread():  # many small matrices: threads would only wait for each other
-        return _relaxed(compact.rotated, form, max_time, tol, branch)
+    return _relaxed(compact.rotated, checked_form(compact, form), max_time, tol, branch)
 
 
 def checked_form(compact: Compact, form: str) -> str:

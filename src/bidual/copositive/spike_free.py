@@ -11,11 +11,10 @@ from numpy import ndarray
 from torch import Tensor
 
 from bidual.copositive.first_order import Limits, improve, splitting_of
-from bidual.copositive.joint import CellProof, cells_bound
 from bidual.copositive.relaxed import PolarProof, Relaxed
 from bidual.losses.base import Matrix
 from bidual.patterns.spike_free import is_spike_free
-from bidual.polar.cells import Cell
+from bidual.polar.cells import Cell, clipped
 from bidual.polar.reduction import Scaled
 from bidual.relu import ReluProblem
 
@@ -26,14 +25,25 @@ class SpikeFreeProof(PolarProof):
 
     Every (X u)_+ with |u| <= 1 is X w with X w >= 0 and |w| <= spike, 1 for spike-free X (CP eq. 7), so the polar is at
     most spike * max { |V^T X u| : X u >= 0, |u| <= 1 }. An X that is white up to rounding has a spike just above 1.
+
+    In reduced coordinates h = x z is not quite X u / size >= 0, but up to e = leftover / size, so that h^T N h >=
+    -|N| (2 (1 + e) e + e^2): that is paid for.
     """
 
     N: Float[ndarray, "m m"]
 
     def polar(self, X: Float[Tensor, "n d"], V: Matrix) -> float:
-        spike = is_spike_free(X).spike.upper
-        bound = cells_bound(X, V, (CellProof(np.ones(len(X), dtype=np.int64), self.N),))
-        return spike * bound * (1 + 1e-15) if math.isfinite(spike) else math.inf
+        free = is_spike_free(X)
+        values = V.detach().to("cpu", torch.float64).numpy()
+        norm, scaled = float(np.linalg.norm(values)), Scaled.of(X)
+        if not free.holds or not np.isfinite(self.N).all():
+            return math.inf
+        if norm == 0 or not scaled.x.size:
+            return scaled.bound(0.0, norm)
+        N, lost = self.N / norm**2, scaled.leftover / scaled.size
+        square = Cell(scaled.x, np.ones(len(X), dtype=np.int64)).bound(values / norm, N) ** 2
+        square += float(np.linalg.norm(clipped(N))) * (2 * (1 + lost) * lost + lost**2)
+        return free.spike.upper * scaled.bound(norm * math.sqrt(square), norm) * (1 + 1e-15)
 
 
 def spike_free_bound(

@@ -13,7 +13,7 @@ from bidual.column_generation import ColumnGeneration, Training
 from bidual.copositive.compact import Compact
 from bidual.copositive.pattern_program import check_squared
 from bidual.copositive.relaxed import Relaxed
-from bidual.copositive.relaxing import checked_form, relax_compact
+from bidual.copositive.relaxing import check_settings, checked_form, relax_compact
 from bidual.copositive.rounding import Rounding
 from bidual.driver import Callback, Record, Solution, Status
 from bidual.polar import bound_near
@@ -54,15 +54,18 @@ class CopositiveTraining:
     ) -> Training:
         """A network with the certificate that the relaxation gives, over all activation patterns."""
         self.check(problem)
+        check_settings(max_time, tol)
         clock = _Clock(time.perf_counter(), max_time)
-        compact = Compact.of(problem)
         with one_thread():
+            compact = Compact.of(problem)
             bound = relax_compact(compact, self.form, max_time=clock.left, tol=0.03 * tol)
             polished = self._polished(compact, bound, tol, clock)
             return _judged(compact, bound, polished, clock, tol, callback)
 
     def check(self, problem: ReluProblem) -> None:
         """Refuse before any work what this is not for."""
+        if not (self.rounds >= 1 and self.starts >= 1):
+            raise ValueError(f"rounds and starts must be at least 1, got {self.rounds!r} and {self.starts!r}.")
         check_squared(problem, "solver='copositive'", "solver='auto'")
         checked_form(Compact.of(problem), self.form)
 
