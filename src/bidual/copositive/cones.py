@@ -85,7 +85,7 @@ class PatternCones:
 
     @cached_property
     def thinness(self) -> Float[ndarray, " p"]:
-        """The least singular value of K_p, never zero: these cones are pointed."""
+        """The least singular value of K_p; rounding may take facets from a cone, so it is clipped above zero."""
         return np.maximum(self._axes[0][:, -1], _THINNEST) if self.facets.size else np.ones(len(self))
 
     @cached_property
