@@ -1,0 +1,121 @@
+"""SGD on one stage and its head."""
+
+import copy
+import math
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from bidual.layerwise.inputs import Inputs
+from bidual.layerwise.settings import RATES, Settings
+from bidual.networks.layerwise import GatedStage, Head
+
+
+class EpochRecord(NamedTuple):
+    """One pass over the images: stage and epoch count from 1; loss and accuracy are means over its batches."""
+
+    stage: int
+    epoch: int
+    rate: float
+    loss: float
+    accuracy: float
+    seconds: float
+
+
+@dataclass(frozen=True, eq=False)
+class StageDescent:
+    r"""Minimises mean cross-entropy + 1/2 weight_decay (|U|^2 + |V|^2) over filters U and head V (BM eq. 126).
+
+    By BM Lemma 3.1 that is the convex program (23) with beta = n weight_decay, as a sum over n samples, restricted to m
+    filters a gate.
+    """
+
+    stage: GatedStage
+    head: Head
+    inputs: Inputs
+    labels: Tensor
+    settings: Settings
+
+    def optimiser(self, rate: float) -> torch.optim.SGD:
+        """Weight decay on everything but the output's bias, which the convex program does not price either."""
+        free = [self.head.output.bias]
+        priced = [*self.stage.hidden.parameters(), self.head.output.weight]
+        groups = [
+            {"params": priced, "weight_decay": self.settings.weight_decay},
+            {"params": free, "weight_decay": 0.0},
+        ]
+        return torch.optim.SGD(groups, lr=rate, momentum=self.settings.momentum)
+
+    def epoch(self, optimiser: torch.optim.SGD, generator: torch.Generator) -> tuple[float, float]:
+        """Mean loss and accuracy of one pass in random order."""
+        losses, hits = [], []
+        for loss, hit in self._steps(optimiser, generator):
+            losses.append(loss)
+            hits.append(hit)
+        n = len(self.labels)
+        return float(torch.stack(losses).sum()) / n, float(torch.stack(hits).sum()) / n
+
+    def best_rate(self, generator: torch.Generator) -> float:
+        """The rate of least mean loss over the second half of a few batches, all from the same start."""
+        start, seed = self._state(), generator.get_state()
+        found = {}
+        for rate in RATES:
+            generator.set_state(seed)
+            found[rate] = self._try(rate, generator)
+            self._load(start)
+        generator.set_state(seed)
+        finite = {rate: loss for rate, loss in found.items() if math.isfinite(loss)}
+        if not finite:
+            raise FloatingPointError(f"training diverges at every learning rate of {RATES}; scale the images.")
+        return min(finite, key=finite.__getitem__)
+
+    def _try(self, rate: float, generator: torch.Generator) -> float:
+        optimiser, losses = self.optimiser(rate), []
+        for count, (loss, _) in enumerate(self._steps(optimiser, generator)):
+            losses.append(float(loss))
+            if count + 1 == self.settings.trial or not math.isfinite(losses[-1]):
+                break
+        return sum(losses[len(losses) // 2 :])
+
+    def _steps(self, optimiser: torch.optim.SGD, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+        """The sums of losses and of right answers over every batch."""
+        scaler = torch.amp.GradScaler(self.labels.device.type, enabled=self._half is torch.float16)
+        order = torch.randperm(len(self.labels), generator=generator)
+        for rows in order.split(self.settings.batch_size):
+            x, on = self.inputs.batch(rows, generator)
+            y = self.labels[rows.to(self.labels.device)]
+            with self._mixed():
+                logits = self.head(self.stage.gated(x, on))
+                loss = functional.cross_entropy(logits.float(), y)
+            optimiser.zero_grad(set_to_none=True)
+            scaler.scale(loss).backward()
+            scaler.step(optimiser)
+            scaler.update()
+            yield loss.detach() * len(rows), (logits.detach().argmax(1) == y).sum()
+
+    @property
+    def _half(self) -> torch.dtype | None:
+        """Half precision on a GPU; a CPU is faster in single precision."""
+        if self.labels.device.type != "cuda":
+            return None
+        return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
+
+    def _mixed(self) -> AbstractContextManager[object]:
+        half = self._half
+        return nullcontext() if half is None else torch.autocast("cuda", dtype=half)
+
+    def _state(self) -> list[dict[str, Tensor]]:
+        return [copy.deepcopy(module.state_dict()) for module in self._modules]
+
+    def _load(self, states: list[dict[str, Tensor]]) -> None:
+        for module, state in zip(self._modules, states, strict=True):
+            module.load_state_dict(state)
+
+    @property
+    def _modules(self) -> list[nn.Module]:
+        return [self.stage, self.head]

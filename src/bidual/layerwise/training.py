@@ -1,0 +1,223 @@
+"""Growing a deep network: train a stage, freeze it, train the next on its channels (BM 4.2, C.2; PR Fig. 6)."""
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bidual.layerwise.checkpoint import Checkpoint, fingerprint, momentum_of, set_momentum
+from bidual.layerwise.descent import EpochRecord, StageDescent
+from bidual.layerwise.inputs import as_input, inputs_of
+from bidual.layerwise.settings import Settings
+from bidual.networks.layerwise import GatedStage, Head, LayerwiseNetwork
+
+_MEASURED = 2000  # images that the standardisation of a stage is measured on
+
+OnEpoch = Callable[[EpochRecord], None]
+OnStage = Callable[[int, LayerwiseNetwork], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Grown:
+    """A network, what every epoch of its training said, its learning rates, and whether it was interrupted."""
+
+    network: LayerwiseNetwork
+    history: tuple[EpochRecord, ...]
+    rates: tuple[float, ...]
+    interrupted: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Growth:
+    """The training of one network.
+
+    Attributes:
+        images: (n, channels, height, width), of any dtype; labels: (n,), from 0 on.
+        folder: where a checkpoint is written after every epoch, if anywhere.
+        on_epoch: called after every epoch; on_stage: with the count of stages and the network after every stage.
+    """
+
+    settings: Settings
+    images: Tensor
+    labels: Tensor
+    n_classes: int
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    folder: Path | None = None
+    on_epoch: OnEpoch | None = None
+    on_stage: OnStage | None = None
+
+    @cached_property
+    def configuration(self) -> dict[str, Any]:
+        """What a checkpoint must agree with."""
+        return self.settings.to_json() | {"classes": self.n_classes} | fingerprint(self.images, self.labels)
+
+    def run(self, resume: Checkpoint | None = None) -> Grown:
+        """Train all stages, from the beginning or from a checkpoint. Ctrl-C ends it with the best network so far."""
+        state = _State(self, resume)
+        try:
+            while state.stage < self.settings.n_stages:
+                self._train_stage(state)
+                if self.on_stage is not None:
+                    self.on_stage(state.stage, state.network)
+        except KeyboardInterrupt:
+            if not state.history:
+                raise
+            return Grown(state.best(), tuple(state.history), tuple(state.rates), interrupted=True)
+        return Grown(state.network.eval(), tuple(state.history), tuple(state.rates))
+
+    def _train_stage(self, state: "_State") -> None:
+        if not state.begun:
+            self._begin(state)
+        descent = self._descent(state)
+        if len(state.rates) == state.stage:
+            given = self.settings.rates
+            state.rates.append(descent.best_rate(state.generator) if given is None else given[state.stage])
+        optimiser = descent.optimiser(state.rates[-1])
+        if state.momentum:
+            set_momentum(optimiser, state.momentum)
+        for epoch in range(state.epoch, self.settings.epochs):
+            self._epoch(state, descent, optimiser, epoch)
+        state.finish()
+
+    def _epoch(self, state: "_State", descent: StageDescent, optimiser: torch.optim.SGD, epoch: int) -> None:
+        began, rate = time.perf_counter(), self.settings.rate_at(state.rates[-1], epoch)
+        for group in optimiser.param_groups:
+            group["lr"] = rate
+        loss, accuracy = descent.epoch(optimiser, state.generator)
+        if not math.isfinite(loss):
+            raise FloatingPointError(
+                f"stage {state.stage + 1} diverges at learning rate {rate:g}; give a smaller one, or rates=None."
+            )
+        record = EpochRecord(state.stage + 1, epoch + 1, rate, loss, accuracy, time.perf_counter() - began)
+        state.keep(record, momentum_of(optimiser))
+        if self.folder is not None:
+            state.checkpoint().write(self.folder)
+        if self.on_epoch is not None:
+            self.on_epoch(record)
+
+    def _begin(self, state: "_State") -> None:
+        """Append a stage with its gates, its start, and the standardisation of what it will see."""
+        state.append()
+        stage, head = state.last
+        frozen = state.frozen()
+        rows = torch.randperm(len(self.images), generator=state.generator)[:_MEASURED]
+        with torch.no_grad():
+            parts = [stage.spread(frozen(as_input(self.images[some], self.device))) for some in rows.split(500)]
+            standardise(stage, torch.cat(parts))
+            draw(stage, head, state.generator)
+
+    def _descent(self, state: "_State") -> StageDescent:
+        stage, head = state.last
+        inputs = inputs_of(self.images, state.frozen(), stage, self.settings, self.device)
+        return StageDescent(stage, head, inputs, self.labels.to(self.device), self.settings)
+
+
+class _State:
+    """Where a training is."""
+
+    def __init__(self, growth: Growth, resume: Checkpoint | None) -> None:
+        self.growth, self.generator = growth, torch.Generator().manual_seed(growth.settings.seed)
+        self.history: list[EpochRecord] = []
+        self.rates: list[float] = []
+        self.momentum: tuple[Tensor, ...] = ()
+        self.stage = self.epoch = 0
+        self.begun = False
+        self.network = self._network(0)
+        self.saved: dict[str, Tensor] = {}
+        if resume is not None:
+            self._go_on(resume)
+
+    def _go_on(self, checkpoint: Checkpoint) -> None:
+        self.history, self.rates = list(checkpoint.history), list(checkpoint.rates)
+        self.network = self._network(checkpoint.stage)
+        self.network.load_state_dict(checkpoint.network)
+        self.generator.set_state(checkpoint.generator)
+        self.stage, self.epoch, self.begun = checkpoint.stage - 1, checkpoint.epoch, True
+        self.momentum, self.saved = checkpoint.momentum, checkpoint.network
+        if self.epoch == self.growth.settings.epochs:
+            self.finish()
+
+    def _network(self, count: int) -> LayerwiseNetwork:
+        growth = self.growth
+        sizes = growth.settings.sizes(growth.images.shape[1], growth.n_classes, count)
+        network = LayerwiseNetwork(**sizes).to(growth.device)
+        return network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    @property
+    def last(self) -> tuple[GatedStage, Head]:
+        return self.network.stages.last, self.network.heads.last
+
+    def frozen(self) -> Callable[[Tensor], Tensor]:
+        """The stages before the last."""
+        before = list(self.network.stages)[:-1]
+
+        def through(x: Tensor) -> Tensor:
+            for stage in before:
+                x = stage(x)
+            return x
+
+        return through
+
+    def append(self) -> None:
+        """One stage more, at zero; those before it are frozen."""
+        grown = self._network(self.stage + 1)
+        grown.load_state_dict(self.network.state_dict(), strict=False)
+        self.network, self.begun = grown, True
+        for stage in list(grown.stages)[:-1]:
+            stage.requires_grad_(False)
+
+    def keep(self, record: EpochRecord, momentum: tuple[Tensor, ...]) -> None:
+        self.history.append(record)
+        self.momentum, self.epoch = momentum, record.epoch
+        self.saved = {name: value.detach().clone() for name, value in self.network.state_dict().items()}
+
+    def finish(self) -> None:
+        self.stage, self.epoch, self.begun, self.momentum = self.stage + 1, 0, False, ()
+
+    def checkpoint(self) -> Checkpoint:
+        growth = self.growth
+        return Checkpoint(
+            growth.configuration,
+            tuple(self.rates),
+            tuple(self.history),
+            self.saved,
+            self.momentum,
+            self.generator.get_state(),
+        )
+
+    def best(self) -> LayerwiseNetwork:
+        """The state after the last whole epoch, without a last stage that is not better than the one before it yet."""
+        last = self.history[-1]
+        network = self._network(last.stage)
+        network.load_state_dict(self.saved)
+        before = [record.loss for record in self.history if record.stage == last.stage - 1]
+        behind = bool(before) and last.loss > before[-1]
+        return network.upto(last.stage - 1 if behind else last.stage).eval()
+
+
+def standardise(stage: GatedStage, x: Tensor) -> None:
+    """Shift and scale every channel to mean 0 and variance 1; channels that hardly vary are only shifted."""
+    variance, mean = torch.var_mean(x.double(), dim=(0, 2, 3), correction=0)
+    floor = 1e-6 * float(variance.mean())
+    stage.shift.copy_(mean)
+    stage.scale.copy_(torch.where(variance > floor, variance.clamp(min=1e-300).rsqrt(), 1.0))
+
+
+def draw(stage: GatedStage, head: Head, generator: torch.Generator) -> None:
+    """Random gates, signs and starts: normal, of variance 1 / inputs."""
+    for layer in (stage.gate, stage.hidden, head.output):
+        weight = layer.weight
+        drawn = torch.randn(weight.shape, generator=generator, dtype=torch.float32) / math.sqrt(weight[0].numel())
+        weight.data.copy_(drawn)
+    bias = stage.gate.bias
+    assert bias is not None
+    drawn = torch.randn(bias.shape, generator=generator, dtype=torch.float32)
+    bias.data.copy_(drawn / math.sqrt(stage.gate.weight[0].numel()))
+    signs = torch.randint(2, stage.signs.shape, generator=generator) * 2.0 - 1.0
+    stage.signs.copy_(signs if stage.depth > 1 else torch.ones_like(signs))
