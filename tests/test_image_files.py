@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bidual.image_files import read_cifar10, read_idx
+from bidual.datasets.image_files import read_cifar10, read_idx
 
 
 def idx(array: np.ndarray, kind: int = 8) -> bytes:

@@ -18,9 +18,9 @@ from bidual.closed_form import closed_form
 from bidual.copositive import CopositiveTraining, relax
 from bidual.copositive.compact import Compact
 from bidual.datafit import Datafit
+from bidual.datasets.image_files import read_cifar10, read_idx
 from bidual.experiments.descent import DescentRun, GradientDescent
 from bidual.figures import COLOURS, GREY, figure_bytes, new_figure, plain
-from bidual.image_files import read_cifar10, read_idx
 from bidual.losses import Squared
 from bidual.relu import ReluProblem
 from bidual.whitening import ZCAWhitening

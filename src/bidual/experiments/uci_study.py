@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 import torch
 from jaxtyping import Float
 from joblib import Parallel, delayed
@@ -19,6 +18,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from torch import Tensor
 
+from bidual.datasets.uci import read_uci
 from bidual.experiments.uci_models import METHODS, RATES, TUNED, Fit, Settings, Split, accuracy
 from bidual.files import check_target, write_atomically
 from bidual.threads import one_thread
@@ -166,12 +166,9 @@ def _write_rows(path: str | Path, rows: Sequence[Row], settings: Settings) -> No
 
 def load_set(folder: Path, name: str) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n 1"]]:
     """Samples and labels +1, -1 of one CSV file with the columns ``f0, f1, ..., label``."""
-    table = pd.read_csv(folder / f"{name}.csv")
-    if "label" not in table or table["label"].nunique() != 2:
-        raise ValueError(f"{name}.csv must have a column 'label' with two values; it is no binary set of this study.")
-    X = torch.from_numpy(table.drop(columns="label").to_numpy(dtype=np.float64))
-    signs = np.where(table["label"] == table["label"].max(), 1.0, -1.0)
-    return X, torch.from_numpy(signs)[:, None]
+    X, y = read_uci(folder / f"{name}.csv")
+    signs = np.where(y == y.max(), 1.0, -1.0)
+    return torch.from_numpy(X), torch.from_numpy(signs)[:, None]
 
 
 def measure(folder: Path, name: str, scaling: str, method: str, settings: Settings) -> Row:

@@ -63,7 +63,7 @@ def _objective(problem: Problem, Z: Blocks, network: LayerwiseNetwork) -> float:
     """Losses at the stage's own output bias, and its own weights' squares."""
     stage, output, data = network.stages.last, network.heads.last.output, problem.datafit
     assert data.shift is not None
-    squares = [p.double().square().sum() for p in (*stage.hidden.parameters(), output.weight)]
+    squares = [p.detach().double().square().sum() for p in (*stage.hidden.parameters(), output.weight)]
     bias = output.bias.detach().double() - data.shift
     return data.value_at(problem.operator.forward(Z), bias) + problem.beta / 2 * float(sum(squares))
 
@@ -88,17 +88,17 @@ def stage_problem(
     n_outputs = head.output.out_features
     operator = PooledOperator(patches, n_outputs, patterns=patterns)
     Y = torch.nn.functional.one_hot(labels.long(), n_outputs).double().to(device)
-    lifted = operator if stage.depth == 1 else StackedOperator(operator, stage.depth)
+    lifted = operator if stage.units == 1 else StackedOperator(operator, stage.units)
     problem = Problem(lifted, Datafit(Softmax(), Y, intercept=True), Nuclear(), len(images) * weight_decay)
     return problem, lifted_point(stage, head)
 
 
 def lifted_point(stage: GatedStage, head: Head) -> Blocks:
-    """Z_k = sum_r u_kr vec(V_kr^T)^T (P, depth h, a c), rows by unit and patch entry, columns by readout and output."""
+    """Z_k = sum_r u_kr vec(V_kr^T)^T (P, units h, a c), rows by unit and patch entry, columns by readout and output."""
     weight, bias = stage.hidden.weight.double(), stage.hidden.bias
     assert bias is not None
-    filters = torch.cat([weight.flatten(1), bias.double()[:, None]], 1)  # (P depth m, h)
-    U = filters.unflatten(0, (stage.gates, stage.depth, stage.factors)).permute(0, 1, 3, 2).flatten(1, 2)
+    filters = torch.cat([weight.flatten(1), bias.double()[:, None]], 1)  # (P units m, h)
+    U = filters.unflatten(0, (stage.gates, stage.units, stage.factors)).permute(0, 1, 3, 2).flatten(1, 2)
     V = head.output.weight.double().unflatten(1, (stage.gates, stage.factors, head.grid**2))
     return U @ V.permute(1, 2, 3, 0).flatten(2)
 

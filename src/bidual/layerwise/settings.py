@@ -12,7 +12,7 @@ class Settings:
     """The network and its training (BM C.2; the defaults are the paper's, after Belilovsky et al. 2019).
 
     Attributes:
-        gates, factors, depth: P gates of m filters each for every stage; ``depth`` is 1 for two-layer stages, and the
+        gates, factors, units: P gates of m filters each for every stage; ``units`` is 1 for two-layer stages, and the
             m_1 units of a sub-network for three-layer ones (PR Fig. 6).
         downsample: which stages begin with invertible downsampling.
         kernel, grid: sides of the filters, and of the map that is pooled to.
@@ -27,7 +27,7 @@ class Settings:
 
     gates: int = 256
     factors: int = 1
-    depth: int = 1
+    units: int = 1
     downsample: tuple[bool, ...] = (False, True, False)
     kernel: int = 3
     grid: int = 2
@@ -65,7 +65,7 @@ class Settings:
 
     def sizes(self, channels: int, n_outputs: int, count: int) -> dict[str, Any]:
         """The constructor's arguments of a network of the first ``count`` stages."""
-        repeated = {name: [getattr(self, name)] * count for name in ("gates", "factors", "depth")}
+        repeated = {name: [getattr(self, name)] * count for name in ("gates", "factors", "units")}
         return repeated | {
             "channels": channels,
             "n_outputs": n_outputs,

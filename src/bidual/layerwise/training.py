@@ -3,10 +3,10 @@
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -56,6 +56,10 @@ class Growth:
     def configuration(self) -> dict[str, Any]:
         """What a checkpoint must agree with."""
         return self.settings.to_json() | {"classes": self.n_classes} | fingerprint(self.images, self.labels)
+
+    def watched(self, on_epoch: OnEpoch | None, folder: Path | None) -> Self:
+        """The same training, shown and kept."""
+        return replace(self, on_epoch=on_epoch, folder=folder)
 
     def run(self, resume: Checkpoint | None = None) -> Grown:
         """Train all stages, from the beginning or from a checkpoint. Ctrl-C ends it with the best network so far."""
@@ -220,4 +224,4 @@ def draw(stage: GatedStage, head: Head, generator: torch.Generator) -> None:
     drawn = torch.randn(bias.shape, generator=generator, dtype=torch.float32)
     bias.data.copy_(drawn / math.sqrt(stage.gate.weight[0].numel()))
     signs = torch.randint(2, stage.signs.shape, generator=generator) * 2.0 - 1.0
-    stage.signs.copy_(signs if stage.depth > 1 else torch.ones_like(signs))
+    stage.signs.copy_(signs if stage.units > 1 else torch.ones_like(signs))

@@ -15,8 +15,8 @@ _OFF_GRID = "the map of a stage is odd; invertible downsampling needs an even he
 class GatedStage(nn.Module):
     r"""The hidden layer of a gated two-layer CNN, or of a parallel three-layer one, on standardised inputs.
 
-    Two layers (``depth`` 1, BM eq. 126): channel (k, r) is D_k(x) (x * u_kr), D_k = 1{x * g_k >= 0}.
-    Three layers (``depth`` m_1, PR eq. 11 on patches): channel (k, r) is D_2k(x) sum_j D_1kj(x) (x * u_kjr), where
+    Two layers (``units`` 1, BM eq. 126): channel (k, r) is D_k(x) (x * u_kr), D_k = 1{x * g_k >= 0}.
+    Three layers (``units`` m_1, PR eq. 11 on patches): channel (k, r) is D_2k(x) sum_j D_1kj(x) (x * u_kjr), where
     D_1kj = 1{x * g_kj >= 0} and D_2k = 1{sum_j s_kj (x * g_kj)_+ >= 0} with signs s_kj.
 
     Gates are constants. Filters have a bias and see ``kernel`` x ``kernel`` patches, padded with zeros. An input is
@@ -24,18 +24,18 @@ class GatedStage(nn.Module):
     every channel is shifted and scaled.
     """
 
-    def __init__(self, channels: int, gates: int, factors: int, depth: int, kernel: int, downsample: bool) -> None:
+    def __init__(self, channels: int, gates: int, factors: int, units: int, kernel: int, downsample: bool) -> None:
         super().__init__()
-        self.gates, self.factors, self.depth, self.downsample = gates, factors, depth, downsample
+        self.gates, self.factors, self.units, self.downsample = gates, factors, units, downsample
         seen = 4 * channels if downsample else channels
         self.shift: Tensor
         self.scale: Tensor
         self.signs: Tensor
         self.register_buffer("shift", torch.zeros(seen, dtype=torch.float32))
         self.register_buffer("scale", torch.ones(seen, dtype=torch.float32))
-        self.register_buffer("signs", torch.ones(gates, depth, dtype=torch.float32))
-        self.gate = _conv(seen, gates * depth, kernel).requires_grad_(False)
-        self.hidden = _conv(seen, gates * depth * factors, kernel)
+        self.register_buffer("signs", torch.ones(gates, units, dtype=torch.float32))
+        self.gate = _conv(seen, gates * units, kernel).requires_grad_(False)
+        self.hidden = _conv(seen, gates * units * factors, kernel)
 
     @property
     def channels(self) -> int:
@@ -56,23 +56,23 @@ class GatedStage(nn.Module):
 
     @torch.no_grad()
     def activity(self, x: Tensor) -> Tensor:
-        """D_2k D_1kj as (n, gates * depth, h, w), of a prepared input, in full precision."""
+        """D_2k D_1kj as (n, gates * units, h, w), of a prepared input, in full precision."""
         with torch.autocast(x.device.type, enabled=False):
             seen = self.gate(x.to(self.gate.weight.dtype))
         on = seen >= 0
-        if self.depth == 1:
+        if self.units == 1:
             return on
-        sums = torch.einsum("nkjhw,kj->nkhw", seen.clamp_(min=0).unflatten(1, (self.gates, self.depth)), self.signs)
-        return (on.unflatten(1, (self.gates, self.depth)) & (sums >= 0)[:, :, None]).flatten(1, 2)
+        sums = torch.einsum("nkjhw,kj->nkhw", seen.clamp_(min=0).unflatten(1, (self.gates, self.units)), self.signs)
+        return (on.unflatten(1, (self.gates, self.units)) & (sums >= 0)[:, :, None]).flatten(1, 2)
 
     def gated(self, x: Tensor, on: Tensor) -> Tensor:
         """The channels of a prepared input, given what is on."""
         hidden = self.hidden(x)
-        if self.depth == 1 and self.factors == 1:
+        if self.units == 1 and self.factors == 1:
             return hidden.mul_(on)
-        parts = hidden.unflatten(1, (self.gates, self.depth, self.factors))
-        parts = parts.mul_(on.unflatten(1, (self.gates, self.depth))[:, :, :, None])
-        return (parts[:, :, 0] if self.depth == 1 else parts.sum(2)).flatten(1, 2)
+        parts = hidden.unflatten(1, (self.gates, self.units, self.factors))
+        parts = parts.mul_(on.unflatten(1, (self.gates, self.units))[:, :, :, None])
+        return (parts[:, :, 0] if self.units == 1 else parts.sum(2)).flatten(1, 2)
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.prepare(x)
@@ -119,7 +119,7 @@ class LayerwiseNetwork(RebuildableModule):
 
     Args:
         channels, n_outputs: of the images, and classes.
-        gates, factors, depth, downsample: of every stage; see :class:`GatedStage`.
+        gates, factors, units, downsample: of every stage; see :class:`GatedStage`.
         kernel: the side of the filters.
         grid: the side of the map that is pooled to.
     """
@@ -132,7 +132,7 @@ class LayerwiseNetwork(RebuildableModule):
         n_outputs: int,
         gates: Sequence[int],
         factors: Sequence[int],
-        depth: Sequence[int],
+        units: Sequence[int],
         downsample: Sequence[int],
         kernel: int,
         grid: int,
@@ -140,12 +140,12 @@ class LayerwiseNetwork(RebuildableModule):
         super().__init__()
         self.stages, self.heads = Stages(), Heads()
         self._channels, self._kernel, self._grid, self._outputs = channels, kernel, grid, n_outputs
-        for stage in zip(gates, factors, depth, downsample, strict=True):
+        for stage in zip(gates, factors, units, downsample, strict=True):
             self._append(*stage)
 
-    def _append(self, gates: int, factors: int, depth: int, downsample: int) -> None:
+    def _append(self, gates: int, factors: int, units: int, downsample: int) -> None:
         channels = self.stages.last.channels if len(self.stages) else self._channels
-        self.stages.append(GatedStage(channels, gates, factors, depth, self._kernel, bool(downsample)))
+        self.stages.append(GatedStage(channels, gates, factors, units, self._kernel, bool(downsample)))
         self.heads.append(Head(gates * factors, self._grid, self._outputs))
 
     @property
@@ -156,7 +156,7 @@ class LayerwiseNetwork(RebuildableModule):
             "n_outputs": self._outputs,
             "gates": [stage.gates for stage in stages],
             "factors": [stage.factors for stage in stages],
-            "depth": [stage.depth for stage in stages],
+            "units": [stage.units for stage in stages],
             "downsample": [int(stage.downsample) for stage in stages],
             "kernel": self._kernel,
             "grid": self._grid,

@@ -1,0 +1,269 @@
+"""Deep convolutional classifiers, grown stage by stage, as a scikit-learn estimator."""
+
+import os
+import warnings
+from collections.abc import Iterator, Sequence
+from math import prod
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import softmax
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_array, check_consistent_length, check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, column_or_1d
+from torch import Tensor
+
+from bidual.estimators.layerwise_checks import check_parameters
+from bidual.layerwise.certificates import StageCertificate, certify_stage
+from bidual.layerwise.checkpoint import Checkpoint, check_folder
+from bidual.layerwise.progress import epoch_progress
+from bidual.layerwise.settings import Settings
+from bidual.layerwise.training import Grown, Growth
+from bidual.networks.layerwise import LayerwiseNetwork
+
+_AT_ONCE = 500  # images that are predicted together
+
+
+class LayerwiseCNNClassifier(ClassifierMixin, BaseEstimator):
+    """A deep gated CNN whose every stage is a convex program, trained greedily: BM 4.2 and C.2, PR Fig. 6.
+
+    A stage is a two-layer gated-ReLU CNN (convolution, gates, average pooling to a grid, linear layer) with softmax
+    cross-entropy and weight decay, in its factored form with ``factors`` filters for each of ``gates`` random gates.
+    Once trained it is frozen, its ``factors * gates`` channels are standardised and become the images of the next
+    stage. With ``units`` above 1 a stage is a three-layer path-regularised parallel network of that many units in
+    each of ``gates`` sub-networks. Training is SGD with momentum; the defaults are the paper's.
+
+    Args:
+        stages: how many.
+        gates: P, random gates per stage.
+        factors: m, filters per gate.
+        units: m_1; 1 is a two-layer stage.
+        downsample: the stages, counted from 1, that begin with invertible downsampling: 2 x 2 pixels become channels.
+        kernel_size, pooling: sides of the filters, and of the grid that is pooled to.
+        epochs, batch_size, momentum: of SGD, for every stage.
+        weight_decay: beside the mean loss; in the scaling of a sum over n samples beta is n times this.
+        learning_rate: one for all stages, one each, or "auto": the best of a few over the first batches.
+        drop, drop_every: the learning rate is multiplied by ``drop`` every so many epochs.
+        crop, flip: augmentation by random shifts of up to so many pixels ("auto" is an eighth of the side) and mirror
+            images.
+        certificate_samples: images, the first ones, that every stage is certified on; 0 for no certificates.
+        image_shape: (channels, height, width) of flat samples; not needed where X has these axes, or (n, h, w).
+        checkpoint: a folder, written after every epoch.
+        resume: go on with the checkpoint in that folder, to the same result bit for bit.
+        random_state: of gates, starts, order and augmentation.
+        verbose: show epochs and the time left.
+        device: "cpu" or a GPU like "cuda", where convolutions run in mixed precision.
+
+    Attributes:
+        module_: the network, an ordinary ``torch.nn.Module`` on images as they were given to fit.
+        certificates_: one per stage, over the images that ``certificate_samples`` says and the gates of that stage.
+        history_: loss, accuracy and seconds of every epoch.
+        learning_rates_: of every stage.
+        interrupted_: whether Ctrl-C ended the training early; the network is then the best so far.
+        classes_, sample_shape_, n_features_in_: of the training data.
+    """
+
+    def __init__(
+        self,
+        *,
+        stages: int = 3,
+        gates: int = 256,
+        factors: int = 1,
+        units: int = 1,
+        downsample: Sequence[int] = (2,),
+        kernel_size: int = 3,
+        pooling: int = 2,
+        epochs: int = 50,
+        batch_size: int = 128,
+        momentum: float = 0.9,
+        weight_decay: float = 5e-4,
+        learning_rate: float | Sequence[float] | str = "auto",
+        drop: float = 0.2,
+        drop_every: int = 15,
+        crop: int | str = "auto",
+        flip: bool = True,
+        certificate_samples: int = 500,
+        image_shape: Sequence[int] | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        resume: bool = False,
+        random_state: int | np.random.RandomState | None = 0,
+        verbose: int | bool = 0,
+        device: str = "cpu",
+    ) -> None:
+        self.stages = stages
+        self.gates = gates
+        self.factors = factors
+        self.units = units
+        self.downsample = downsample
+        self.kernel_size = kernel_size
+        self.pooling = pooling
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.momentum = momentum
+        self.weight_decay = weight_decay
+        self.learning_rate = learning_rate
+        self.drop = drop
+        self.drop_every = drop_every
+        self.crop = crop
+        self.flip = flip
+        self.certificate_samples = certificate_samples
+        self.image_shape = image_shape
+        self.checkpoint = checkpoint
+        self.resume = resume
+        self.random_state = random_state
+        self.verbose = verbose
+        self.device = device
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Train all stages on images X (n, channels, h, w), (n, h, w) or flat ones, with labels y."""
+        check_parameters(self)
+        images = self._images(X, reset=True)
+        labels = self._labels(y, len(images))
+        self._check_maps()
+        growth = Growth(self._settings(), images, labels, len(self.classes_), torch.device(self.device))
+        self._store(self._run(growth), images, labels)
+        return self
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """The most likely class of every image."""
+        return self.classes_[self.decision_function(X).argmax(1)]
+
+    def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Class probabilities (n, n_classes)."""
+        return softmax(self.decision_function(X).astype(np.float64), axis=1)
+
+    def decision_function(self, X: ArrayLike) -> NDArray[np.float32]:
+        """The outputs before the softmax (n, n_classes), for two classes too."""
+        check_is_fitted(self)
+        return self._outputs(self.module_, self._images(X, reset=False))
+
+    def staged_predict(self, X: ArrayLike) -> Iterator[NDArray[Any]]:
+        """The predictions of the networks of one stage, two stages, and so on."""
+        check_is_fitted(self)
+        images = self._images(X, reset=False)
+        for count in range(1, len(self.module_.stages) + 1):
+            yield self.classes_[self._outputs(self.module_.upto(count), images).argmax(1)]
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted network to a safetensors file; see :func:`bidual.load`."""
+        from bidual.serialize import save
+
+        save(self, path)
+
+    def _run(self, growth: Growth) -> Grown:
+        with epoch_progress(self.verbose, growth.settings) as on_epoch:
+            growth = growth.watched(on_epoch, None if self.checkpoint is None else Path(self.checkpoint))
+            if self.checkpoint is None:
+                return growth.run()
+            last = Checkpoint.read(self.checkpoint) if self.resume else None
+            if last is not None:
+                last.check(growth.configuration, self.checkpoint)
+            check_folder(self.checkpoint, self.resume)
+            return growth.run(last)
+
+    def _store(self, grown: Grown, images: Tensor, labels: Tensor) -> None:
+        self.module_: LayerwiseNetwork = grown.network
+        self.history_, self.learning_rates_ = grown.history, grown.rates
+        self.interrupted_ = grown.interrupted
+        if grown.interrupted:
+            warnings.warn(
+                f"interrupted in stage {grown.history[-1].stage}, epoch {grown.history[-1].epoch}: the network has "
+                f"{len(grown.network.stages)} stages.",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+        self.certificates_ = self._certificates(images, labels)
+
+    def _certificates(self, images: Tensor, labels: Tensor) -> tuple[StageCertificate, ...]:
+        some = slice(self.certificate_samples)
+        if not self.certificate_samples:
+            return ()
+        parts = [self.module_.upto(count + 1) for count in range(len(self.module_.stages))]
+        return tuple(certify_stage(part, images[some], labels[some], self.weight_decay) for part in parts)
+
+    def _settings(self) -> Settings:
+        rate: Any = self.learning_rate
+        rates = None if isinstance(rate, str) else tuple(np.broadcast_to(rate, (self.stages,)).tolist())
+        return Settings(
+            gates=int(self.gates),
+            factors=int(self.factors),
+            units=int(self.units),
+            downsample=tuple(stage + 1 in self.downsample for stage in range(self.stages)),
+            kernel=int(self.kernel_size),
+            grid=int(self.pooling),
+            epochs=int(self.epochs),
+            batch_size=int(self.batch_size),
+            momentum=float(self.momentum),
+            weight_decay=float(self.weight_decay),
+            rates=rates,
+            drop=float(self.drop),
+            drop_every=int(self.drop_every),
+            crop=min(self.sample_shape_[1:]) // 8 if isinstance(self.crop, str) else int(self.crop),
+            flip=bool(self.flip),
+            seed=int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max)),
+        )
+
+    def _images(self, X: ArrayLike, reset: bool) -> Tensor:
+        """Images (n, channels, h, w) of the dtype they came in."""
+        try:
+            array = np.asarray(X.detach().cpu() if isinstance(X, Tensor) else X)
+        except ValueError as error:
+            raise ValueError("all images must have one shape, which they do not; pad, cut or resize them.") from error
+        if array.dtype == object:
+            raise ValueError("images must be arrays of numbers of one shape, got objects; pad, cut or resize them.")
+        check_array(array.reshape(len(array), -1), dtype=None)
+        shape = self._shape_of(array.shape[1:])
+        if reset:
+            self.sample_shape_, self.n_features_in_ = shape, prod(shape)
+        elif shape != self.sample_shape_:
+            raise ValueError(f"the network was trained on images of shape {self.sample_shape_}, got {shape}.")
+        return torch.tensor(np.ascontiguousarray(array.reshape(len(array), *shape)))
+
+    def _shape_of(self, found: tuple[int, ...]) -> tuple[int, ...]:
+        if self.image_shape is not None:
+            shape = tuple(int(side) for side in self.image_shape)
+            if prod(shape) != prod(found):
+                raise ValueError(f"image_shape={shape} does not fit images of shape {found}.")
+            return shape
+        if len(found) == 2:
+            return (1, *found)
+        if len(found) != 3:
+            raise ValueError(
+                f"images must have shape (channels, height, width) or (height, width), got {found}; set image_shape."
+            )
+        return tuple(found)
+
+    def _labels(self, y: ArrayLike, n: int) -> Tensor:
+        labels = column_or_1d(y, warn=True)
+        check_classification_targets(labels)
+        check_consistent_length(labels, range(n))
+        self.classes_, codes = np.unique(labels, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError(f"a classifier needs at least two classes in y, got {self.classes_} only; add another.")
+        return torch.tensor(codes, dtype=torch.long)
+
+    def _check_maps(self) -> None:
+        """Whether every downsampling finds an even map, and pooling one that is large enough."""
+        height, width = self.sample_shape_[1:]
+        for stage in range(1, self.stages + 1):
+            if stage in self.downsample:
+                if height % 2 or width % 2:
+                    raise ValueError(
+                        f"stage {stage} cannot downsample a {height} x {width} map, which is odd; leave it out of "
+                        f"downsample, or pad the images."
+                    )
+                height, width = height // 2, width // 2
+        if min(height, width) < self.pooling:
+            raise ValueError(
+                f"the last map is {height} x {width}, smaller than pooling={self.pooling}; downsample less often."
+            )
+
+    def _outputs(self, module: LayerwiseNetwork, images: Tensor) -> NDArray[np.float32]:
+        device = next(module.parameters()).device
+        with torch.no_grad():
+            return torch.cat([module(some.to(device)).cpu() for some in images.split(_AT_ONCE)]).numpy()

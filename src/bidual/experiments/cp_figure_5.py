@@ -1,0 +1,272 @@
+"""R8, CP Fig. 5 (A.1.2): ReLU against linear networks on whitened images, for labels of a random ReLU network."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+from jaxtyping import Float
+from matplotlib.axes import Axes
+from torch import Tensor
+
+from bidual.certificate import Certificate, Scope, certify, judge
+from bidual.closed_form import closed_form
+from bidual.copositive import CopositiveTraining
+from bidual.datafit import Datafit
+from bidual.experiments.whitened_descent import SGD, Samples, Trained
+from bidual.experiments.whitened_images import Setting, Whitened
+from bidual.figures import COLOURS, GREY, figure_bytes, new_figure, plain
+from bidual.gauges import Nuclear
+from bidual.losses import Squared
+from bidual.operators import LinearOperator
+from bidual.polar.orthogonal_rows import polar_bound_orthogonal_rows
+from bidual.problem import Problem
+from bidual.relu import ReluProblem
+
+_RELAXABLE = 200  # samples, up to which the relaxation CP (20) is affordable
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is run.
+
+    Attributes:
+        name: of the configuration, which the results carry.
+        betas: weight decays.
+        hidden: neurons of the network that makes the labels.
+        sgd: the protocol of CP A.1.2, for both activations. CP does not say of what size its batches are.
+        descents: runs that are meant to come close to the optimum of the ReLU network; the best is kept.
+        relaxation: on at most 200 samples with X X^T = I, also train by CP (20), which bounds the optimum more tightly.
+        max_time: seconds of that, for each beta.
+        seed: of the label network.
+    """
+
+    name: str
+    betas: tuple[float, ...] = (1e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0)
+    hidden: int = 4000
+    sgd: SGD = field(default_factory=lambda: SGD(4000, 400, 1e-2, 0.95, records=1))
+    descents: tuple[SGD, ...] = tuple(SGD(1000, 1000, 1.0, m, size=s, records=1) for m, s in ((0.95, 0.1), (0.9, 0.3)))
+    relaxation: bool = False
+    max_time: float | None = 40
+    seed: int = 0
+
+
+PAPER = Settings("paper")  # for 300 images of each class
+CPU = Settings("cpu")  # for 100 images of each class
+SMALL = Settings("small", relaxation=True)  # for 10 images of each class, with better bounds
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A network: its objective, its data loss 1/2 |f(X) - Y|^2 on the training and on the test samples."""
+
+    objective: float
+    loss: float
+    test: float
+
+
+@dataclass(frozen=True)
+class Row:
+    """One kind of data and one beta.
+
+    Attributes:
+        configuration, setting, n, beta: what was run.
+        zero: the network zero.
+        linear, linear_gap: the optimal linear network, a soft-thresholded SVD, and its certified gap.
+        lower_bound: of the ReLU network's objective, over all activation patterns.
+        theorem_2: the optimum of the ReLU network by CP Theorem 2, NaN where its hypothesis fails.
+        relu: the ReLU network of least objective that was found.
+        linear_sgd, relu_sgd: what the paper's protocol ends with.
+    """
+
+    configuration: str
+    setting: Setting
+    n: int
+    beta: float
+    zero: Fit
+    linear: Fit
+    linear_gap: float
+    lower_bound: float
+    theorem_2: float
+    relu: Fit
+    linear_sgd: Fit
+    relu_sgd: Fit
+
+    @property
+    def gap(self) -> float:
+        """How far the ReLU network can be from its optimum, relatively."""
+        return max(self.relu.objective - self.lower_bound, 0.0) / self.relu.objective
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """Samples with labels of the random network."""
+
+    data: Whitened
+    Y: Float[Tensor, "n c"]
+    Y_test: Float[Tensor, "N c"]
+
+    def test_loss(self, predictions: Float[Tensor, "N c"]) -> float:
+        return 0.5 * float((predictions - self.Y_test).square().sum())
+
+    def relu(self, beta: float) -> ReluProblem:
+        return ReluProblem(self.data.X, Datafit(Squared(), self.Y), beta)
+
+
+def labelled(data: Whitened, hidden: int = 4000, outputs: int = 10, seed: int = 0) -> Task:
+    """Labels of a two-layer ReLU network without biases, its weights uniform in +- 1 / sqrt(inputs)."""
+    generator, d = torch.Generator().manual_seed(seed), data.X.shape[1]
+    U, W = (
+        (2 * torch.rand(shape, generator=generator, dtype=torch.float64) - 1) / math.sqrt(shape[0])
+        for shape in ((d, hidden), (hidden, outputs))
+    )
+    return Task(data, *((X @ U).clamp(min=0) @ W for X in (data.X, data.X_test)))
+
+
+def run(data: Sequence[Whitened], settings: Settings = CPU) -> list[Row]:
+    """Every beta on each kind of data, smallest beta first."""
+    return [row for samples in data for row in _rows(samples, settings)]
+
+
+def _rows(data: Whitened, settings: Settings) -> list[Row]:
+    task, where = labelled(data, settings.hidden, seed=settings.seed), Samples.of(data.X, data.X_test)
+    return [_row(task, where, beta, settings) for beta in settings.betas]
+
+
+def _row(task: Task, where: Samples, beta: float, settings: Settings) -> Row:
+    start = 0.5 * float(task.Y.square().sum())
+    zero = Fit(start, start, task.test_loss(torch.zeros_like(task.Y_test)))
+    linear, certificate = linear_optimum(task, beta)
+    runs = [sgd.run(where, task.Y, beta, task.test_loss) for sgd in settings.descents]
+    networks = [_network(task, beta, trained) for trained in runs]
+    if settings.relaxation and task.data.setting is not Setting.LITERAL and len(task.Y) <= _RELAXABLE:
+        networks.append(_relaxed(task, beta, settings))
+    found = [(zero, -math.inf), *networks]
+    protocol = (replace(settings.sgd, linear=True), settings.sgd)
+    return Row(
+        settings.name,
+        task.data.setting,
+        len(task.Y),
+        beta,
+        zero,
+        linear,
+        certificate.relative_gap,
+        max(bound for _, bound in found),
+        closed_form(task.relu(beta)).objective,
+        min((fit for fit, _ in found), key=lambda fit: fit.objective),
+        *(_last(sgd.run(where, task.Y, beta, task.test_loss)) for sgd in protocol),
+    )
+
+
+def _last(trained: Trained) -> Fit:
+    end = trained.points[-1]
+    return Fit(end.objective, end.loss, end.score)
+
+
+def linear_optimum(task: Task, beta: float) -> tuple[Fit, Certificate]:
+    r"""V = sum_i (sigma_i - beta)_+ a_i b_i^T from the SVD of X^T Y, certified as a point of the linear program.
+
+    Where X X^T is a projection K, V = X^T T is no restriction, |X V| = |V|, and
+    1/2 |X V - Y|^2 = 1/2 |V - X^T Y|^2 + 1/2 |Y|^2 - 1/2 |K Y|^2: a proximal step of the nuclear norm at X^T Y.
+    """
+    X, Y = task.data.X, task.Y
+    left, sigma, right = torch.linalg.svd(X.T @ Y, full_matrices=False)
+    V = (left * (sigma - beta).clamp(min=0)) @ right
+    certificate = certify(Problem(LinearOperator(X, Y.shape[1]), Datafit(Squared(), Y), Nuclear(), beta), V[None])
+    loss = 0.5 * float((X @ V - Y).square().sum())
+    return Fit(certificate.primal, loss, task.test_loss(task.data.X_test @ V)), certificate
+
+
+def relu_certificate(
+    task: Task, beta: float, neurons: Float[Tensor, "m d"], weights: Float[Tensor, "m c"]
+) -> Certificate:
+    r"""A ReLU network before the one judge, with the dual point of the linear program on X X^T = I.
+
+    Where |X|_op <= 1, |(X u)_+| <= |u|, so a network of predictions P costs at least |P|_*, and
+    min_P 1/2 |P - Y|^2 + beta |P|_* is a lower bound of its objective. It is the optimum of the linear network where
+    X X^T = I: (X u)_+ = X u' with u' = X^T (X u)_+, which is no longer than u, so that every ReLU network has a linear
+    twin. (De-meaned data have none: the range of X is orthogonal to 1.) The dual point is V = P - Y at the soft
+    threshold P, with |V|_op <= beta; :func:`polar_bound_orthogonal_rows` proves what it is worth.
+    """
+    left, sigma, right = torch.linalg.svd(task.Y, full_matrices=False)
+    V, problem = -(left * sigma.clamp(max=beta)) @ right, task.relu(beta)
+    Z = (torch.linalg.vector_norm(neurons, dim=1, keepdim=True) * weights)[:, None]
+    polar = lambda W: polar_bound_orthogonal_rows(problem.X, W)  # noqa: E731
+    return judge(problem.over(neurons), Z, V, polar, Scope.ALL_PATTERNS)
+
+
+def _network(task: Task, beta: float, trained: Trained) -> tuple[Fit, float]:
+    """The network of a run with balanced neurons, and the certified lower bound."""
+    neurons, weights = trained.U.double().T @ task.data.X, trained.W.double()
+    return _judged(task, relu_certificate(task, beta, neurons, weights), neurons, weights)
+
+
+def _relaxed(task: Task, beta: float, settings: Settings) -> tuple[Fit, float]:
+    """The network that CP (20) is rounded to, and the bound that it proves."""
+    done = CopositiveTraining("spike_free").train(task.relu(beta), tol=1e-4, max_time=settings.max_time)
+    return _judged(task, done.solution.certificate, done.neurons, done.solution.Z[:, 0])
+
+
+def _judged(task: Task, certificate: Certificate, neurons: Tensor, weights: Tensor) -> tuple[Fit, float]:
+    on_train, on_test = ((X @ neurons.T).clamp(min=0) @ weights for X in (task.data.X, task.data.X_test))
+    loss = 0.5 * float((on_train - task.Y).square().sum())
+    return Fit(certificate.primal, loss, task.test_loss(on_test)), certificate.dual
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Markdown: a line for each beta; losses are shares of the zero network's."""
+    head = (
+        "| data | beta | linear optimum | its gap | ReLU at least | ReLU found | gap | Theorem 2 "
+        "| train loss: linear, ReLU | test loss: linear, ReLU | SGD train: linear, ReLU | SGD test: linear, ReLU |"
+    )
+    return "\n".join([head, "|" + "---|" * 12, *map(_line, rows)])
+
+
+def _line(row: Row) -> str:
+    optimal, protocol = (row.linear, row.relu), (row.linear_sgd, row.relu_sgd)
+    formula = "does not apply" if math.isnan(row.theorem_2) else f"{row.theorem_2:.5f}"
+    pairs = (_shares(row, fits, name) for fits in (optimal, protocol) for name in ("loss", "test"))
+    return (
+        f"| {row.setting.name.lower()} ({row.configuration}, n = {row.n}) | {row.beta:g} | {row.linear.objective:.5f} "
+        f"| {row.linear_gap:.0e} | {row.lower_bound:.5f} | {row.relu.objective:.5f} | {row.gap:.1e} | {formula} "
+        f"| {' | '.join(pairs)} |"
+    )
+
+
+def _shares(row: Row, fits: Sequence[Fit], name: str) -> str:
+    return ", ".join(f"{getattr(fit, name) / getattr(row.zero, name):.4f}" for fit in fits)
+
+
+def draw(rows: Sequence[Row], suffix: str = ".png") -> bytes:
+    """Train and test loss as shares of the zero network's against beta; a column for each kind of data."""
+    kinds = list(dict.fromkeys((row.setting, row.n) for row in rows))
+    figure = new_figure(4.8 * len(kinds) + 0.6, 6.4)
+    panels = figure.subplots(2, len(kinds), sharex="col", sharey="row", squeeze=False)
+    for (setting, n), above, below in zip(kinds, *panels, strict=True):
+        chosen = [row for row in rows if (row.setting, row.n) == (setting, n)]
+        for axes, name in ((above, "loss"), (below, "test")):
+            _curves(axes, chosen, name)
+        above.set_title(f"{setting.name.lower()}, n = {n}", loc="left", fontsize=11)
+        below.set_xlabel(r"weight decay $\beta$")
+    panels[0][0].set_ylabel("train loss / that of zero")
+    panels[1][0].set_ylabel("test loss / that of zero")
+    figure.legend(*panels[0][0].get_legend_handles_labels(), loc="outside upper center", ncols=3, frameon=False)
+    return figure_bytes(figure, suffix)
+
+
+def _curves(axes: Axes, rows: Sequence[Row], name: str) -> None:
+    betas = [row.beta for row in rows]
+    axes.axhline(1, color=GREY, linestyle=":", linewidth=1, label="zero network")
+    for kind, (title, colour, style) in _SERIES.items():
+        shares = [getattr(getattr(row, kind), name) / getattr(row.zero, name) for row in rows]
+        axes.plot(betas, shares, style, color=colour, lw=1.4, ms=5, mfc="none", label=title)
+    axes.set_xscale("log")
+    plain(axes)
+
+
+_SERIES: Mapping[str, tuple[str, str, str]] = {
+    "linear": ("linear, optimum", COLOURS[0], "o-"),
+    "relu": ("ReLU, least objective found", COLOURS[1], "s-"),
+    "linear_sgd": ("linear, SGD of CP A.1.2", COLOURS[0], "o--"),
+    "relu_sgd": ("ReLU, SGD of CP A.1.2", COLOURS[1], "s--"),
+}
