@@ -13,6 +13,7 @@ from bidual.estimators import (
     ConvexMLPRegressorCV,
     ConvexParallelClassifier,
     ConvexParallelRegressor,
+    LayerwiseCNNClassifier,
 )
 from bidual.paths import Path, regularization_path
 from bidual.serialize import load
@@ -32,6 +33,7 @@ __all__ = [
     "ConvexMLPRegressorCV",
     "ConvexParallelClassifier",
     "ConvexParallelRegressor",
+    "LayerwiseCNNClassifier",
     "NetworkCertificate",
     "Path",
     "Scope",

@@ -13,16 +13,18 @@ import safetensors.torch
 import torch
 from sklearn.utils.validation import check_is_fitted
 
+from bidual import layerwise_file
 from bidual.architectures import ARCHITECTURES, Architecture
 from bidual.certificate import Certificate, Scope
 from bidual.driver import Record
-from bidual.estimators import ESTIMATORS, ConvexEstimator
+from bidual.estimators import ESTIMATORS, ConvexEstimator, LayerwiseCNNClassifier
 from bidual.files import write_atomically
 from bidual.model_header import Tensors, pack, unpack
 from bidual.networks import NETWORKS, RebuildableModule
 from bidual.tables import TableEncoder
 
 FORMAT = 1
+_LAYERWISE = LayerwiseCNNClassifier.__name__
 _APART = {"module_", "certificate_", "architecture_", "history_"}  # fitted attributes with a place of their own
 _FITTED_NAME = re.compile(r"[a-z]\w*_|_flat|_chosen")
 
@@ -34,29 +36,34 @@ class ModelFileError(ValueError):
 class SavedModel(NamedTuple):
     """What a model file holds: the estimator, and how the table it was trained on became its samples, if it was one."""
 
-    estimator: ConvexEstimator
+    estimator: ConvexEstimator | LayerwiseCNNClassifier
     encoder: TableEncoder | None
 
 
-def save(estimator: ConvexEstimator, path: str | os.PathLike[str], encoder: TableEncoder | None = None) -> None:
+def save(
+    estimator: ConvexEstimator | LayerwiseCNNClassifier,
+    path: str | os.PathLike[str],
+    encoder: TableEncoder | None = None,
+) -> None:
     """Write a fitted estimator, with its certificate, to a safetensors file; a failure leaves an older file as it was.
 
     Args:
-        estimator: fitted, one of ``ESTIMATORS``.
+        estimator: fitted, one of ``ESTIMATORS``, or a layerwise classifier.
         path: the file; its folder must exist.
         encoder: the preprocessing of a table, kept in the same file.
     """
     check_is_fitted(estimator)
     name = type(estimator).__name__
-    if ESTIMATORS.get(name) is not type(estimator):
-        raise ValueError(f"cannot save a {name}; save knows {', '.join(ESTIMATORS)}.")
+    if ESTIMATORS.get(name, LayerwiseCNNClassifier) is not type(estimator):
+        raise ValueError(f"cannot save a {name}; save knows {', '.join([*ESTIMATORS, _LAYERWISE])}.")
     tensors: Tensors = {}
-    header = _describe(estimator, tensors) | {"encoder": None if encoder is None else encoder.to_json()}
+    describe = layerwise_file.describe if isinstance(estimator, LayerwiseCNNClassifier) else _describe
+    header = describe(estimator, tensors) | {"encoder": None if encoder is None else encoder.to_json()}
     text = json.dumps({"format": FORMAT, "version": version("bidual"), "estimator": name} | header)
     write_atomically(path, safetensors.torch.save(tensors, metadata={"bidual": text}))
 
 
-def load(path: str | os.PathLike[str]) -> ConvexEstimator:
+def load(path: str | os.PathLike[str]) -> Any:
     """The estimator that was saved, with bit-identical predictions, its certificate and its history."""
     return read(path).estimator
 
@@ -119,7 +126,9 @@ def _open(path: Path) -> tuple[dict[str, Any], Tensors]:
     return header, tensors
 
 
-def _restore(header: dict[str, Any], tensors: Tensors) -> ConvexEstimator:
+def _restore(header: dict[str, Any], tensors: Tensors) -> ConvexEstimator | LayerwiseCNNClassifier:
+    if header["estimator"] == _LAYERWISE:
+        return layerwise_file.restore(header, _network(header["network"], tensors), tensors)
     if header["estimator"] not in ESTIMATORS:
         raise ValueError(f"unknown estimator {header['estimator']!r}")
     parameters = {name: unpack(value, tensors) for name, value in header["parameters"].items()}

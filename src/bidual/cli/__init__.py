@@ -13,13 +13,14 @@ from bidual.cli.demo import demo
 from bidual.cli.fit import fit
 from bidual.cli.path import path
 from bidual.cli.predict import predict
+from bidual.cli.train_images import train_images
 
 app = typer.Typer(
     help="Neural networks trained to a certified global optimum.",
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (demo, fit, predict, certify, path, bench):
+for command in (demo, fit, predict, certify, path, train_images, bench):
     app.command()(command)
 
 

@@ -4,6 +4,7 @@ from bidual.estimators.attention import ConvexAttentionClassifier, ConvexAttenti
 from bidual.estimators.base import ConvexEstimator
 from bidual.estimators.cnn import ConvexCNNClassifier, ConvexCNNRegressor
 from bidual.estimators.cv import ConvexMLPClassifierCV, ConvexMLPRegressorCV
+from bidual.estimators.layerwise import LayerwiseCNNClassifier
 from bidual.estimators.mlp import ConvexMLPClassifier, ConvexMLPRegressor
 from bidual.estimators.parallel import ConvexParallelClassifier, ConvexParallelRegressor
 
@@ -36,4 +37,5 @@ __all__ = [
     "ConvexMLPRegressorCV",
     "ConvexParallelClassifier",
     "ConvexParallelRegressor",
+    "LayerwiseCNNClassifier",
 ]

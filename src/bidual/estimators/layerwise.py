@@ -68,6 +68,11 @@ class LayerwiseCNNClassifier(ClassifierMixin, BaseEstimator):
         classes_, sample_shape_, n_features_in_: of the training data.
     """
 
+    module_: LayerwiseNetwork
+    certificates_: tuple[StageCertificate, ...]
+    sample_shape_: tuple[int, ...]
+    n_features_in_: int
+
     def __init__(
         self,
         *,
@@ -167,7 +172,7 @@ class LayerwiseCNNClassifier(ClassifierMixin, BaseEstimator):
             return growth.run(last)
 
     def _store(self, grown: Grown, images: Tensor, labels: Tensor) -> None:
-        self.module_: LayerwiseNetwork = grown.network
+        self.module_ = grown.network
         self.history_, self.learning_rates_ = grown.history, grown.rates
         self.interrupted_ = grown.interrupted
         if grown.interrupted:
@@ -217,7 +222,8 @@ class LayerwiseCNNClassifier(ClassifierMixin, BaseEstimator):
         if array.dtype == object:
             raise ValueError("images must be arrays of numbers of one shape, got objects; pad, cut or resize them.")
         check_array(array.reshape(len(array), -1), dtype=None)
-        shape = self._shape_of(array.shape[1:])
+        flat = not reset and array.shape[1:] == (self.n_features_in_,)
+        shape = self.sample_shape_ if flat else self._shape_of(array.shape[1:])
         if reset:
             self.sample_shape_, self.n_features_in_ = shape, prod(shape)
         elif shape != self.sample_shape_:

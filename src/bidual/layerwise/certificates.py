@@ -84,7 +84,7 @@ def stage_problem(
     parts = [_seen(network, as_input(some, device)) for some in images.split(256)]
     X, on = (torch.cat(part) for part in zip(*parts, strict=True))
     patches = ImagePatches(X.double().contiguous(), _convolution(stage, head, X), bias=True)
-    patterns = on.permute(1, 0, 2, 3).flatten(1)
+    patterns = on.flatten(2)[:, :, patches.pooling.order].permute(1, 0, 2).flatten(1)
     n_outputs = head.output.out_features
     operator = PooledOperator(patches, n_outputs, patterns=patterns)
     Y = torch.nn.functional.one_hot(labels.long(), n_outputs).double().to(device)
@@ -111,9 +111,11 @@ def _seen(network: LayerwiseNetwork, x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _convolution(stage: GatedStage, head: Head, X: Tensor) -> Convolution:
-    """The geometry of a stage; windows of adaptive pooling may overlap, so its matrix is given as it is."""
+    """The geometry of a stage; where adaptive pooling has windows that overlap, its matrix is given as it is."""
     kernel = stage.hidden.kernel_size[0]
     height, width = X.shape[2:]
+    if not (height % head.grid or width % head.grid):
+        return Convolution.of(2, kernel, padding=kernel // 2, pooling=head.grid)
     unit = torch.eye(height * width, dtype=torch.float64, device=X.device).unflatten(1, (height, width))
     pooling = torch.nn.functional.adaptive_avg_pool2d(unit[:, None], head.grid).flatten(1).T.contiguous()
     return Convolution.of(2, kernel, padding=kernel // 2, pooling=pooling)

@@ -51,9 +51,10 @@ def duration(seconds: float) -> str:
 
 def _line(records: list[EpochRecord], record: EpochRecord, settings: Settings) -> str:
     records.append(record)
+    left = duration(seconds_left(records, settings))
     return (
         f"stage {record.stage}/{settings.n_stages} epoch {record.epoch}/{settings.epochs}: loss {record.loss:.4f}, "
-        f"accuracy {record.accuracy:.4f}, {record.seconds:.1f} s, about {duration(seconds_left(records, settings))} left"
+        f"accuracy {record.accuracy:.4f}, {record.seconds:.1f} s, about {left} left"
     )
 
 

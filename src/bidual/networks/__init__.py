@@ -9,6 +9,7 @@ from bidual.networks.attention import (
 from bidual.networks.base import RebuildableModule
 from bidual.networks.cnn import ConvNetwork, GatedConvNetwork, LinearConvNetwork, ReluConvNetwork
 from bidual.networks.gated_parallel import GatedParallelNetwork
+from bidual.networks.layerwise import LayerwiseNetwork
 from bidual.networks.mlp import GatedNetwork, LinearNetwork, ReluNetwork, TwoLayerNetwork
 from bidual.networks.parallel import ParallelNetwork
 
@@ -26,6 +27,7 @@ NETWORKS: dict[str, type[RebuildableModule]] = {
         GatedAttentionNetwork,
         ParallelNetwork,
         GatedParallelNetwork,
+        LayerwiseNetwork,
     )
 }
 
@@ -37,6 +39,7 @@ __all__ = [
     "GatedConvNetwork",
     "GatedNetwork",
     "GatedParallelNetwork",
+    "LayerwiseNetwork",
     "LinearAttentionNetwork",
     "LinearConvNetwork",
     "LinearNetwork",
