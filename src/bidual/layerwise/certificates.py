@@ -84,7 +84,8 @@ def stage_problem(
     parts = [_seen(network, as_input(some, device)) for some in images.split(256)]
     X, on = (torch.cat(part) for part in zip(*parts, strict=True))
     patches = ImagePatches(X.double().contiguous(), _convolution(stage, head, X), bias=True)
-    patterns = on.flatten(2)[:, :, patches.pooling.order].permute(1, 0, 2).flatten(1)
+    by_unit = on.flatten(2)[:, :, patches.pooling.order].unflatten(1, (stage.units, stage.gates))
+    patterns = by_unit.permute(2, 1, 0, 3).flatten(2).flatten(0, 1)  # units of a gate lie together
     n_outputs = head.output.out_features
     operator = PooledOperator(patches, n_outputs, patterns=patterns)
     Y = torch.nn.functional.one_hot(labels.long(), n_outputs).double().to(device)
@@ -94,13 +95,13 @@ def stage_problem(
 
 
 def lifted_point(stage: GatedStage, head: Head) -> Blocks:
-    """Z_k = sum_r u_kr vec(V_kr^T)^T (P, units h, a c), rows by unit and patch entry, columns by readout and output."""
+    """Z_k = sum_r u_rk vec(V_rk^T)^T (P, units h, a c), rows by unit and patch entry, columns by readout and output."""
     weight, bias = stage.hidden.weight.double(), stage.hidden.bias
     assert bias is not None
-    filters = torch.cat([weight.flatten(1), bias.double()[:, None]], 1)  # (P units m, h)
-    U = filters.unflatten(0, (stage.gates, stage.units, stage.factors)).permute(0, 1, 3, 2).flatten(1, 2)
-    V = head.output.weight.double().unflatten(1, (stage.gates, stage.factors, head.grid**2))
-    return U @ V.permute(1, 2, 3, 0).flatten(2)
+    filters = torch.cat([weight.flatten(1), bias.double()[:, None]], 1)  # (m units P, h)
+    U = filters.unflatten(0, (stage.factors, stage.units, stage.gates)).permute(2, 1, 3, 0).flatten(1, 2)
+    V = head.output.weight.double().unflatten(1, (stage.factors, stage.gates, head.grid**2))
+    return U @ V.permute(2, 1, 3, 0).flatten(2)
 
 
 def _seen(network: LayerwiseNetwork, x: Tensor) -> tuple[Tensor, Tensor]:

@@ -90,7 +90,7 @@ class StageDescent:
             x, on = self.inputs.batch(rows, generator)
             y = self.labels[rows.to(self.labels.device)]
             with self._mixed():
-                logits = self.head(self.stage.gated(x, on))
+                logits = self.head.of_pooled(self.stage.pooled(x, on, self.head.grid))
                 loss = functional.cross_entropy(logits.float(), y)
             optimiser.zero_grad(set_to_none=True)
             scaler.scale(loss).backward()

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from bidual.networks.base import RebuildableModule, Sizes, ZeroConv2d, ZeroLinear
+from bidual.networks.gated_pooling import GatedPooling
 
 _OFF_GRID = "the map of a stage is odd; invertible downsampling needs an even height and width"
 
@@ -15,9 +16,9 @@ _OFF_GRID = "the map of a stage is odd; invertible downsampling needs an even he
 class GatedStage(nn.Module):
     r"""The hidden layer of a gated two-layer CNN, or of a parallel three-layer one, on standardised inputs.
 
-    Two layers (``units`` 1, BM eq. 126): channel (k, r) is D_k(x) (x * u_kr), D_k = 1{x * g_k >= 0}.
-    Three layers (``units`` m_1, PR eq. 11 on patches): channel (k, r) is D_2k(x) sum_j D_1kj(x) (x * u_kjr), where
-    D_1kj = 1{x * g_kj >= 0} and D_2k = 1{sum_j s_kj (x * g_kj)_+ >= 0} with signs s_kj.
+    Two layers (``units`` 1, BM eq. 126): channel (r, k) is D_k(x) (x * u_rk), D_k = 1{x * g_k >= 0}.
+    Three layers (``units`` m_1, PR eq. 11 on patches): channel (r, k) is D_2k(x) sum_j D_1jk(x) (x * u_rjk), where
+    D_1jk = 1{x * g_jk >= 0} and D_2k = 1{sum_j s_jk (x * g_jk)_+ >= 0} with signs s_jk.
 
     Gates are constants. Filters have a bias and see ``kernel`` x ``kernel`` patches, padded with zeros. An input is
     downsampled first where asked for: the four pixels of a 2 x 2 window become channels (an invertible map), then
@@ -33,9 +34,9 @@ class GatedStage(nn.Module):
         self.signs: Tensor
         self.register_buffer("shift", torch.zeros(seen, dtype=torch.float32))
         self.register_buffer("scale", torch.ones(seen, dtype=torch.float32))
-        self.register_buffer("signs", torch.ones(gates, units, dtype=torch.float32))
-        self.gate = _conv(seen, gates * units, kernel).requires_grad_(False)
-        self.hidden = _conv(seen, gates * units * factors, kernel)
+        self.register_buffer("signs", torch.ones(units, gates, dtype=torch.float32))
+        self.gate = _conv(seen, units * gates, kernel).requires_grad_(False)
+        self.hidden = _conv(seen, factors * units * gates, kernel)
 
     @property
     def channels(self) -> int:
@@ -44,7 +45,7 @@ class GatedStage(nn.Module):
 
     def prepare(self, x: Tensor) -> Tensor:
         """What the filters see: downsampled and standardised."""
-        return (self.spread(x) - self.shift[:, None, None]) * self.scale[:, None, None]
+        return (self.spread(x) - self.shift[:, None, None]).mul_(self.scale[:, None, None])
 
     def spread(self, x: Tensor) -> Tensor:
         """Downsampled, where this stage does that."""
@@ -56,23 +57,24 @@ class GatedStage(nn.Module):
 
     @torch.no_grad()
     def activity(self, x: Tensor) -> Tensor:
-        """D_2k D_1kj as (n, gates * units, h, w), of a prepared input, in full precision."""
+        """D_2k D_1kj as (n, units * gates, h, w), of a prepared input, in full precision."""
         with torch.autocast(x.device.type, enabled=False):
             seen = self.gate(x.to(self.gate.weight.dtype))
         on = seen >= 0
         if self.units == 1:
             return on
-        sums = torch.einsum("nkjhw,kj->nkhw", seen.clamp_(min=0).unflatten(1, (self.gates, self.units)), self.signs)
-        return (on.unflatten(1, (self.gates, self.units)) & (sums >= 0)[:, :, None]).flatten(1, 2)
+        sums = torch.einsum("njkhw,jk->nkhw", seen.clamp_(min=0).unflatten(1, self.signs.shape), self.signs)
+        return (on.unflatten(1, self.signs.shape) & (sums >= 0)[:, None]).flatten(1, 2)
 
     def gated(self, x: Tensor, on: Tensor) -> Tensor:
         """The channels of a prepared input, given what is on."""
-        hidden = self.hidden(x)
-        if self.units == 1 and self.factors == 1:
-            return hidden.mul_(on)
-        parts = hidden.unflatten(1, (self.gates, self.units, self.factors))
-        parts = parts.mul_(on.unflatten(1, (self.gates, self.units))[:, :, :, None])
+        parts = self.hidden(x).unflatten(1, (self.factors, self.units, self.gates))
+        parts = parts.mul_(on.unflatten(1, (1, self.units, self.gates)))
         return (parts[:, :, 0] if self.units == 1 else parts.sum(2)).flatten(1, 2)
+
+    def pooled(self, x: Tensor, on: Tensor, grid: int) -> Tensor:
+        """The channels averaged to a grid, (n, channels * grid * grid), without being kept: for training."""
+        return GatedPooling.apply(self.hidden(x), on, self.gates, grid)  # type: ignore[no-untyped-call,no-any-return]
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.prepare(x)
@@ -93,6 +95,10 @@ class Head(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.output(functional.adaptive_avg_pool2d(x, self.grid).flatten(1))
+
+    def of_pooled(self, x: Tensor) -> Tensor:
+        """The outputs, from channels that are pooled already."""
+        return self.output(x)
 
 
 class Stages(nn.ModuleList):
