@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
@@ -23,6 +23,8 @@ from bidual.polar.orthogonal_rows import polar_bound_orthogonal_rows
 from bidual.problem import Problem
 from bidual.relu import ReluProblem
 
+_PROTOCOL = SGD(4000, 400, 1e-2, 0.95, records=1)
+_DESCENTS = (SGD(1000, 1000, 1.0, 0.95, size=0.1, records=1), SGD(1000, 1000, 1.0, 0.9, size=0.3, records=1))
 _RELAXABLE = 200  # samples, up to which the relaxation CP (20) is affordable
 
 
@@ -44,8 +46,8 @@ class Settings:
     name: str
     betas: tuple[float, ...] = (1e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0)
     hidden: int = 4000
-    sgd: SGD = field(default_factory=lambda: SGD(4000, 400, 1e-2, 0.95, records=1))
-    descents: tuple[SGD, ...] = tuple(SGD(1000, 1000, 1.0, m, size=s, records=1) for m, s in ((0.95, 0.1), (0.9, 0.3)))
+    sgd: SGD = _PROTOCOL
+    descents: tuple[SGD, ...] = _DESCENTS
     relaxation: bool = False
     max_time: float | None = 40
     seed: int = 0
@@ -141,7 +143,7 @@ def _row(task: Task, where: Samples, beta: float, settings: Settings) -> Row:
     networks = [_network(task, beta, trained) for trained in runs]
     if settings.relaxation and task.data.setting is not Setting.LITERAL and len(task.Y) <= _RELAXABLE:
         networks.append(_relaxed(task, beta, settings))
-    found = [(zero, -math.inf), *networks]
+    found = [(zero, 0.0), *networks]
     protocol = (replace(settings.sgd, linear=True), settings.sgd)
     return Row(
         settings.name,
@@ -241,7 +243,7 @@ def draw(rows: Sequence[Row], suffix: str = ".png") -> bytes:
     """Train and test loss as shares of the zero network's against beta; a column for each kind of data."""
     kinds = list(dict.fromkeys((row.setting, row.n) for row in rows))
     figure = new_figure(4.8 * len(kinds) + 0.6, 6.4)
-    panels = figure.subplots(2, len(kinds), sharex="col", sharey="row", squeeze=False)
+    panels = figure.subplots(2, len(kinds), sharex=True, sharey="row", squeeze=False)
     for (setting, n), above, below in zip(kinds, *panels, strict=True):
         chosen = [row for row in rows if (row.setting, row.n) == (setting, n)]
         for axes, name in ((above, "loss"), (below, "test")):

@@ -150,8 +150,7 @@ class _State:
     def _network(self, count: int) -> LayerwiseNetwork:
         growth = self.growth
         sizes = growth.settings.sizes(growth.images.shape[1], growth.n_classes, count)
-        network = LayerwiseNetwork(**sizes).to(growth.device)
-        return network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        return LayerwiseNetwork(**sizes).to(growth.device)
 
     @property
     def last(self) -> tuple[GatedStage, Head]:

@@ -74,7 +74,7 @@ class GatedStage(nn.Module):
 
     def pooled(self, x: Tensor, on: Tensor, grid: int) -> Tensor:
         """The channels averaged to a grid, (n, channels * grid * grid), without being kept: for training."""
-        return GatedPooling.apply(self.hidden(x), on, self.gates, grid)  # type: ignore[no-untyped-call,no-any-return]
+        return GatedPooling.apply(self.hidden(x), on, self.gates, grid)
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.prepare(x)
@@ -148,6 +148,7 @@ class LayerwiseNetwork(RebuildableModule):
         self._channels, self._kernel, self._grid, self._outputs = channels, kernel, grid, n_outputs
         for stage in zip(gates, factors, units, downsample, strict=True):
             self._append(*stage)
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def _append(self, gates: int, factors: int, units: int, downsample: int) -> None:
         channels = self.stages.last.channels if len(self.stages) else self._channels
