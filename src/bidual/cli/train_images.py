@@ -11,6 +11,7 @@ from bidual.cli.output import print_facts, print_json
 from bidual.confusion import confusion_figure, confusion_matrix
 from bidual.datasets import ImageData, load_folder, load_images
 from bidual.estimators import LayerwiseCNNClassifier
+from bidual.estimators.layerwise_checks import check_parameters
 from bidual.figures import check_figure
 from bidual.files import check_target, write_atomically
 from bidual.serialize import save
@@ -89,6 +90,9 @@ def train_images(
         verbose=int(not quiet),
         device=device,
     )
+    if images is not None and images < 1:
+        raise ValueError(f"--images must be at least 1, got {images}.")
+    check_parameters(estimator)
     found = _load(data, data_dir, download, size)
     began = time.perf_counter()
     estimator.fit(found.train_images[:images], _named(found, found.train_labels[:images]))
