@@ -40,6 +40,13 @@ def test_folder_to_model_and_confusion_matrix(folder: Path, tmp_path: Path) -> N
     assert model.predict(picture[None]) == ["left"]
 
 
+def test_some_images_are_of_all_classes(folder: Path, tmp_path: Path) -> None:
+    done = run("train-images", str(folder), "--out", str(tmp_path / "m"), "--images", "8", "--json", *SMALL)
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["train_images"] == 8
+    assert len(bidual.load(tmp_path / "m").classes_) == 2
+
+
 def test_resumed_on_the_command_line(folder: Path, tmp_path: Path) -> None:
     steps = ("--checkpoint", str(tmp_path / "steps"))
     first = run("train-images", str(folder), "--out", str(tmp_path / "a"), "--quiet", *steps, *SMALL)
@@ -68,6 +75,7 @@ def test_resumed_on_the_command_line(folder: Path, tmp_path: Path) -> None:
         (("FOLDER", "--out", "m", "--resume"), "resume=True needs the folder of a checkpoint"),
         (("FOLDER", "--out", "nowhere/m"), "the folder nowhere does not exist"),
         (("FOLDER", "--out", "m", "--confusion", "c.txt"), "a figure must end in .png"),
+        (("FOLDER", "--out", "m.png", "--confusion", "m.png"), "cannot write m.png: it is also read"),
         (("FOLDER", "--out", "m", "--images", "0"), "--images must be at least 1, got 0"),
     ],
 )

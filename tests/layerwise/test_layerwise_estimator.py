@@ -118,11 +118,11 @@ def test_interrupted_fit_warns_and_works(monkeypatch: pytest.MonkeyPatch) -> Non
 
     def interrupted(self: Growth, resume: object = None) -> Grown:
         done = run(self, None)
-        return Grown(done.network.upto(1), done.history[:2], done.rates[:1], interrupted=True)
+        return Grown(done.network.upto(1), done.history[:2], done.rates[:1], "interrupted")
 
     monkeypatch.setattr(Growth, "run", interrupted)
     X, y = data()
-    with pytest.warns(ConvergenceWarning, match="interrupted in stage 1, epoch 2: the network has 1 stages"):
+    with pytest.warns(ConvergenceWarning, match=r"after epoch 2 of stage 1 \(interrupted\): the network has 1 stages"):
         model = small().fit(X, y)
     assert model.interrupted_
     assert len(model.predict(X)) == len(y)
@@ -145,7 +145,9 @@ def test_interrupted_fit_warns_and_works(monkeypatch: pytest.MonkeyPatch) -> Non
         ({"image_shape": (8, 8)}, r"image_shape must be \(channels, height, width\)"),
         ({"image_shape": (1, 8, 8)}, r"image_shape=\(1, 8, 8\) does not fit images of shape \(2, 8, 8\)"),
         ({"downsample": (1, 2), "pooling": 3}, "the last map is 2 x 2, smaller than pooling=3"),
-        ({"device": "cuda"}, "torch finds no GPU; use device='cpu'"),
+        ({"device": "cuda"}, "torch finds 0 GPUs; use 'cpu'"),
+        ({"device": "bogus"}, "device must be 'cpu' or a GPU like 'cuda' or 'cuda:0', got 'bogus'"),
+        ({"flip": "no"}, "flip must be True or False, got 'no'"),
     ],
 )
 def test_bad_parameters_are_refused(changes: dict[str, object], message: str) -> None:
@@ -170,10 +172,27 @@ def test_bad_images_are_refused() -> None:
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         small().fit(X, y[:-1])
     model = small().fit(X, y)
+    before = model.predict(X)
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        model.fit(X[:, :, :4], y[:-1])
+    np.testing.assert_array_equal(model.predict(X), before)
     with pytest.raises(ValueError, match=r"trained on images of shape \(2, 8, 8\), got \(2, 4, 8\)"):
         model.predict(X[:, :, :4])
     with pytest.raises(NotFittedError):
         small().predict(X)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), MemoryError(), RuntimeError("not enough memory")])
+def test_network_survives_an_interrupted_certificate(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("bidual.estimators.layerwise.certify_stage", fail)
+    X, y = data()
+    with pytest.warns(ConvergenceWarning, match="only 0 stages were certified"):
+        model = small().fit(X, y)
+    assert model.certificates_ == ()
+    assert len(model.predict(X)) == len(y)
 
 
 def test_scikit_learn_clones_it() -> None:

@@ -75,7 +75,7 @@ def test_inputs_are_standardised_and_constant_channels_stay_finite() -> None:
     stage, _ = drawn(downsample=False)
     x = torch.randn(50, 2, 4, 4, generator=torch.Generator().manual_seed(4)) * 7 + 3
     x[:, 1] = 5
-    standardise(stage, x)
+    standardise(stage, x.split(17))
     seen = stage.prepare(x)
     assert abs(float(seen[:, 0].mean())) < 1e-5
     assert abs(float(seen[:, 0].std(correction=0)) - 1) < 1e-5

@@ -26,7 +26,7 @@ def same(a: Grown, b: Grown) -> bool:
     return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
 
 
-@pytest.mark.parametrize("changes", [{}, {"crop": 1, "flip": True}, {"units": 2}, {"rates": None}])
+@pytest.mark.parametrize("changes", [{}, {"crop": 1, "flip": True}, {"units": 2}, {"rates": None}, {"momentum": 0.0}])
 @pytest.mark.parametrize("at", [(1, 2), (1, 3), (2, 1), (3, 2)])
 def test_resumed_training_ends_bit_for_bit_the_same(tmp_path: Path, changes: dict, at: tuple[int, int]) -> None:
     images, labels = bars()
@@ -99,7 +99,8 @@ def test_interrupt_keeps_the_best_so_far(at: tuple[int, int]) -> None:
             raise KeyboardInterrupt
 
     grown = Growth(settings(), *bars(), 3, on_epoch=interrupt).run()
-    assert grown.interrupted
+    assert grown.reason == "interrupted"
+    assert len(grown.rates) == len(grown.network.stages)
     last = {record.stage: record.loss for record in grown.history}
     behind = at[0] > 1 and last[at[0]] > last[at[0] - 1]
     assert len(grown.network.stages) == at[0] - behind
@@ -174,6 +175,37 @@ def test_automatic_rate_avoids_divergence() -> None:
 def test_diverging_training_says_so() -> None:
     with pytest.raises(FloatingPointError, match="stage 1 diverges at learning rate 1e\\+06; give a smaller one"):
         Growth(settings(rates=(1e6, 0.1, 0.1)), *bars(), 3).run()
+
+
+def test_later_stage_that_diverges_leaves_the_stages_before_it() -> None:
+    grown = Growth(settings(rates=(0.1, 1e9, 0.1)), *bars(), 3).run()
+    assert "stage 2 diverges at learning rate 1e+09" in grown.reason
+    assert len(grown.network.stages) == 1
+
+
+def test_rate_is_tried_over_several_passes_of_few_images() -> None:
+    """With one batch an epoch a single pass would see the same loss at every rate."""
+    images, labels = bars(12)
+    few = settings(batch_size=16, trial=12, weight_decay=30.0, rates=None)
+    assert max(Growth(few, images, labels, 3).run().rates) < 0.1
+
+
+def test_resumed_training_keeps_what_the_first_one_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However much memory is free the second time: batches of another size round differently."""
+    images, labels = bars(65)
+    growth = Growth(settings(), images, labels, 3)
+
+    def stop(record: EpochRecord) -> None:
+        if (record.stage, record.epoch) == (2, 1):
+            raise Stop
+
+    with pytest.raises(Stop):
+        growth.watched(stop, tmp_path).run()
+    whole = growth.run()
+    seen = []
+    monkeypatch.setattr("bidual.layerwise.training.inputs_of", lambda *a: seen.append(a[-1]) or inputs_of(*a))
+    assert same(whole, growth.run(Checkpoint.read(tmp_path)))
+    assert seen == [True, None]
 
 
 def test_rates_must_match_the_stages() -> None:

@@ -4,7 +4,9 @@ import time
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import typer
+from numpy.typing import NDArray
 
 from bidual.cli import training as t
 from bidual.cli.output import print_facts, print_json
@@ -39,9 +41,7 @@ def train_images(
     size: Annotated[
         str | None, typer.Option(help="Resize the images of a folder, like 32x32.", show_default=False)
     ] = None,
-    images: Annotated[
-        int | None, typer.Option(help="Train on the first so many images only.", show_default=False)
-    ] = None,
+    images: Annotated[int | None, typer.Option(help="Train on so many random images only.", show_default=False)] = None,
     stages: Annotated[int, typer.Option(help="How many stages.")] = 3,
     gates: Annotated[int, typer.Option(help="Random gates per stage.")] = 64,
     factors: Annotated[int, typer.Option(help="Filters per gate.")] = 1,
@@ -70,6 +70,7 @@ def train_images(
     check_target(out)
     if confusion is not None:
         check_figure(confusion)
+        check_target(confusion, out)
     estimator = LayerwiseCNNClassifier(
         stages=stages,
         gates=gates,
@@ -95,10 +96,11 @@ def train_images(
     check_parameters(estimator)
     found = _load(data, data_dir, download, size)
     began = time.perf_counter()
-    estimator.fit(found.train_images[:images], _named(found, found.train_labels[:images]))
+    some = _some(len(found.train_labels), images, seed)
+    estimator.fit(found.train_images[some], _named(found, found.train_labels[some]))
     seconds = time.perf_counter() - began
     save(estimator, out)
-    report = _report(estimator, found, seconds, out)
+    report = _report(estimator, found, seconds, out) | {"train_images": len(some)}
     if confusion is not None and len(found.test_labels):
         matrix = confusion_matrix(found.test_labels, estimator.predict(found.test_images), found.classes)
         write_atomically(confusion, confusion_figure(matrix, found.classes, confusion.suffix))
@@ -112,6 +114,13 @@ def _load(data: str, data_dir: Path | None, download: bool, size: str | None) ->
     if size is not None:
         raise ValueError(f"--size is for folders of images, and {data!r} is none.")
     return load_images(data, data_dir, download=download)
+
+
+def _some(count: int, wanted: int | None, seed: int) -> NDArray[np.int64]:
+    """Which training images: all in their order, or so many at random, since folders are sorted by class."""
+    if wanted is None or wanted >= count:
+        return np.arange(count)
+    return np.sort(np.random.default_rng(seed).permutation(count)[:wanted])
 
 
 def _named(data: ImageData, labels: Any) -> list[str]:
@@ -131,7 +140,6 @@ def _report(estimator: LayerwiseCNNClassifier, data: ImageData, seconds: float, 
     return {
         "data": data.name,
         "note": data.note,
-        "train_images": len(data.train_labels),
         "test_images": len(tests),
         "classes": list(data.classes),
         "stages": [
@@ -167,7 +175,7 @@ def _facts(report: dict[str, Any]) -> dict[str, str]:
         facts[f"stage {number}"] = f"{test}train accuracy {stage['train_accuracy']:.4f}, loss {stage['train_loss']:.4f}"
     facts |= {f"certificate {k}": text for k, text in enumerate(report["certificates"], 1)}
     if report["interrupted"]:
-        facts["interrupted"] = "this is the best network so far"
+        facts["ended early"] = "this is the best network so far"
     return facts | {"seconds": f"{report['seconds']:.1f}", "saved": report["out"]}
 
 

@@ -51,7 +51,7 @@ class LayerwiseCNNClassifier(ClassifierMixin, BaseEstimator):
         drop, drop_every: the learning rate is multiplied by ``drop`` every so many epochs.
         crop, flip: augmentation by random shifts of up to so many pixels ("auto" is an eighth of the side) and mirror
             images.
-        certificate_samples: images, the first ones, that every stage is certified on; 0 for no certificates.
+        certificate_samples: random images that every stage is certified on; 0 for no certificates.
         image_shape: (channels, height, width) of flat samples; not needed where X has these axes, or (n, h, w).
         checkpoint: a folder, written after every epoch.
         resume: go on with the checkpoint in that folder, to the same result bit for bit.
@@ -64,7 +64,8 @@ class LayerwiseCNNClassifier(ClassifierMixin, BaseEstimator):
         certificates_: one per stage, over the images that ``certificate_samples`` says and the gates of that stage.
         history_: loss, accuracy and seconds of every epoch.
         learning_rates_: of every stage.
-        interrupted_: whether Ctrl-C ended the training early; the network is then the best so far.
+        interrupted_: whether training ended early, by Ctrl-C or a stage that diverged; the network is then the best so
+            far.
         classes_, sample_shape_, n_features_in_: of the training data.
     """
 
@@ -126,12 +127,22 @@ class LayerwiseCNNClassifier(ClassifierMixin, BaseEstimator):
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Train all stages on images X (n, channels, h, w), (n, h, w) or flat ones, with labels y."""
+        before = dict(self.__dict__)
+        try:
+            return self._fit(X, y)
+        except BaseException:  # a refused fit leaves the estimator as it was
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
+
+    def _fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         check_parameters(self)
         images = self._images(X, reset=True)
         labels = self._labels(y, len(images))
         self._check_maps()
         growth = Growth(self._settings(), images, labels, len(self.classes_), torch.device(self.device))
-        self._store(self._run(growth), images, labels)
+        self._store(self._run(growth))
+        self.certificates_ = self._certificates(images, labels)
         return self
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
@@ -172,25 +183,31 @@ class LayerwiseCNNClassifier(ClassifierMixin, BaseEstimator):
             check_folder(self.checkpoint, self.resume)
             return growth.run(last)
 
-    def _store(self, grown: Grown, images: Tensor, labels: Tensor) -> None:
+    def _store(self, grown: Grown) -> None:
         self.module_ = grown.network
         self.history_, self.learning_rates_ = grown.history, grown.rates
-        self.interrupted_ = grown.interrupted
-        if grown.interrupted:
+        self.interrupted_ = bool(grown.reason)
+        if grown.reason:
+            last = grown.history[-1]
             warnings.warn(
-                f"interrupted in stage {grown.history[-1].stage}, epoch {grown.history[-1].epoch}: the network has "
-                f"{len(grown.network.stages)} stages.",
+                f"training ended early, after epoch {last.epoch} of stage {last.stage} ({grown.reason.rstrip('.')}): "
+                f"the network has {len(grown.network.stages)} stages.",
                 ConvergenceWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
-        self.certificates_ = self._certificates(images, labels)
 
     def _certificates(self, images: Tensor, labels: Tensor) -> tuple[StageCertificate, ...]:
-        some = slice(self.certificate_samples)
-        if not self.certificate_samples:
-            return ()
-        parts = [self.module_.upto(count + 1) for count in range(len(self.module_.stages))]
-        return tuple(certify_stage(part, images[some], labels[some], self.weight_decay) for part in parts)
+        """Of the stages, as far as memory and the user's patience go: the network is there already."""
+        order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))
+        some, found = order[: self.certificate_samples], []
+        try:
+            for count in range(1, len(self.module_.stages) + 1 if len(some) else 1):
+                part = self.module_.upto(count)
+                found.append(certify_stage(part, images[some], labels[some], self.weight_decay))
+        except (KeyboardInterrupt, MemoryError, RuntimeError) as error:
+            reason = str(error) or type(error).__name__
+            warnings.warn(f"only {len(found)} stages were certified: {reason}", ConvergenceWarning, stacklevel=4)
+        return tuple(found)
 
     def _settings(self) -> Settings:
         rate: Any = self.learning_rate
@@ -220,8 +237,10 @@ class LayerwiseCNNClassifier(ClassifierMixin, BaseEstimator):
             array = np.asarray(X.detach().cpu() if isinstance(X, Tensor) else X)
         except ValueError as error:
             raise ValueError("all images must have one shape, which they do not; pad, cut or resize them.") from error
-        if array.dtype == object:
-            raise ValueError("images must be arrays of numbers of one shape, got objects; pad, cut or resize them.")
+        if array.dtype.kind not in "biuf" or array.ndim < 2 or not array.size:
+            raise ValueError(
+                f"images must be numbers of shape (n, channels, h, w), got {array.dtype} of shape {array.shape}."
+            )
         check_array(array.reshape(len(array), -1), dtype=None)
         flat = not reset and array.shape[1:] == (self.n_features_in_,)
         shape = self.sample_shape_ if flat else self._shape_of(array.shape[1:])
@@ -229,7 +248,8 @@ class LayerwiseCNNClassifier(ClassifierMixin, BaseEstimator):
             self.sample_shape_, self.n_features_in_ = shape, prod(shape)
         elif shape != self.sample_shape_:
             raise ValueError(f"the network was trained on images of shape {self.sample_shape_}, got {shape}.")
-        return torch.tensor(np.ascontiguousarray(array.reshape(len(array), *shape)))
+        native = array.dtype.newbyteorder("=")
+        return torch.tensor(np.ascontiguousarray(array.reshape(len(array), *shape), dtype=native))
 
     def _shape_of(self, found: tuple[int, ...]) -> tuple[int, ...]:
         if self.image_shape is not None:

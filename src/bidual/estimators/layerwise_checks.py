@@ -39,8 +39,17 @@ def check_parameters(estimator: Any) -> None:
     _check_shape(estimator.image_shape)
     if estimator.resume and estimator.checkpoint is None:
         raise ValueError("resume=True needs the folder of a checkpoint; set checkpoint.")
-    if torch.device(estimator.device).type == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"device={estimator.device!r} is not there: torch finds no GPU; use device='cpu'.")
+    if not isinstance(estimator.flip, (bool, np.bool_)):
+        raise ValueError(f"flip must be True or False, got {estimator.flip!r}.")
+    _check_device(estimator.device)
+
+
+def _check_device(device: Any) -> None:
+    kind, _, number = str(device).partition(":")
+    if kind not in ("cpu", "cuda") or not (number.isdigit() or number == ""):
+        raise ValueError(f"device must be 'cpu' or a GPU like 'cuda' or 'cuda:0', got {device!r}.")
+    if kind == "cuda" and int(number or 0) >= torch.cuda.device_count():
+        raise ValueError(f"device={device!r} is not there: torch finds {torch.cuda.device_count()} GPUs; use 'cpu'.")
 
 
 def _check_range(name: str, value: Any, low: float, high: float) -> None:

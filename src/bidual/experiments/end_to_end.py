@@ -20,7 +20,10 @@ class PlainCNN(nn.Module):
         super().__init__()
         self.downsample, self.layers = settings.downsample, nn.ModuleList()
         width = settings.gates * settings.factors
-        self.shift, self.scale = torch.zeros(channels, 1, 1), torch.ones(channels, 1, 1)
+        self.shift: Tensor
+        self.scale: Tensor
+        self.register_buffer("shift", torch.zeros(channels, 1, 1))
+        self.register_buffer("scale", torch.ones(channels, 1, 1))
         with torch.random.fork_rng():  # layers draw from the global generator
             torch.manual_seed(int(torch.randint(2**31, (), generator=generator)))
             for down in settings.downsample:
@@ -34,7 +37,8 @@ class PlainCNN(nn.Module):
 
     def standardise(self, images: Tensor) -> None:
         deviation, mean = torch.std_mean(images.double(), dim=(0, 2, 3))
-        self.shift, self.scale = mean.float()[:, None, None], (1 / deviation).float()[:, None, None]
+        self.shift.copy_(mean[:, None, None])
+        self.scale.copy_(1 / deviation[:, None, None])
 
     def forward(self, x: Tensor) -> Tensor:
         x = ((x - self.shift) * self.scale).contiguous(memory_format=torch.channels_last)
@@ -54,7 +58,13 @@ class EndToEnd:
 
 
 def train_end_to_end(
-    settings: Settings, images: Tensor, labels: Tensor, n_classes: int, seconds: float, rate: float = 0.05
+    settings: Settings,
+    images: Tensor,
+    labels: Tensor,
+    n_classes: int,
+    seconds: float,
+    rate: float = 0.05,
+    device: str = "cpu",
 ) -> EndToEnd:
     """SGD with the momentum, weight decay, batches and augmentation of the stages, for a given time.
 
@@ -63,6 +73,7 @@ def train_end_to_end(
     generator = torch.Generator().manual_seed(settings.seed)
     network = PlainCNN(images.shape[1], n_classes, settings, generator).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     network.standardise(images[:5000])
+    network.to(device)
     optimiser = torch.optim.SGD(
         network.parameters(), lr=rate, momentum=settings.momentum, weight_decay=settings.weight_decay
     )
@@ -88,8 +99,9 @@ def _step(
     settings: Settings,
     generator: torch.Generator,
 ) -> Tensor:
-    x = augmented(as_input(images, torch.device("cpu")), settings.crop, settings.flip, generator)
-    loss = functional.cross_entropy(network(x), labels)
+    device = network.shift.device
+    x = augmented(as_input(images, device), settings.crop, settings.flip, generator)
+    loss = functional.cross_entropy(network(x), labels.to(device))
     optimiser.zero_grad(set_to_none=True)
     loss.backward()
     optimiser.step()

@@ -1,7 +1,7 @@
 """R14, PR Fig. 6: layerwise networks whose every stage is a three-layer path-regularised one.
 
 The paper gives no sizes. ``paper`` has its Fig. 5's K = 40 sub-networks of m_1 = 100 units, five stages, and the
-schedule of BM C.2; ``cpu`` has 24 sub-networks of 3 units, three stages, few epochs and 20,000 images. Beside each
+schedule of BM C.2; ``cpu`` has 24 sub-networks of 3 units, three stages, few epochs and 10,000 images. Beside each
 stands a two-layer network of as many channels.
 """
 
@@ -26,7 +26,7 @@ def plans(configuration: str, data: str) -> list[Plan]:
     """The three-layer network of a configuration on a data set, and the two-layer one beside it."""
     if configuration not in ("paper", "cpu") or data not in SETS:
         raise ValueError(f"the configurations are paper and cpu for {SETS}, got {configuration!r} for {data!r}.")
-    three = Plan(_PAPER if configuration == "paper" else _CPU, None if configuration == "paper" else 20_000)
+    three = Plan(_PAPER if configuration == "paper" else _CPU, None if configuration == "paper" else 10_000)
     if data == "cifar-10" and configuration == "cpu":
         three = replace(three, settings=replace(three.settings, crop=2))
     return [replace(three, certified=200), replace(three, settings=replace(three.settings, units=1))]

@@ -102,7 +102,7 @@ def grow(
         tuple(_gap(part, images, labels, plan) for part in parts if plan.certified),
         plan.certified,
     )
-    return row if not plan.end_to_end else _beside(row, plan, images, labels, data)
+    return row if not plan.end_to_end else _beside(row, plan, images, labels, data, device)
 
 
 def _gap(network: LayerwiseNetwork, images: Tensor, labels: Tensor, plan: Plan) -> float:
@@ -110,8 +110,8 @@ def _gap(network: LayerwiseNetwork, images: Tensor, labels: Tensor, plan: Plan) 
     return certify_stage(network, images[some], labels[some], plan.settings.weight_decay).relative_gap
 
 
-def _beside(row: StagedRow, plan: Plan, images: Tensor, labels: Tensor, data: ImageData) -> StagedRow:
-    rival = train_end_to_end(plan.settings, images, labels, len(data.classes), row.seconds)
+def _beside(row: StagedRow, plan: Plan, images: Tensor, labels: Tensor, data: ImageData, device: str) -> StagedRow:
+    rival = train_end_to_end(plan.settings, images, labels, len(data.classes), row.seconds, device=device)
     return replace(row, end_to_end=accuracy(rival.network, data))
 
 

@@ -1,5 +1,6 @@
 """How good a stage is: the certificate of its convex program, given what the stages before it made."""
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -23,7 +24,7 @@ class StageCertificate:
 
     Attributes:
         stage: from 1.
-        n: images, the first ones of the training set, not augmented.
+        n: images of the training set, not augmented.
         beta: the weight decay for a sum over them.
         objective: of the stage as it is: the sum of losses + beta/2 times the sum of squares of filters and head.
         dual: no stage with these gates, of any number of filters, has a smaller objective.
@@ -39,7 +40,9 @@ class StageCertificate:
 
     @property
     def relative_gap(self) -> float:
-        """(objective - dual) / objective."""
+        """(objective - dual) / objective; infinite for a network that is not finite."""
+        if not math.isfinite(self.objective):
+            return math.inf
         return max(self.objective - self.dual, 0.0) / self.objective if self.objective > 0 else 0.0
 
     def __str__(self) -> str:
@@ -53,7 +56,7 @@ def certify_stage(network: LayerwiseNetwork, images: Tensor, labels: Tensor, wei
     """Judge the last stage of a network on images (n, channels, h, w) with labels (n,)."""
     problem, Z = stage_problem(network, images, labels, weight_decay)
     certificate, objective = certify(problem, Z), _objective(problem, Z, network)
-    if certificate.dual > objective * (1 + 1e-9):
+    if math.isfinite(objective) and certificate.dual > objective * (1 + 1e-9):
         raise SoundnessError(f"lower bound {certificate.dual!r} exceeds {objective!r}; please report this network.")
     count = len(network.stages)
     return StageCertificate(count, len(images), problem.beta, objective, certificate.dual, certificate.primal)

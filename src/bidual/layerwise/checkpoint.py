@@ -31,6 +31,8 @@ class Checkpoint:
         network: the state of the stages begun so far.
         momentum: of the optimiser of the last stage, by parameter.
         generator: the state of the random numbers.
+        kept: whether the inputs of the last stage were computed once. It changes their last bits, and depends on the
+            memory that was free.
     """
 
     configuration: dict[str, Any]
@@ -39,6 +41,7 @@ class Checkpoint:
     network: dict[str, Tensor]
     momentum: tuple[Tensor, ...]
     generator: Tensor
+    kept: bool = False
 
     @property
     def stage(self) -> int:
@@ -52,7 +55,8 @@ class Checkpoint:
 
     def write(self, folder: str | os.PathLike[str]) -> None:
         """Replace the checkpoint in a folder; whoever is killed meanwhile leaves the old one."""
-        story = {"format": FORMAT, "configuration": self.configuration, "rates": self.rates, "history": self.history}
+        story = {"format": FORMAT, "configuration": self.configuration, "rates": self.rates}
+        story |= {"kept": self.kept, "history": self.history}
         tensors = {f"network.{name}": value for name, value in self.network.items()}
         tensors |= {f"momentum.{k}": value for k, value in enumerate(self.momentum)}
         tensors = {name: value.cpu().contiguous() for name, value in tensors.items()} | {"generator": self.generator}
@@ -87,6 +91,7 @@ class Checkpoint:
             {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)},
             tuple(tensors[f"momentum.{k}"] for k in range(count)),
             tensors["generator"],
+            bool(story["kept"]),
         )
 
     def check(self, configuration: dict[str, Any], folder: str | os.PathLike[str]) -> None:
@@ -108,6 +113,8 @@ def check_folder(folder: str | os.PathLike[str], resume: bool) -> None:
     if found and not resume:
         raise FileExistsError(f"{path} holds a checkpoint; resume it, delete it, or choose another folder.")
     path.mkdir(parents=True, exist_ok=True)
+    write_atomically(path / ".writable", b"")  # said now, not after the first epoch
+    (path / ".writable").unlink()
 
 
 def fingerprint(images: Tensor, labels: Tensor) -> dict[str, Any]:
@@ -120,7 +127,9 @@ def fingerprint(images: Tensor, labels: Tensor) -> dict[str, Any]:
 
 
 def momentum_of(optimiser: torch.optim.SGD) -> tuple[Tensor, ...]:
-    """The momentum buffers in the order of the parameters."""
+    """The momentum buffers in the order of the parameters; none without momentum."""
+    if not optimiser.param_groups[0]["momentum"]:
+        return ()
     parameters = [p for group in optimiser.param_groups for p in group["params"]]
     return tuple(optimiser.state[p]["momentum_buffer"].detach().clone() for p in parameters)
 

@@ -75,12 +75,15 @@ class StageDescent:
         return min(finite, key=finite.__getitem__)
 
     def _try(self, rate: float, generator: torch.Generator) -> float:
-        optimiser, losses = self.optimiser(rate), []
-        for count, (loss, _) in enumerate(self._steps(optimiser, generator)):
-            losses.append(float(loss))
-            if count + 1 == self.settings.trial or not math.isfinite(losses[-1]):
-                break
-        return sum(losses[len(losses) // 2 :])
+        """The sum of losses per image over the second half of the batches, in as many passes as they take."""
+        optimiser = self.optimiser(rate)
+        losses: list[float] = []
+        while len(losses) < self.settings.trial:
+            for loss, _ in self._steps(optimiser, generator):
+                losses.append(float(loss) / self.settings.batch_size)
+                if len(losses) == self.settings.trial or not math.isfinite(losses[-1]):
+                    return sum(losses[len(losses) // 2 :])
+        return math.nan
 
     def _steps(self, optimiser: torch.optim.SGD, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
         """The sums of losses and of right answers over every batch."""

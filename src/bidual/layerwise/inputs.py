@@ -63,12 +63,22 @@ class KeptInputs(Inputs):
         return Batch(self.x[rows], self.on[rows])
 
 
-def inputs_of(images: Tensor, frozen: Frozen, stage: GatedStage, settings: Settings, device: torch.device) -> Inputs:
-    """Kept where nothing is random and memory allows, and fresh otherwise; the numbers are the same."""
+def inputs_of(
+    images: Tensor,
+    frozen: Frozen,
+    stage: GatedStage,
+    settings: Settings,
+    device: torch.device,
+    keep: bool | None = None,
+) -> Inputs:
+    """Kept where nothing is random and memory allows, or where ``keep`` says so, and fresh otherwise.
+
+    The numbers are the same up to the rounding of convolutions over batches of another size.
+    """
     fresh = FreshInputs(images, frozen, stage, settings, device)
-    if settings.augments or _kept_bytes(images, fresh) > available_bytes(device) // _SHARE:
-        return fresh
-    return _kept(fresh)
+    if keep is None:
+        keep = not settings.augments and _kept_bytes(images, fresh) <= available_bytes(device) // _SHARE
+    return _kept(fresh) if keep else fresh
 
 
 def _kept(fresh: FreshInputs) -> KeptInputs:
@@ -84,7 +94,8 @@ def _kept(fresh: FreshInputs) -> KeptInputs:
 
 def _room(n: int, like: Tensor) -> Tensor:
     """For n images, channels last."""
-    return like.new_empty((n, *like.shape[1:])).contiguous(memory_format=torch.channels_last)
+    shape = (n, *like.shape[1:])
+    return torch.empty(shape, dtype=like.dtype, device=like.device, memory_format=torch.channels_last)
 
 
 def as_input(images: Tensor, device: torch.device) -> Tensor:

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from bidual.layerwise.checkpoint import Checkpoint, fingerprint, momentum_of, set_momentum
 from bidual.layerwise.descent import EpochRecord, StageDescent
-from bidual.layerwise.inputs import as_input, inputs_of
+from bidual.layerwise.inputs import KeptInputs, as_input, inputs_of
 from bidual.layerwise.settings import Settings
 from bidual.networks.layerwise import GatedStage, Head, LayerwiseNetwork
 
@@ -25,12 +25,12 @@ OnStage = Callable[[int, LayerwiseNetwork], None]
 
 @dataclass(frozen=True, eq=False)
 class Grown:
-    """A network, what every epoch of its training said, its learning rates, and whether it was interrupted."""
+    """A network, what every epoch of its training said, its learning rates, and why it ended early, if it did."""
 
     network: LayerwiseNetwork
     history: tuple[EpochRecord, ...]
     rates: tuple[float, ...]
-    interrupted: bool = False
+    reason: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,17 +62,21 @@ class Growth:
         return replace(self, on_epoch=on_epoch, folder=folder)
 
     def run(self, resume: Checkpoint | None = None) -> Grown:
-        """Train all stages, from the beginning or from a checkpoint. Ctrl-C ends it with the best network so far."""
+        """Train all stages, from the beginning or from a checkpoint.
+
+        Ctrl-C, and a stage after the first that diverges, end it with the best network so far.
+        """
         state = _State(self, resume)
         try:
             while state.stage < self.settings.n_stages:
                 self._train_stage(state)
                 if self.on_stage is not None:
                     self.on_stage(state.stage, state.network)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, FloatingPointError) as error:
             if not state.history:
                 raise
-            return Grown(state.best(), tuple(state.history), tuple(state.rates), interrupted=True)
+            network, reason = state.best(), str(error) or "interrupted"
+            return Grown(network, tuple(state.history), tuple(state.rates[: len(network.stages)]), reason)
         return Grown(state.network.eval(), tuple(state.history), tuple(state.rates))
 
     def _train_stage(self, state: "_State") -> None:
@@ -94,9 +98,9 @@ class Growth:
         for group in optimiser.param_groups:
             group["lr"] = rate
         loss, accuracy = descent.epoch(optimiser, state.generator)
-        if not math.isfinite(loss):
+        if not (math.isfinite(loss) and _all_finite(descent)):
             raise FloatingPointError(
-                f"stage {state.stage + 1} diverges at learning rate {rate:g}; give a smaller one, or rates=None."
+                f"stage {state.stage + 1} diverges at learning rate {rate:g}; give a smaller one, or 'auto'."
             )
         record = EpochRecord(state.stage + 1, epoch + 1, rate, loss, accuracy, time.perf_counter() - began)
         state.keep(record, momentum_of(optimiser))
@@ -112,13 +116,14 @@ class Growth:
         frozen = state.frozen()
         rows = torch.randperm(len(self.images), generator=state.generator)[:_MEASURED]
         with torch.no_grad():
-            parts = [stage.spread(frozen(as_input(self.images[some], self.device))) for some in rows.split(500)]
-            standardise(stage, torch.cat(parts))
+            parts = (stage.spread(frozen(as_input(self.images[some], self.device))) for some in rows.split(100))
+            standardise(stage, parts)
             draw(stage, head, state.generator)
 
     def _descent(self, state: "_State") -> StageDescent:
         stage, head = state.last
-        inputs = inputs_of(self.images, state.frozen(), stage, self.settings, self.device)
+        inputs = inputs_of(self.images, state.frozen(), stage, self.settings, self.device, state.kept)
+        state.kept = isinstance(inputs, KeptInputs)
         return StageDescent(stage, head, inputs, self.labels.to(self.device), self.settings)
 
 
@@ -132,6 +137,7 @@ class _State:
         self.momentum: tuple[Tensor, ...] = ()
         self.stage = self.epoch = 0
         self.begun = False
+        self.kept: bool | None = None
         self.network = self._network(0)
         self.saved: dict[str, Tensor] = {}
         if resume is not None:
@@ -143,7 +149,7 @@ class _State:
         self.network.load_state_dict(checkpoint.network)
         self.generator.set_state(checkpoint.generator)
         self.stage, self.epoch, self.begun = checkpoint.stage - 1, checkpoint.epoch, True
-        self.momentum, self.saved = checkpoint.momentum, checkpoint.network
+        self.momentum, self.saved, self.kept = checkpoint.momentum, checkpoint.network, checkpoint.kept
         if self.epoch == self.growth.settings.epochs:
             self.finish()
 
@@ -176,12 +182,13 @@ class _State:
             stage.requires_grad_(False)
 
     def keep(self, record: EpochRecord, momentum: tuple[Tensor, ...]) -> None:
+        """All or nothing, should an interrupt come in between: the history grows last."""
+        saved = {name: value.detach().clone() for name, value in self.network.state_dict().items()}
+        self.saved, self.momentum, self.epoch = saved, momentum, record.epoch
         self.history.append(record)
-        self.momentum, self.epoch = momentum, record.epoch
-        self.saved = {name: value.detach().clone() for name, value in self.network.state_dict().items()}
 
     def finish(self) -> None:
-        self.stage, self.epoch, self.begun, self.momentum = self.stage + 1, 0, False, ()
+        self.stage, self.epoch, self.begun, self.momentum, self.kept = self.stage + 1, 0, False, (), None
 
     def checkpoint(self) -> Checkpoint:
         growth = self.growth
@@ -192,24 +199,41 @@ class _State:
             self.saved,
             self.momentum,
             self.generator.get_state(),
+            bool(self.kept),
         )
 
     def best(self) -> LayerwiseNetwork:
         """The state after the last whole epoch, without a last stage that is not better than the one before it yet."""
         last = self.history[-1]
         network = self._network(last.stage)
-        network.load_state_dict(self.saved)
+        network.load_state_dict({name: value for name, value in self.saved.items() if name in network.state_dict()})
         before = [record.loss for record in self.history if record.stage == last.stage - 1]
         behind = bool(before) and last.loss > before[-1]
         return network.upto(last.stage - 1 if behind else last.stage).eval()
 
 
-def standardise(stage: GatedStage, x: Tensor) -> None:
-    """Shift and scale every channel to mean 0 and variance 1; channels that hardly vary are only shifted."""
-    variance, mean = torch.var_mean(x.double(), dim=(0, 2, 3), correction=0)
+def standardise(stage: GatedStage, parts: Iterable[Tensor]) -> None:
+    """Shift and scale every channel to mean 0 and variance 1; channels that hardly vary are only shifted.
+
+    Moments are about the mean of the first part, in float64, so that no part is held with another.
+    """
+    count, about = 0, None
+    first = second = stage.shift.double() * 0
+    for x in parts:
+        about = x.double().mean((0, 2, 3)) if about is None else about
+        centred = x.double() - about[:, None, None]
+        count += x[:, 0].numel()
+        first, second = first + centred.sum((0, 2, 3)), second + centred.square().sum((0, 2, 3))
+    assert about is not None
+    mean, variance = about + first / count, (second / count - (first / count) ** 2).clamp(min=0)
     floor = 1e-6 * float(variance.mean())
     stage.shift.copy_(mean)
     stage.scale.copy_(torch.where(variance > floor, variance.clamp(min=1e-300).rsqrt(), 1.0))
+
+
+def _all_finite(descent: StageDescent) -> bool:
+    parameters = [*descent.stage.hidden.parameters(), *descent.head.parameters()]
+    return all(bool(torch.isfinite(parameter).all()) for parameter in parameters)
 
 
 def draw(stage: GatedStage, head: Head, generator: torch.Generator) -> None:
