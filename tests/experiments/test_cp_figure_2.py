@@ -147,7 +147,7 @@ def test_table_and_figure(rows: list[Row]) -> None:
 
 @pytest.mark.skipif(not CIFAR.is_dir(), reason="needs the binary version of CIFAR-10 in ../shared/data")
 def test_closed_form_on_real_images() -> None:
-    parts = cifar10([CIFAR / "data_batch_1.bin"], CIFAR / "test_batch.bin", per_class=10)
+    parts = cifar10(CIFAR.parent, per_class=10)
     small = Split(parts.train, parts.labels, parts.test[:500], parts.labels_test[:500])
     data: list[Whitened] = [small.whitened(setting) for setting in Setting]
     corrected, uncentred, literal = cp_figure_2.run(data, Settings("none", (), ()))

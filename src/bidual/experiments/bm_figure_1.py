@@ -20,7 +20,7 @@ FACTORS = (1, 2, 4)
 SETS = ("fashion-mnist", "cifar-10")
 _PAPER = {
     "fashion-mnist": Settings(downsample=(False, True, False), rates=(2e-1, 5e-2, 5e-3)),
-    "cifar-10": Settings(downsample=(False, True, False, True, False), rates=(1e-1, 1e-2, 1e-3, 1e-2, 1e-2)),
+    "cifar-10": Settings(downsample=(False, False, True, True, False), rates=(1e-1, 1e-2, 1e-3, 1e-2, 1e-2)),
 }
 _SMALL = Settings(gates=16, downsample=(True, False, True), epochs=5, drop_every=2, rates=(0.2, 0.1, 0.1), crop=0)
 _CPU = {

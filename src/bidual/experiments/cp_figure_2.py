@@ -14,8 +14,9 @@ from bidual.certificate import Certificate, Scope, judge
 from bidual.closed_form import ClosedForm, closed_form, closed_form_demeaned
 from bidual.datafit import Datafit
 from bidual.experiments.whitened_descent import SGD, Coordinates, Pixels, Point, Samples
-from bidual.experiments.whitened_images import Setting, Whitened
+from bidual.experiments.whitened_images import Setting, Whitened, arguments, cifar10
 from bidual.figures import COLOURS, GREY, figure_bytes, new_figure, plain
+from bidual.files import write_atomically
 from bidual.losses import Squared
 from bidual.polar import bound_near
 from bidual.relu import ReluProblem
@@ -35,12 +36,14 @@ class Settings:
         timed: runs of SGD in pixels, with test accuracy: these are what the closed form is faster than.
         others: runs in the coordinates of the samples, where the same iterates cost much less.
         beta: weight decay.
+        per_class: training images of each class that the command line takes.
     """
 
     name: str
     timed: tuple[SGD, ...]
     others: tuple[SGD, ...]
     beta: float = 1.0
+    per_class: int = 300
 
 
 PAPER = Settings(
@@ -62,6 +65,7 @@ CPU = Settings(
         SGD(step=1e-1, batch=300),
     ),
 )
+CONFIGURATIONS = {settings.name: settings for settings in (PAPER, CPU)}
 
 
 @dataclass(frozen=True)
@@ -319,3 +323,18 @@ def _colours(row: Row) -> list[str]:
 def _name(sgd: SGD) -> str:
     batch = "full batch" if sgd.batch is None else f"batches of {sgd.batch}"
     return f"SGD, {batch}, step {sgd.step:g}, momentum {sgd.momentum:g}"
+
+
+def main() -> None:
+    """Print the tables, and write the figure."""
+    given = arguments(__doc__, tuple(CONFIGURATIONS))
+    settings = CONFIGURATIONS[given.configuration]
+    images = cifar10(given.data_dir, settings.per_class, download=given.download)
+    rows = run([images.whitened(kind) for kind in (Setting.CORRECTED, Setting.UNCENTRED, Setting.LITERAL)], settings)
+    print(table(rows))
+    if given.figure is not None:
+        write_atomically(given.figure, draw(rows))
+
+
+if __name__ == "__main__":
+    main()

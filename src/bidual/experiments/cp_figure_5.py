@@ -14,8 +14,9 @@ from bidual.closed_form import closed_form
 from bidual.copositive import CopositiveTraining
 from bidual.datafit import Datafit
 from bidual.experiments.whitened_descent import SGD, Samples, Trained
-from bidual.experiments.whitened_images import Setting, Whitened
+from bidual.experiments.whitened_images import Setting, Whitened, arguments, cifar10
 from bidual.figures import COLOURS, GREY, figure_bytes, new_figure, plain
+from bidual.files import write_atomically
 from bidual.gauges import Nuclear
 from bidual.losses import Squared
 from bidual.operators import LinearOperator
@@ -41,6 +42,7 @@ class Settings:
         relaxation: on at most 200 samples with X X^T = I, also train by CP (20), which bounds the optimum more tightly.
         max_time: seconds of that, for each beta.
         seed: of the label network.
+        per_class: training images of each class that the command line takes.
     """
 
     name: str
@@ -51,11 +53,13 @@ class Settings:
     relaxation: bool = False
     max_time: float | None = 40
     seed: int = 0
+    per_class: int = 300
 
 
-PAPER = Settings("paper")  # for 300 images of each class
-CPU = Settings("cpu")  # for 100 images of each class
-SMALL = Settings("small", relaxation=True)  # for 10 images of each class, with better bounds
+PAPER = Settings("paper")
+CPU = Settings("cpu", per_class=100)
+SMALL = Settings("small", relaxation=True, per_class=10)  # with better bounds
+CONFIGURATIONS = {settings.name: settings for settings in (PAPER, CPU, SMALL)}
 
 
 @dataclass(frozen=True)
@@ -272,3 +276,18 @@ _SERIES: Mapping[str, tuple[str, str, str]] = {
     "linear_sgd": ("linear, SGD of CP A.1.2", COLOURS[0], "o--"),
     "relu_sgd": ("ReLU, SGD of CP A.1.2", COLOURS[1], "s--"),
 }
+
+
+def main() -> None:
+    """Print the tables, and write the figure."""
+    given = arguments(__doc__, tuple(CONFIGURATIONS))
+    settings = CONFIGURATIONS[given.configuration]
+    images = cifar10(given.data_dir, settings.per_class, download=given.download)
+    rows = run([images.whitened(kind) for kind in (Setting.CORRECTED, Setting.LITERAL)], settings)
+    print(table(rows))
+    if given.figure is not None:
+        write_atomically(given.figure, draw(rows))
+
+
+if __name__ == "__main__":
+    main()

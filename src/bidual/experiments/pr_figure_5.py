@@ -30,6 +30,7 @@ from bidual.experiments.image_race import (
     stepper,
 )
 from bidual.figures import COLOURS, figure_bytes, new_figure, plain
+from bidual.files import check_target, write_atomically
 from bidual.gauges import Group
 from bidual.losses import Squared
 from bidual.parallel.cells import Cells
@@ -490,10 +491,12 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--figure", type=Path, help="PNG file")
     given = parser.parse_args()
+    if given.figure is not None:
+        check_target(given.figure)
     result = run(given.data_dir, config=given.config, device=given.device)
     print(table(result))
     if given.figure is not None:
-        given.figure.write_bytes(draw(result))
+        write_atomically(given.figure, draw(result))
 
 
 if __name__ == "__main__":

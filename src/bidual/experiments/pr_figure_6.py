@@ -16,7 +16,7 @@ from bidual.files import check_target, write_atomically
 from bidual.layerwise import EpochRecord, Settings
 
 SETS = ("fashion-mnist", "cifar-10")
-_PAPER = Settings(gates=40, units=100, downsample=(False, True, False, True, False))
+_PAPER = Settings(gates=40, units=100, downsample=(False, False, True, True, False))
 _CPU = Settings(
     gates=24, units=3, downsample=(True, False, True), epochs=5, drop_every=2, rates=(0.1, 0.05, 0.05), crop=0
 )

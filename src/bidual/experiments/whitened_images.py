@@ -1,5 +1,6 @@
 """Labelled images, normalised and whitened as in CP A.1.4, and as its Theorem 2 needs them."""
 
+import argparse
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +12,8 @@ from jaxtyping import Float, UInt8
 from numpy import ndarray
 from torch import Tensor
 
-from bidual.datasets.image_files import read_cifar10
+from bidual.datasets import load_images
+from bidual.files import check_target
 from bidual.whitening import ZCAWhitening
 
 Path = str | os.PathLike[str]
@@ -102,11 +104,24 @@ def split(
     return Split(train.reshape(len(train), -1), labels[chosen], test.reshape(len(test), -1), test_labels)
 
 
-def cifar10(batches: Sequence[Path], test_batch: Path, per_class: int = 300, seed: int = 0) -> Split:
-    """From the official binary files."""
-    parts = [read_cifar10(batch) for batch in batches]
-    images, labels = (np.concatenate(kind) for kind in zip(*parts, strict=True))
-    return split(images, labels, *read_cifar10(test_batch), per_class, seed)
+def cifar10(data_dir: Path | None = None, per_class: int = 300, seed: int = 0, *, download: bool = False) -> Split:
+    """From the official files, as many as there are."""
+    data = load_images("cifar-10", data_dir, download=download)
+    labels, test_labels = (part.astype(np.uint8) for part in (data.train_labels, data.test_labels))
+    return split(data.train_images, labels, data.test_images, test_labels, per_class, seed)
+
+
+def arguments(what: str | None, configurations: Sequence[str]) -> argparse.Namespace:
+    """What the experiments on whitened images are told on the command line."""
+    parser = argparse.ArgumentParser(description=what)
+    parser.add_argument("--data-dir", help="folder that holds CIFAR-10; by default BIDUAL_DATA or the cache")
+    parser.add_argument("--configuration", choices=tuple(configurations), default="cpu")
+    parser.add_argument("--download", action="store_true", help="download what is missing")
+    parser.add_argument("--figure", help="PNG file")
+    given = parser.parse_args()
+    if given.figure is not None:
+        check_target(given.figure)
+    return given
 
 
 def _balanced(labels: Labels, per_class: int, seed: int) -> ndarray:
