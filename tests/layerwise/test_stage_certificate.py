@@ -82,7 +82,7 @@ def test_gap_closes_as_training_goes_on() -> None:
 def test_price_of_the_point_is_at_most_the_weight_decay() -> None:
     network = grown().upto(1)
     stage, head = network.stages.last, network.heads.last
-    Z = lifted_point(stage, head)
+    Z = lifted_point(stage, head).detach()
     squares = sum(p.detach().double().square().sum() for p in (*stage.hidden.parameters(), head.output.weight))
     assert float(torch.linalg.svdvals(Z).sum()) <= 0.5 * float(squares) * (1 + 1e-12)  # type: ignore[arg-type]
 

@@ -73,7 +73,7 @@ class Growth:
                 if self.on_stage is not None:
                     self.on_stage(state.stage, state.network)
         except (KeyboardInterrupt, FloatingPointError) as error:
-            if not state.history:
+            if not state.history or (state.stage == 0 and isinstance(error, FloatingPointError)):
                 raise
             network, reason = state.best(), str(error) or "interrupted"
             return Grown(network, tuple(state.history), tuple(state.rates[: len(network.stages)]), reason)
