@@ -237,7 +237,7 @@ def made(shape: StageShape, factors: int, x: Tensor, device: torch.device, gener
     before = shape.seen // 4 if shape.downsample else shape.seen
     stage = GatedStage(before, shape.gates, factors, 1, shape.settings.kernel, shape.downsample)
     stage = stage.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-    standardise(stage, stage.spread(x))
+    standardise(stage, [stage.spread(x)])
     draw(stage, Head(stage.channels, 1, 1), generator)
     return stage
 
