@@ -24,7 +24,7 @@ _PAPER = {
 }
 _SMALL = Settings(gates=16, downsample=(True, False, True), epochs=5, drop_every=2, rates=(0.2, 0.1, 0.1), crop=0)
 _CPU = {
-    "fashion-mnist": (replace(_SMALL, flip=False), replace(_SMALL, gates=80, weight_decay=1e-3)),
+    "fashion-mnist": (replace(_SMALL, flip=False), replace(_SMALL, gates=96, flip=False)),
     "cifar-10": (
         replace(_SMALL, rates=(0.1, 0.05, 0.05), crop=2),
         replace(_SMALL, gates=64, rates=(0.1, 0.05, 0.05), crop=2),
