@@ -169,7 +169,7 @@ def draw(sets: Mapping[str, Sequence[StagedRow]], suffix: str = ".png") -> bytes
         axes.set_xlabel("stage")
         axes.set_xticks(range(1, max(len(row.test) for row in rows) + 1))
         axes.plot([], [], ":", color=GREY, lw=1, label="dotted: training")
-        axes.legend(frameon=False, fontsize=8, loc="lower right")
+        axes.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
         plain(axes)
     panels[0].set_ylabel("accuracy")
     return figure_bytes(figure, suffix)
