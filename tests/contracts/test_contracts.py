@@ -7,7 +7,8 @@ from bidual.architectures import Architecture
 from bidual.datafit import Datafit
 from bidual.gauges import GAUGES, Gauge
 from bidual.losses import LOSSES, Loss
-from bidual.operators import LiftedOperator
+from bidual.operators import LiftedOperator, PooledOperator
+from bidual.operators.stacked import StackedOperator
 from bidual.testing import (
     check_architecture,
     check_datafit,
@@ -30,7 +31,9 @@ def generator(seed: int) -> torch.Generator:
 def example_operators(seed: int) -> list[LiftedOperator]:
     rng = generator(seed)
     examples = [cls.example(rng) for cls in ARCHITECTURES]
-    return [architecture.lift(X, c) for architecture, X in examples for c in (1, 3)]
+    lifted = [architecture.lift(X, c) for architecture, X in examples for c in (1, 3)]
+    pooled = [operator for operator in lifted if isinstance(operator, PooledOperator)]
+    return lifted + [StackedOperator(operator, operator.block_shape[0]) for operator in pooled]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -66,7 +69,8 @@ def test_architecture(cls: type[Architecture], seed: int) -> None:
     check_architecture(cls, generator(seed))
 
 
-def test_every_operator_is_some_architecture_s() -> None:
+def test_every_operator_is_checked() -> None:
+    """As what some architecture lifts to, or as a stack of such blocks."""
     assert {type(operator) for operator in example_operators(0)} == set(concrete_subclasses(LiftedOperator))
 
 
