@@ -20,6 +20,7 @@ from bidual.copositive.compact import Compact
 from bidual.datafit import Datafit
 from bidual.datasets.image_files import read_cifar10, read_idx
 from bidual.experiments.descent import DescentRun, GradientDescent
+from bidual.experiments.whitened_images import balanced
 from bidual.figures import COLOURS, GREY, figure_bytes, new_figure, plain
 from bidual.losses import Squared
 from bidual.relu import ReluProblem
@@ -97,13 +98,8 @@ def targets(
     """As many random images of each class, flattened, with pixels in [0, 1]."""
     if len(images) != len(labels):
         raise ValueError(f"images and labels must be as many, got {len(images)} and {len(labels)}.")
-    rng, chosen = np.random.default_rng(seed), []
-    for label in np.unique(labels):
-        same = np.flatnonzero(labels == label)
-        if len(same) < per_class:
-            raise ValueError(f"class {label} has {len(same)} images, fewer than {per_class}.")
-        chosen.append(rng.choice(same, per_class, replace=False))
-    return torch.from_numpy(images[np.concatenate(chosen)].reshape(per_class * len(chosen), -1) / 255.0)
+    chosen = balanced(labels, per_class, seed)
+    return torch.from_numpy(images[chosen].reshape(len(chosen), -1) / 255.0)
 
 
 def blobs(n: int = 100, side: int = 28, seed: int = 0) -> Float[Tensor, "n c"]:

@@ -10,6 +10,7 @@ from torch.nn import functional
 from bidual.layerwise.augmentation import augmented
 from bidual.layerwise.inputs import as_input
 from bidual.layerwise.settings import Settings
+from bidual.networks.base import ZeroConv2d
 from bidual.networks.layerwise import Head
 
 
@@ -24,16 +25,14 @@ class PlainCNN(nn.Module):
         self.scale: Tensor
         self.register_buffer("shift", torch.zeros(channels, 1, 1))
         self.register_buffer("scale", torch.ones(channels, 1, 1))
-        with torch.random.fork_rng():  # layers draw from the global generator
-            torch.manual_seed(int(torch.randint(2**31, (), generator=generator)))
-            for down in settings.downsample:
-                seen = 4 * channels if down else channels
-                layer = nn.Conv2d(seen, width, settings.kernel, padding=settings.kernel // 2)
-                nn.init.kaiming_normal_(layer.weight)
-                self.layers.append(layer)
-                channels = width
-            self.head = Head(width, settings.grid, n_outputs)
-            nn.init.normal_(self.head.output.weight, std=self.head.output.in_features**-0.5)
+        for down in settings.downsample:
+            seen = 4 * channels if down else channels
+            layer = ZeroConv2d(seen, width, settings.kernel, padding=settings.kernel // 2, dtype=torch.float32)
+            nn.init.kaiming_normal_(layer.weight, generator=generator)
+            self.layers.append(layer)
+            channels = width
+        self.head = Head(width, settings.grid, n_outputs)
+        nn.init.normal_(self.head.output.weight, std=self.head.output.in_features**-0.5, generator=generator)
 
     def standardise(self, images: Tensor) -> None:
         deviation, mean = torch.std_mean(images.double(), dim=(0, 2, 3))

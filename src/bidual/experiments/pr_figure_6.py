@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from bidual.datasets import load_images
-from bidual.experiments.staged_accuracy import Plan, StagedRow, draw, grow, keep, table
-from bidual.files import check_target, write_atomically
+from bidual.experiments.staged_accuracy import Plan, StagedRow, common_arguments, draw, grow, keep, table
+from bidual.files import write_atomically
 from bidual.layerwise import EpochRecord, Settings
 
 SETS = ("fashion-mnist", "cifar-10")
@@ -51,16 +51,7 @@ def main() -> None:
     """Print the table, and write rows and figure."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("data", choices=SETS, nargs="+")
-    parser.add_argument("--data-dir", type=Path, help="folder that holds the sets; by default BIDUAL_DATA or the cache")
-    parser.add_argument("--configuration", choices=("paper", "cpu"), default="cpu")
-    parser.add_argument("--download", action="store_true", help="download what is missing")
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--rows", type=Path, help="JSON file")
-    parser.add_argument("--figure", type=Path, help="PNG file")
-    given = parser.parse_args()
-    for path in (given.rows, given.figure):
-        if path is not None:
-            check_target(path)
+    given = common_arguments(parser)
     places = {"download": given.download, "device": given.device}
     sets = {name: run(given.configuration, name, given.data_dir, **places) for name in given.data}
     rows = [row for rows in sets.values() for row in rows]

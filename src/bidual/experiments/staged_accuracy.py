@@ -1,11 +1,13 @@
 """Accuracy per stage of layerwise networks: what R2 (BM Fig. 1, 5) and R14 (PR Fig. 6) share."""
 
+import argparse
 import json
 import math
 import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,7 @@ from torch import Tensor, nn
 from bidual.datasets import ImageData
 from bidual.experiments.end_to_end import train_end_to_end
 from bidual.figures import COLOURS, GREY, figure_bytes, new_figure, plain
-from bidual.files import write_atomically
+from bidual.files import check_target, write_atomically
 from bidual.layerwise import Growth, Settings
 from bidual.layerwise.certificates import certify_stage
 from bidual.layerwise.training import OnEpoch
@@ -76,6 +78,21 @@ class StagedRow:
     gaps: tuple[float, ...] = ()
     certified: int = 0
     end_to_end: float = math.nan
+
+
+def common_arguments(parser: argparse.ArgumentParser) -> argparse.Namespace:
+    """What both experiments are told on the command line; outputs that cannot be written are refused at once."""
+    parser.add_argument("--data-dir", type=Path, help="folder that holds the sets; by default BIDUAL_DATA or the cache")
+    parser.add_argument("--configuration", choices=("paper", "cpu"), default="cpu")
+    parser.add_argument("--download", action="store_true", help="download what is missing")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--rows", type=Path, help="JSON file")
+    parser.add_argument("--figure", type=Path, help="PNG file")
+    given = parser.parse_args()
+    for path in (given.rows, given.figure):
+        if path is not None:
+            check_target(path)
+    return given
 
 
 def grow(

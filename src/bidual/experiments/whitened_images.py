@@ -95,7 +95,7 @@ def split(
             f"images and labels must be as many, got {len(images)} and {len(labels)} to train, {len(test_images)} and "
             f"{len(test_labels)} to test."
         )
-    chosen = _balanced(labels, per_class, seed)
+    chosen = balanced(labels, per_class, seed)
     pixels = images.astype(np.float64)
     mean, deviation = pixels.mean((0, 2, 3), keepdims=True), pixels.std((0, 2, 3), keepdims=True)
     if not (deviation > 0).all():
@@ -124,7 +124,7 @@ def arguments(what: str | None, configurations: Sequence[str]) -> argparse.Names
     return given
 
 
-def _balanced(labels: Labels, per_class: int, seed: int) -> ndarray:
+def balanced(labels: Labels, per_class: int, seed: int) -> ndarray:
     """Indices of ``per_class`` random samples of each class, class by class."""
     rng, chosen = np.random.default_rng(seed), []
     for label in np.unique(labels):
