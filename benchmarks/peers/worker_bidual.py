@@ -1,0 +1,63 @@
+"""The package itself: the automatic choice of solvers, accelerated proximal gradient alone, or a path.
+
+With each point it hands over the dual point of its own certificate, which is what its users get.
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from convex import gated_problem, patterns, relu_problem
+from harness import Answer, Task, main
+
+from bidual.architectures import GatedMLP
+from bidual.auto import solve_auto
+from bidual.driver import Solution
+from bidual.programs import FixedProgram
+from bidual.solvers.cone_program import solve_cone_program
+
+_MANY_STEPS = 1_000_000
+
+
+def prepare(task: Task, tolerance: float) -> Callable[[], Answer]:
+    """Its tolerance is the certified relative gap."""
+    if task.spec.network == "relu":
+        return _relu(task)
+    problem = gated_problem(task.spec, task.arrays, task.betas[0])
+    if task.method == "fista":
+        return lambda: _answer([solve_auto(problem, tol=tolerance, solver="fista", max_steps=_MANY_STEPS)])
+    if task.method == "last":
+        last = problem.with_beta(task.betas[-1])
+        return lambda: _answer([solve_auto(last, tol=tolerance)])
+    if len(task.betas) > 1:
+        program = FixedProgram(problem, GatedMLP(torch.from_numpy(task.arrays.gates), task.spec.penalty))
+        return lambda: _answer([fit.solution for fit in program.path(task.betas, tol=tolerance)])
+    return lambda: _answer([solve_auto(problem, tol=tolerance)])
+
+
+def _relu(task: Task) -> Callable[[], Answer]:
+    """The cone program takes no tolerance: it is solved to its last digits."""
+    problem, active = relu_problem(task.spec, task.arrays, task.beta), patterns(task.arrays)
+
+    def solve() -> Answer:
+        found = solve_cone_program(problem, active)
+        return {
+            "neurons": found.neurons.numpy(),
+            "signs": found.weights[:, 0].numpy(),
+            "dual": found.dual.numpy()[None],
+        }
+
+    return solve
+
+
+def _answer(solutions: Sequence[Solution]) -> Answer:
+    return {
+        "Z": np.stack([solution.Z.to(torch.float64).numpy() for solution in solutions]),
+        "dual": np.stack([solution.certificate.dual_point.to(torch.float64).numpy() for solution in solutions]),
+        "claimed": np.array([solution.certificate.relative_gap for solution in solutions]),
+    }
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    main(prepare)
