@@ -1,3 +1,5 @@
+from collections.abc import Iterator
+from functools import cached_property
 from typing import Self
 
 import torch
@@ -6,6 +8,9 @@ from torch import Tensor
 
 from bidual.operators.base import SampleOperator
 
+_KEPT_BYTES = 2**28  # patterns are kept as numbers up to this size; beyond it they stay one byte each
+_AT_ONCE = 2**23  # numbers that a tile of samples may take
+
 
 class GatedOperator(SampleOperator):
     r"""A Z = sum_p D_p X Z_p, with D_p the diagonal 0/1 matrix of activation pattern p (BM eq. 5).
@@ -13,6 +18,8 @@ class GatedOperator(SampleOperator):
     Forward and adjoint are products with the constant pattern matrix D (n, P), so that no (n, P, c) array is made:
 
         A Z = rowsum_d( X o (D Z) ),      A* V = D^T [v_1 X | ... | v_c X],      A A* = (X X^T) o (D D^T).
+
+    Both go over tiles of samples, so that the (n, d c) array in between is never whole where it is large.
     """
 
     def __init__(
@@ -21,7 +28,7 @@ class GatedOperator(SampleOperator):
         if patterns.shape[1] != len(X):
             raise ValueError(f"patterns must have one column per sample ({len(X)}), got {patterns.shape[1]}.")
         self.X = X
-        self.patterns = patterns.to(X.dtype)  # (P, n): blocks are rows, so that selecting blocks is cheap
+        self.patterns = patterns.to(torch.bool)  # (P, n): blocks are rows, so that selecting blocks is cheap
         self.n_outputs = n_outputs
 
     @property
@@ -32,26 +39,51 @@ class GatedOperator(SampleOperator):
         return self if dtype == self.X.dtype else type(self)(self.X.to(dtype), self.patterns, self.n_outputs)
 
     def _forward(self, Z: Tensor) -> Tensor:
-        n, c = self.output_shape
-        H = (self.patterns.T @ Z.flatten(1)).reshape(n, -1, c)
-        return (H * self.X[:, :, None]).sum(1)
+        P, weights = self.like.new_empty(self.output_shape), Z.flatten(1)
+        for rows, D in self._tiles():
+            X = self.X[rows]
+            P[rows] = torch.bmm(X[:, None, :], (D.T @ weights).view(*X.shape, -1))[:, 0]
+        return P
 
     def _adjoint(self, V: Tensor) -> Tensor:
-        scaled = (self.X[:, :, None] * V[:, None, :]).flatten(1)
-        return (self.patterns @ scaled).reshape(self.block_shape)
+        G = self.zeros()
+        for rows, D in self._tiles():
+            scaled = (self.X[rows][:, :, None] * V[rows][:, None, :]).flatten(1)
+            G.flatten(1).addmm_(D, scaled)
+        return G
 
     def _select(self, blocks: Tensor) -> Self:
-        return type(self)(self.X, self.patterns[blocks], self.n_outputs)
+        part = type(self)(self.X, self.patterns[blocks], self.n_outputs)
+        if self._numbers is not None:
+            part.__dict__["_numbers"] = self._numbers[blocks]
+        return part
 
     def kernel(self, weights: Float[Tensor, " p"] | None = None) -> Float[Tensor, "n n"]:
-        D = self.patterns
+        D = self._mask(slice(None))
         if weights is not None:
             used = weights > 0
             D = D[used] * weights[used].sqrt()[:, None]
-        return (self.X @ self.X.T) * (D.T @ D)
+        return (D.T @ D).mul_(self.X @ self.X.T)
 
     def responses(self, G: Float[Tensor, "p a"], blocks: Tensor) -> Float[Tensor, "n q"]:
-        return self.patterns[blocks].T * (self.X @ G[blocks].T)
+        return (self.X @ G[blocks].T).mul_(self._mask(slice(None))[blocks].T)
 
     def design(self) -> Float[Tensor, "n k"]:
         return (self.patterns.T[:, :, None] * self.X[:, None, :]).reshape(len(self.X), -1)
+
+    @cached_property
+    def _numbers(self) -> Float[Tensor, "p n"] | None:
+        """The patterns in the precision of X, where that takes little memory."""
+        small = self.patterns.numel() * self.X.element_size() <= _KEPT_BYTES
+        return self.patterns.to(self.X.dtype) if small else None
+
+    def _mask(self, rows: slice) -> Float[Tensor, "p r"]:
+        return self.patterns[:, rows].to(self.X.dtype) if self._numbers is None else self._numbers[:, rows]
+
+    def _tiles(self) -> Iterator[tuple[slice, Float[Tensor, "p r"]]]:
+        """Slices of samples with their patterns."""
+        n, (p, d, c) = len(self.X), self.block_shape
+        size = max(_AT_ONCE // (p + d * c), 1)
+        for start in range(0, n, size):
+            rows = slice(start, min(start + size, n))
+            yield rows, self._mask(rows)
