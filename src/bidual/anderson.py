@@ -1,5 +1,6 @@
 """Anderson acceleration (type II) of a fixed-point iteration."""
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -7,45 +8,54 @@ from torch import Tensor
 class Anderson:
     """Keeps the last differences of residuals f = F(x) - x and of images F(x); mixes when it has three.
 
-    ``propose`` returns gamma, so that any quantity that is affine in the iterate is extrapolated alike:
-    x_next = F(x) - sum_j gamma_j dF_j. The memory is dropped when the residual grows by more than twofold.
+    The next iterate is F(x) - sum_j gamma_j dF_j, with the gamma that fits f by the df_j best. The memory is dropped
+    when the residual grows by more than twofold. Differences lie in one array each, written over in turn.
     """
 
-    def __init__(self, memory: int = 6, regularisation: float = 1e-10) -> None:
+    def __init__(self, memory: int = 10, regularisation: float = 1e-10) -> None:
         self.memory, self.regularisation = memory, regularisation
+        self.residuals = self.images = torch.empty(0)
         self.reset()
 
     def reset(self) -> None:
-        self.residuals: list[Tensor] = []
-        self.images: list[tuple[Tensor, ...]] = []
-        self.previous: tuple[Tensor, tuple[Tensor, ...]] | None = None
+        self.count = 0
+        self.gram = np.zeros((self.memory, self.memory))
+        self.previous: tuple[Tensor, Tensor] | None = None
         self.smallest = float("inf")
 
-    def mix(self, residual: Tensor, images: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """The next iterate from the residual (flat) and the images, one tensor per part of the iterate."""
+    def mix(self, residual: Tensor, image: Tensor) -> Tensor:
+        """The next iterate from the residual and the image of the last, both flat."""
         size = float(residual @ residual)
         if size > 4 * self.smallest:
             self.reset()
-        self._remember(residual, images)
+        self._remember(residual, image)
         self.smallest = min(self.smallest, size)
-        if len(self.residuals) < 3:
-            return images
-        D = torch.stack(self.residuals)
-        gram = (D @ D.T).double()
-        gram.diagonal().add_(self.regularisation * gram.trace())
-        gamma, failed = torch.linalg.solve_ex(gram, (D @ residual).double())
-        if int(failed) or not bool(torch.isfinite(gamma).all()):
-            return images
-        weights = gamma.to(residual)
-        return tuple(
-            part - torch.tensordot(weights, torch.stack([old[i] for old in self.images]), 1)
-            for i, part in enumerate(images)
-        )
+        used = min(self.count, self.memory)
+        if used < 3:
+            return image
+        weights = self._weights(used, (self.residuals[:used] @ residual).cpu().numpy().astype(np.float64))
+        if weights is None:
+            return image
+        return torch.addmv(image, self.images[:used].T, torch.from_numpy(weights).to(image), alpha=-1)
 
-    def _remember(self, residual: Tensor, images: tuple[Tensor, ...]) -> None:
+    def _weights(self, used: int, right: np.ndarray) -> np.ndarray | None:
+        gram = self.gram[:used, :used]
+        lift = self.regularisation * np.trace(gram)
+        try:
+            weights = np.linalg.solve(gram + lift * np.eye(used), right)
+        except np.linalg.LinAlgError:
+            return None
+        return weights if np.isfinite(weights).all() else None
+
+    def _remember(self, residual: Tensor, image: Tensor) -> None:
         if self.previous is not None:
-            last_residual, last_images = self.previous
-            self.residuals.append(residual - last_residual)
-            self.images.append(tuple(new - old for new, old in zip(images, last_images, strict=True)))
-            del self.residuals[: -self.memory], self.images[: -self.memory]
-        self.previous = (residual, images)
+            if self.residuals.shape[-1:] != residual.shape or self.images.shape[-1:] != image.shape:
+                self.residuals = residual.new_zeros(self.memory, len(residual))
+                self.images = image.new_zeros(self.memory, len(image))
+            at = self.count % self.memory
+            torch.sub(residual, self.previous[0], out=self.residuals[at])
+            torch.sub(image, self.previous[1], out=self.images[at])
+            self.count += 1
+            used = min(self.count, self.memory)
+            self.gram[at, :used] = self.gram[:used, at] = (self.residuals[:used] @ self.residuals[at]).cpu().numpy()
+        self.previous = (residual, image)

@@ -21,6 +21,8 @@ from bidual.threads import threads_for
 _CHEAP_CONES, _TOLERABLE_CONES = 3e6, 3e8
 _SMALL_DESIGN, _TINY_DESIGN = 150_000, 20_000
 _LARGEST_KERNEL = 12_000
+_HAND_OVER = 2e-4  # the gap from which Newton's method is within its tolerance after a step or two
+_SINGLE = 1e-7  # the gap that single precision is worth trying for
 _DUST = 1e-5  # neurons smaller than this share of the largest may be rounding
 _COST = 1e-2  # of the gap, what dropping them may cost
 
@@ -48,10 +50,12 @@ def _candidates(problem: Problem, tol: float) -> Iterator[Stage]:
     if small and cones <= _CHEAP_CONES and (coupled or tol < 1e-4):
         yield Stage(InteriorPoint(), tol, 2)
     if min(n, 2 * p * a) <= _LARGEST_KERNEL:
-        yield Stage(KernelADMM("float32"), max(tol, 1e-3), 400)
-        yield Stage(EtaNewton(), tol, 60)
-        if tol >= 1e-5:
-            yield Stage(KernelADMM("float32"), tol, 600)
+        newton = EtaNewton()
+        if newton.refusal(problem) is None:
+            yield Stage(KernelADMM("float32"), max(tol, _HAND_OVER), 400)
+            yield Stage(newton, tol, 60)
+        if tol >= _SINGLE:
+            yield Stage(KernelADMM("float32"), tol, 1000)
         yield Stage(KernelADMM("float64"), tol, 4000)
         if cones <= _TOLERABLE_CONES and n * p * a * c <= 20 * _SMALL_DESIGN:
             yield Stage(InteriorPoint(), tol, 2)

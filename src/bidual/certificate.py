@@ -118,25 +118,28 @@ def certify(
     problem, Z = problem.to(torch.float64), Z.to(torch.float64)
     if not bool(torch.isfinite(Z).all()):
         return _no_point(problem, Z, Scope.BLOCKS if everywhere is None else Scope.ALL_PATTERNS)
-    trials = [problem.residual(Z), *(V.to(torch.float64) for V in candidates)]
+    predictions = problem.operator.forward(Z)
+    trials = [problem.datafit.grad(predictions), *(V.to(torch.float64) for V in candidates)]
     polar = problem_polar(problem) if everywhere is None else lambda V: everywhere.peaks(V).bracket.upper
     scope = Scope.BLOCKS if everywhere is None else Scope.ALL_PATTERNS
-    found = [judge(problem, Z, V, polar, scope) for V in trials]
+    found = [judge(problem, Z, V, polar, scope, predictions) for V in trials]
     return max(found, key=lambda certificate: certificate.dual)
 
 
 PolarBound = Callable[[Matrix], float]
 
 
-def judge(problem: Problem, Z: Blocks, V: Matrix, polar: PolarBound, scope: Scope) -> Certificate:
-    """Judge Z by one dual candidate V.
+def judge(
+    problem: Problem, Z: Blocks, V: Matrix, polar: PolarBound, scope: Scope, predictions: Matrix | None = None
+) -> Certificate:
+    """Judge Z by one dual candidate V; ``predictions`` is A Z, where it is known already.
 
     V is moved into dom F* first, and ``polar`` is asked for the point that came out: an upper bound of its polar over
     what ``scope`` says. Nothing else is trusted.
     """
     V = _into_domain(problem, V)
     bound = polar(V) + problem.rounding_of_polar(V)
-    predictions = problem.operator.forward(Z)
+    predictions = problem.operator.forward(Z) if predictions is None else predictions
     primal = problem.datafit.value(predictions) + problem.beta * problem.gauge.value(Z)
     dual, V, bound = _lower_bound(problem, V, bound, problem.datafit.offset(predictions))
     _assert_weak_duality(primal, dual)
@@ -181,12 +184,28 @@ def _rounding_of_dual(problem: Problem, V: Tensor, offset: Tensor) -> float:
     return slack if math.isfinite(slack) else math.inf
 
 
-def _best_scale(value: Callable[[float], float], largest: float, steps: int = 60) -> float:
-    """argmax of a concave function (-inf off its domain) over [0, largest], by golden section."""
+def _best_scale(value: Callable[[float], float], largest: float) -> float:
+    """argmax of a concave function (-inf off its domain) over [0, largest]."""
     if largest <= 1 and value(largest) >= value(largest * (1 - 1e-7)):
         return largest  # still rising at the end: concavity leaves nothing to search
-    low, high = 0.0, min(largest, 2.0)
-    ratio = (math.sqrt(5) - 1) / 2
+    high = min(largest, 2.0)
+    guess = _vertex(value, high)
+    if value(guess) >= max(value(guess * (1 - 1e-6)), value(min(guess * (1 + 1e-6), high))):
+        return guess  # squared loss is a parabola
+    return _golden_section(value, largest, high)
+
+
+def _vertex(value: Callable[[float], float], high: float) -> float:
+    """Where the parabola through three points of [0, high] is highest."""
+    low, middle, end = value(0.0), value(high / 2), value(high)
+    curvature = low - 2 * middle + end
+    if not curvature < 0:
+        return high
+    return min(max(high / 2 + 0.25 * high * (low - end) / curvature, 0.0), high)
+
+
+def _golden_section(value: Callable[[float], float], largest: float, high: float, steps: int = 60) -> float:
+    low, ratio = 0.0, (math.sqrt(5) - 1) / 2
     left, right = high - ratio * (high - low), low + ratio * (high - low)
     at_left, at_right = value(left), value(right)
     for _ in range(steps):

@@ -9,7 +9,7 @@ def robust_cholesky(M: Tensor) -> Tensor:
     lift, scale = 0.0, float(M.diagonal().abs().mean())
     for _ in range(20):
         L, failed = torch.linalg.cholesky_ex(M)
-        if not int(failed) and bool(torch.isfinite(L).all()):
+        if not int(failed) and bool(torch.isfinite(L.diagonal()).all()):  # a row that is not finite spoils its pivot
             return L
         lift = max(9 * lift, torch.finfo(M.dtype).eps * scale)
         M = M + lift * torch.eye(len(M), dtype=M.dtype, device=M.device)

@@ -45,7 +45,7 @@ def test_steps_that_grow_end_the_run_with_the_best_point() -> None:
     class Growing(KernelADMM):
         def step(self, problem, state):
             if state.steps == 5:
-                state.V = state.V * 1e12
+                state.x = state.x * 1e12
             return super().step(problem, state)
 
     grown = solve(problem, Growing("float64"), tol=1e-12, max_steps=500)

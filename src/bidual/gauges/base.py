@@ -48,6 +48,10 @@ class Gauge(ABC):
         bracket = self._polar(G / size)
         return Bracket(size * bracket.lower, size * bracket.upper)
 
+    def n_atoms(self, Z: Blocks) -> int:
+        """How many atoms of the gauge Z is made of: nonzero blocks, unless a subclass knows smaller ones."""
+        return int(Z.flatten(1).any(1).sum())
+
     @abstractmethod
     def _value(self, Z: Tensor) -> float: ...
 

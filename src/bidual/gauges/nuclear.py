@@ -41,6 +41,11 @@ class Nuclear(NormPair, BlockGauge):
             result[large] = _threshold(Z[large], step)
         return result
 
+    def n_atoms(self, Z: Tensor) -> int:
+        """The sum of ranks; singular values below 1e-4 of the largest are rounding."""
+        values = torch.linalg.svdvals(_short_factor(Z[Z.flatten(1).any(1)]))
+        return int((values > 1e-4 * values.max()).sum()) if values.numel() else 0
+
     def column_groups(self, cols: int) -> list[list[int]]:
         """Only with one output is the nuclear norm a sum of Euclidean norms."""
         return [[0]] if cols == 1 else []

@@ -25,6 +25,9 @@ class PerOutput(NormPair, BlockGauge):
     def prox(self, Z: Tensor, step: float) -> Tensor:
         return Z * shrink(torch.linalg.vector_norm(Z, dim=1, keepdim=True), step)
 
+    def n_atoms(self, Z: Tensor) -> int:
+        return int(Z.any(1).sum())
+
     def column_groups(self, cols: int) -> list[list[int]]:
         return [[k] for k in range(cols)]
 

@@ -97,8 +97,8 @@ class MomentSplitting:
         projected, self.prices = np.stack([G for G, _ in found]), np.array([price for _, price in found])
         before = self.moments
         image = self.state + _RELAXATION * (projected - before)
-        mixed = self.mixing.mix(torch.from_numpy((image - self.state).ravel()), (torch.from_numpy(image),))
-        self._enter(mixed[0].numpy())
+        mixed = self.mixing.mix(torch.from_numpy((image - self.state).ravel()), torch.from_numpy(image.ravel()))
+        self._enter(mixed.numpy().reshape(image.shape))
         self.steps += 1
         if self.steps % _BALANCE_EVERY == 0 and self.steps <= _BALANCE_UNTIL:
             self._balance(float(np.linalg.norm(projected - before)), float(np.linalg.norm(self.moments - before)))

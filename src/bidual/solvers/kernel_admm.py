@@ -12,23 +12,28 @@ from bidual.anderson import Anderson
 from bidual.driver import Solver
 from bidual.gauges import Proximable
 from bidual.memory import available_bytes, human_bytes
-from bidual.operators import HasKernel
+from bidual.operators import HasKernel, LiftedOperator
 from bidual.problem import Problem
 from bidual.solvers.kernel import ShiftedKernel, Solve, kernel_bytes
 
 _FAR = 1e6
+_MOST = 0.75  # of all blocks: up to here a product with some of them is cheaper than with all
 
 
 @dataclass
 class _State:
+    """x = (V, v, A V) is the fixed-point variable, flat, and its parts are views of it.
+
+    Z = prox(V) with multiplier V - Z; the same for the predictions, q = prox_F(v) with multiplier v - q, which squared
+    loss does without.
+    """
+
     problem: Problem
     kernel: ShiftedKernel
     direct: bool
     rho: float
     tau: float
-    V: Tensor  # fixed-point variable: Z = prox(V), multiplier U = V - Z
-    AV: Tensor
-    v: Tensor  # the same for the predictions: q = prox_F(v), multiplier u = v - q; unused if direct
+    x: Tensor
     Z: Tensor
     AZ: Tensor
     q: Tensor
@@ -36,13 +41,50 @@ class _State:
     nu: Tensor
     G: Tensor
     b: Tensor
+    some: "_Some"
     anderson: Anderson = field(default_factory=Anderson)
     steps: int = 0
+    dual: float = 0.0  # the best seen
     guess: float = 1.0
     best_guess: float = float("inf")
     since_best: int = 0
     closest: float = float("inf")  # the shortest move so far
     lost: bool = False
+
+    @property
+    def V(self) -> Tensor:
+        return self.x[: self.Z.numel()].view_as(self.Z)
+
+    @property
+    def v(self) -> Tensor:
+        """Of the size of the predictions; without meaning if direct."""
+        return self.x[self.Z.numel() : -self.AZ.numel()].view(-1, self.AZ.shape[1])
+
+    @property
+    def AV(self) -> Tensor:
+        return self.x[-self.AZ.numel() :].view_as(self.AZ)
+
+    def put(self, V: Tensor, v: Tensor, AV: Tensor) -> None:
+        self.x = torch.cat([V.flatten(), v.flatten()[: 0 if self.direct else None], AV.flatten()])
+
+
+class _Some:
+    """A Z for a sparse Z: the operator of a few more blocks than are active is kept until others become active."""
+
+    def __init__(self, operator: LiftedOperator) -> None:
+        self.operator, self.part, self.count = operator, operator, operator.block_shape[0]
+        self.chosen = torch.ones(self.count, dtype=torch.bool, device=operator.like.device)
+        self.blocks = torch.arange(self.count, device=operator.like.device)
+
+    def forward(self, Z: Tensor) -> Tensor:
+        active = Z.flatten(1).any(1)
+        count = int(active.sum())
+        if count > _MOST * len(Z):
+            return self.operator.forward(Z)
+        if self.count > 1.3 * count + 8 or bool((active & ~self.chosen).any()):
+            self.chosen, self.count, self.blocks = active, count, active.nonzero()[:, 0]
+            self.part = self.operator.select(self.blocks)
+        return self.part.forward(Z[self.blocks])
 
 
 @dataclass(frozen=True)
@@ -88,24 +130,11 @@ class KernelADMM(Solver):
         if dual is not None:
             dual = dual.to(AZ)
             V, v = Z - small.operator.adjoint(dual) / rho, v + dual / tau
+        none, some = torch.zeros_like(AZ), _Some(small.operator)
         state = _State(
-            small,
-            kernel,
-            direct,
-            rho,
-            tau,
-            V,
-            AZ,
-            v,
-            Z,
-            AZ,
-            AZ + b,
-            _unset,
-            torch.zeros_like(AZ),
-            torch.zeros_like(Z),
-            b,
+            small, kernel, direct, rho, tau, none, Z, AZ, AZ + b, _unset, none, torch.zeros_like(Z), b, some
         )
-        state.AV = small.operator.forward(V)
+        state.put(V, v, small.operator.forward(V) if dual is not None else AZ)
         state.solve = kernel.factor(_shift(state))
         _take_proxes(state)
         return state
@@ -121,7 +150,7 @@ class KernelADMM(Solver):
         if state.lost:
             return state
         if state.steps % 25 == 0:
-            state.AV = state.problem.operator.forward(state.V)  # the recursion drifts in float32
+            state.AV.copy_(state.problem.operator.forward(state.V))  # the recursion drifts in float32
         if state.steps % 5 == 0:
             self._watch(state)
         return state
@@ -133,21 +162,19 @@ class KernelADMM(Solver):
         state.b = b
         state.G = state.problem.operator.adjoint(state.nu)
         AW = s - b - _shift(state)[:, None] * state.nu
-        moves = [alpha * (state.G - (state.V - state.Z)), alpha * (AW - state.AZ)]
-        parts = [state.V + moves[0], state.AV + moves[1]]
-        residual = moves[0].flatten()
+        parts = [(state.G + state.Z).flatten(), state.x[-AW.numel() :] + (AW - state.AZ).flatten()]
         if not state.direct:
-            move = alpha * (AW + b - state.q)
-            parts.append(state.v + move)
-            residual = torch.cat([residual, sqrt(state.tau / state.rho) * move.flatten()])
+            parts.insert(1, (state.v + AW + b - state.q).flatten())
+        image = torch.lerp(state.x, torch.cat(parts), alpha)
+        residual = (image - state.x)[: -AW.numel()]
+        if not state.direct:
+            residual[state.Z.numel() :] *= sqrt(state.tau / state.rho)
         size = float(torch.linalg.vector_norm(residual))
         state.closest = min(state.closest, size)
         if not size <= _FAR * state.closest:  # a kernel too ill-conditioned for this precision makes steps diverge
             state.lost = True
             return
-        mixed = state.anderson.mix(residual, tuple(parts))
-        state.V, state.AV = mixed[0], mixed[1]
-        state.v = state.v if state.direct else mixed[2]
+        state.x = state.anderson.mix(residual, image)
         _take_proxes(state)
 
     def _watch(self, state: _State) -> None:
@@ -156,8 +183,8 @@ class KernelADMM(Solver):
         primal = problem.datafit.value_at(state.AZ, state.b) + problem.beta * problem.gauge.value(state.Z)
         polar = problem.gauge.polar(state.rho * state.G).upper
         scale = min(1.0, problem.beta / polar) if polar > 0 else 1.0
-        dual = -problem.datafit.conjugate(scale * problem.datafit.into_domain(theta))
-        state.guess = (primal - dual) / primal if primal > 0 else 0.0
+        state.dual = max(state.dual, -problem.datafit.conjugate(scale * problem.datafit.into_domain(theta)))
+        state.guess = (primal - state.dual) / primal if primal > 0 else 0.0
         if 0 < state.guess < 0.9 * state.best_guess:
             state.best_guess, state.since_best = state.guess, 0
         else:
@@ -190,20 +217,16 @@ def _shift(state: _State) -> Tensor:
 def _take_proxes(state: _State) -> None:
     problem = state.problem
     state.Z = ability(problem.gauge, Proximable).prox(state.V, problem.beta / state.rho)
-    active = state.Z.flatten(1).any(1).nonzero()[:, 0]
-    if len(active) < 0.75 * len(state.Z):
-        state.AZ = problem.operator.forward_of(state.Z, active)
-    else:
-        state.AZ = problem.operator.forward(state.Z)
+    state.AZ = state.some.forward(state.Z)
     if not state.direct:
         state.q = problem.datafit.prox(state.v, 1 / state.tau, start=state.q)
 
 
 def _rescale(state: _State) -> None:
-    """rho <- 0.45 |multiplier| / |variable| on the active blocks, and the same for tau, when off by more than 1.6."""
+    """rho <- 0.45 beta (atoms) / Omega(Z), a multiplier over a variable, and the same for tau, when off by 1.6."""
     problem = state.problem
-    value, square = problem.gauge.value(state.Z), float(state.Z.square().sum())
-    up = 0.45 * problem.beta * value / square / state.rho if square > 0 else 1.0
+    value = problem.gauge.value(state.Z)
+    up = 0.45 * problem.beta * problem.gauge.n_atoms(state.Z) / value / state.rho if value > 0 else 1.0
     across = 1.0
     if not state.direct:
         force = float(torch.linalg.vector_norm(state.tau * (state.v - state.q)))
@@ -212,9 +235,10 @@ def _rescale(state: _State) -> None:
     if all(0.62 < factor < 1.6 for factor in (up, across)):
         return
     up, across = min(max(up, 1e-3), 1e3), min(max(across, 1e-3), 1e3)
-    U, u = (state.V - state.Z) / up, (state.v - state.q) / across
+    V, v = state.Z + (state.V - state.Z) / up, state.q
+    if not state.direct:
+        v = v + (state.v - state.q) / across
     state.rho, state.tau = state.rho * up, state.tau * across
-    state.V, state.v = state.Z + U, state.q + u
-    state.AV = problem.operator.forward(state.V)
+    state.put(V, v, problem.operator.forward(V))
     state.solve = state.kernel.factor(_shift(state))
     state.anderson.reset()
