@@ -3,8 +3,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEV_STAMP := $(VENV)/.installed-dev
+RACE ?=  # options of benchmarks/peers/race.py, such as --quick or --resume
 
-.PHONY: demo test test-slow lint bench clean
+.PHONY: demo test test-slow lint bench bench-peers clean
 
 demo: $(STAMP)
 	$(BIN)/bidual demo
@@ -22,6 +23,10 @@ lint: $(DEV_STAMP)
 
 bench: $(STAMP)
 	$(BIN)/bidual bench
+
+bench-peers: $(STAMP)
+	$(BIN)/python benchmarks/peers/environments.py
+	$(BIN)/python benchmarks/peers/race.py --out benchmarks/results $(RACE)
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

@@ -1,4 +1,4 @@
-"""The problems of the race as the package states them: a sum over samples, as in the papers. For its worker and judge."""
+"""The problems of the race as the package states them: a sum over samples, as in the papers."""
 
 import torch
 from problems import Arrays, Spec

@@ -1,10 +1,12 @@
-"""What all workers share: read a task, warm up, climb the ladder of tolerances, write what came out.
+"""What all workers share: read a task, warm up, solve once for every tolerance that is asked for.
 
-A worker is ``python worker_NAME.py FOLDER``. The folder holds ``problem.npz`` and ``task.json``; the worker appends one
-line per event to ``events.jsonl`` and writes the weights of every rung to ``rung_K.npz``. NumPy only.
+A worker is ``python worker_NAME.py FOLDER``. The folder holds ``problem.npz`` and ``task.json``. Tolerances come as
+lines on standard input; events leave as lines of JSON on standard output (what libraries print goes to standard error),
+and the weights of rung K as ``rung_K.npz``. NumPy only.
 """
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -40,22 +42,26 @@ Prepare = Callable[[Task, float], Callable[[], Answer]]
 
 def main(prepare: Prepare) -> None:
     """Run a worker. ``prepare(task, tolerance)`` is not timed, what it returns is: one fresh solve."""
-    folder = Path(sys.argv[1])
+    folder, emit = Path(sys.argv[1]), _events()
     settings = json.loads((folder / "task.json").read_text())
     task = _read_task(folder, settings)
-    tolerances, limit = settings["tolerances"], settings["limit"]
-    prepare(_tiny(task), tolerances[len(tolerances) // 2])()
-    emit(folder, event="ready")
-    began = time.perf_counter()
-    for index, tolerance in enumerate(tolerances):
-        if time.perf_counter() - began > limit:
-            emit(folder, event="limit")
-            return
-        emit(folder, event="begin", tolerance=tolerance)
-        wall, cpu, answer = _best_of(prepare, task, tolerance)
-        np.savez(folder / f"rung_{index}.npz", betas=np.array(task.betas), **answer)
-        emit(folder, event="rung", tolerance=tolerance, wall=wall, cpu=cpu, file=f"rung_{index}.npz")
-    emit(folder, event="done")
+    prepare(_tiny(task), settings["warm_up"])()
+    emit(event="ready")
+    for index, line in enumerate(sys.stdin):
+        wall, cpu, answer = _best_of(prepare, task, float(line))
+        np.savez(folder / f"rung_{index}.npz", **answer)
+        emit(event="rung", wall=wall, cpu=cpu, file=f"rung_{index}.npz")
+
+
+def _events() -> Callable[..., None]:
+    """A writer of events on standard output, which is from here on closed to everybody else."""
+    stream = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+
+    def emit(**event: Any) -> None:
+        print(json.dumps(event), file=stream, flush=True)
+
+    return emit
 
 
 def _best_of(prepare: Prepare, task: Task, tolerance: float) -> tuple[float, float, Answer]:
@@ -67,12 +73,6 @@ def _best_of(prepare: Prepare, task: Task, tolerance: float) -> tuple[float, flo
         walls.append(time.perf_counter() - wall)
         cpus.append(time.process_time() - cpu)
     return min(walls), min(cpus), answer
-
-
-def emit(folder: Path, **event: Any) -> None:
-    """Append one event; the reader follows the file while the worker runs."""
-    with (folder / "events.jsonl").open("a") as file:
-        file.write(json.dumps(event) + "\n")
 
 
 def write_task(folder: Path, spec: Spec, arrays: Arrays, betas: tuple[float, ...], **settings: Any) -> None:

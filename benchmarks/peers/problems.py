@@ -123,7 +123,7 @@ def _first_of_each(mask: NDArray[np.bool_]) -> NDArray[np.int64]:
 
 
 def _spiral(spec: Spec) -> Arrays:
-    """Three arms with one-hot labels (BM section 4.1); of the sampled gates, those that repeat a pattern are dropped."""
+    """Three arms with one-hot labels (BM section 4.1); sampled gates that repeat a pattern are dropped."""
     m, rng = spec.n // spec.c, np.random.default_rng(0)
     radius, arms = np.linspace(0.05, 1, m), []
     for j in range(spec.c):

@@ -25,10 +25,12 @@ def prepare(task: Task, tolerance: float) -> Callable[[], Answer]:
         "irls_tol": tolerance,
     }
     if relu:
-        options["constraints"] = _cones(X, mask, tolerance)
+        options["constraints"] = _cones(X, mask)
 
     def run(glm: Any, mean: int) -> Array:
         state = ad.grpnet(matrix, glm, lmda_path=np.array(task.betas) / mean, **options)
+        if state.betas.shape[0] < len(task.betas):
+            raise RuntimeError(" ".join(state.error.split()))
         return state.betas.toarray()
 
     def solve() -> Answer:
@@ -47,12 +49,11 @@ def prepare(task: Task, tolerance: float) -> Callable[[], Answer]:
     return solve
 
 
-def _cones(X: Array, mask: np.ndarray, tolerance: float) -> list[Any]:
-    """(2 D_p - I) X u >= 0 for both weights of every pattern."""
-    configs = {"tol": min(tolerance, 1e-9), "nnls_tol": min(tolerance, 1e-7)}
+def _cones(X: Array, mask: np.ndarray) -> list[Any]:
+    """(2 D_p - I) X u >= 0 for both weights of every pattern, at default settings: tighter ones are slower or fail."""
     zero, free = np.zeros(len(X)), np.full(len(X), np.inf)
     sides = [np.ascontiguousarray((2.0 * on - 1)[:, None] * X) for on in mask.T]
-    return [ad.constraint.linear(A, zero, free, configs=configs) for A in (*sides, *sides)]
+    return [ad.constraint.linear(A, zero, free) for A in (*sides, *sides)]
 
 
 if __name__ == "__main__":

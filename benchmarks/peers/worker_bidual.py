@@ -22,7 +22,7 @@ _MANY_STEPS = 1_000_000
 def prepare(task: Task, tolerance: float) -> Callable[[], Answer]:
     """Its tolerance is the certified relative gap."""
     if task.spec.network == "relu":
-        return _relu(task)
+        return _relu(task, tolerance)
     problem = gated_problem(task.spec, task.arrays, task.betas[0])
     if task.method == "fista":
         return lambda: _answer([solve_auto(problem, tol=tolerance, solver="fista", max_steps=_MANY_STEPS)])
@@ -35,16 +35,16 @@ def prepare(task: Task, tolerance: float) -> Callable[[], Answer]:
     return lambda: _answer([solve_auto(problem, tol=tolerance)])
 
 
-def _relu(task: Task) -> Callable[[], Answer]:
-    """The cone program takes no tolerance: it is solved to its last digits."""
+def _relu(task: Task, tolerance: float) -> Callable[[], Answer]:
     problem, active = relu_problem(task.spec, task.arrays, task.beta), patterns(task.arrays)
 
     def solve() -> Answer:
-        found = solve_cone_program(problem, active)
+        found = solve_cone_program(problem, active, tol=tolerance)
         return {
             "neurons": found.neurons.numpy(),
             "signs": found.weights[:, 0].numpy(),
             "dual": found.dual.numpy()[None],
+            "claimed": np.array([found.gap]),
         }
 
     return solve

@@ -76,7 +76,10 @@ def _program(A: sparse.csr_array, Y: Array, beta: float, lifted: Lifted, H: spar
         shape=(lifted.entries.size, width),
     )
     outputs = sparse.kron(A, sparse.eye_array(Y.shape[1])) @ pick
-    rows = [sparse.hstack([outputs, -sparse.eye_array(size)]), sparse.hstack([-sparse.eye_array(width), _none(width, size)])]
+    rows = [
+        sparse.hstack([outputs, -sparse.eye_array(size)]),
+        sparse.hstack([-sparse.eye_array(width), _none(width, size)]),
+    ]
     cones = [clarabel.ZeroConeT(size), *lifted.cones]
     if H is not None:
         rows.append(sparse.hstack([-(H @ pick), _none(H.shape[0], size)]))

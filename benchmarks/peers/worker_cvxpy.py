@@ -19,6 +19,8 @@ def prepare(task: Task, tolerance: float) -> Callable[[], Answer]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the judge says how far it came
             program.solve(**options)
+        if program.variables()[0].value is None:
+            raise RuntimeError(f"{task.method} ended {program.status}")
         return read()
 
     return solve

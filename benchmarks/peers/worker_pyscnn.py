@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 from harness import Answer, Task, main, network
+from problems import Array
 from scnn.metrics import Metrics
 from scnn.models import ConvexGatedReLU, ConvexReLU
 from scnn.optimize import optimize_model
@@ -34,10 +35,16 @@ def prepare(task: Task, tolerance: float) -> Callable[[], Answer]:
             unitize_data=False,
             dtype="float64",
         )
-        weights = [np.asarray(part, dtype=np.float64) for part in found.parameters]
+        order = _order(gates, np.asarray(found.G, dtype=np.float64))
+        weights = [np.asarray(part, dtype=np.float64)[:, order] for part in found.parameters]
         return network(weights[0][0], weights[1][0]) if relu else {"Z": weights[0].transpose(1, 2, 0)[None]}
 
     return solve
+
+
+def _order(gates: Array, sorted_gates: Array) -> np.ndarray:
+    """Where each gate has gone: it sorts them by their patterns."""
+    return np.array([np.abs(sorted_gates - gate[:, None]).sum(axis=0).argmin() for gate in gates.T])
 
 
 if __name__ == "__main__":

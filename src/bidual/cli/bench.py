@@ -1,6 +1,7 @@
 """`bidual bench`: how long the gated problems of the field take."""
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -8,15 +9,23 @@ from rich.table import Table
 
 from bidual.benchmarking import GAPS, QUICK, SUITE, Outcome, run_case
 from bidual.cli.output import print_json, print_table, working
+from bidual.cli.peers import peer_rows, peer_table
 from bidual.cli.training import Json
+from bidual.peer_results import read_race
 from bidual.threads import one_thread
 
 
 def bench(
     quick: Annotated[bool, typer.Option("--quick", help="Only the small size.")] = False,
+    peers: Annotated[
+        Path | None, typer.Option("--peers", help="Time nothing; show this result of a race with other systems.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Time the automatic solver, on one thread, to certified relative gaps of 1e-2, 1e-4 and 1e-6."""
+    if peers is not None:
+        _show_race(peers, json)
+        return
     outcomes = []
     for case in QUICK if quick else SUITE:
         what = f"n={case.n} d={case.d} P={case.patterns} c={case.c} {case.penalty} {case.fraction:g}"
@@ -26,6 +35,14 @@ def bench(
         print_json({"gaps": list(GAPS), "cases": [asdict(outcome) for outcome in outcomes]})
     else:
         print_table(_table(outcomes))
+
+
+def _show_race(file: Path, json: bool) -> None:
+    race = read_race(file)
+    if json:
+        print_json({**race.facts, "rows": peer_rows(race)})
+    else:
+        print_table(peer_table(race))
 
 
 def _table(outcomes: list[Outcome]) -> Table:

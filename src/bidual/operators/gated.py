@@ -19,7 +19,7 @@ class GatedOperator(SampleOperator):
 
         A Z = rowsum_d( X o (D Z) ),      A* V = D^T [v_1 X | ... | v_c X],      A A* = (X X^T) o (D D^T).
 
-    Both go over tiles of samples, so that the (n, d c) array in between is never whole where it is large.
+    D may carry signs, -1 instead of 1. Both go over tiles of samples, so that the (n, d c) array in between is never whole where it is large.
     """
 
     def __init__(
@@ -28,7 +28,7 @@ class GatedOperator(SampleOperator):
         if patterns.shape[1] != len(X):
             raise ValueError(f"patterns must have one column per sample ({len(X)}), got {patterns.shape[1]}.")
         self.X = X
-        self.patterns = patterns.to(torch.bool)  # (P, n): blocks are rows, so that selecting blocks is cheap
+        self.patterns = _one_byte(patterns)  # (P, n): blocks are rows, so that selecting blocks is cheap
         self.n_outputs = n_outputs
 
     @property
@@ -87,3 +87,13 @@ class GatedOperator(SampleOperator):
         for start in range(0, n, size):
             rows = slice(start, min(start + size, n))
             yield rows, self._mask(rows)
+
+
+def _one_byte(patterns: Tensor) -> Tensor:
+    """Patterns as one byte each, if they are 0, 1 or -1."""
+    if patterns.dtype == torch.bool:
+        return patterns
+    signs = patterns.to(torch.int8)
+    if not bool((signs == patterns).all()):
+        raise ValueError("patterns must be 0, 1 or -1, got other numbers; scale X or the blocks instead.")
+    return signs
