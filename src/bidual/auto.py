@@ -13,7 +13,7 @@ from bidual.driver import Callback, Record, Solution, Solver, Status, solve
 from bidual.gauges import Blocks, Conic, Factorised
 from bidual.losses.base import Matrix
 from bidual.problem import Problem
-from bidual.solvers import FISTA, SOLVERS, EtaNewton, InteriorPoint, KernelADMM, PrimalDual
+from bidual.solvers import FISTA, SOLVERS, EtaNewton, InteriorPoint, KernelADMM, PrimalDual, QInteriorPoint
 from bidual.threads import threads_for
 
 # An interior point factors one triangle of (rows + cols) per semidefinite block. Up to this many operations it beats
@@ -21,6 +21,7 @@ from bidual.threads import threads_for
 _CHEAP_CONES, _TOLERABLE_CONES = 3e6, 3e8
 _SMALL_DESIGN, _TINY_DESIGN = 150_000, 20_000
 _LARGEST_KERNEL = 12_000
+_FEW_ENTRIES, _FEW_SAMPLES = 1500, 3000  # of the matrices Q of all blocks: Newton's system is of that size
 _HAND_OVER = 2e-4  # the gap from which Newton's method is within its tolerance after a step or two
 _SINGLE = 1e-7  # the gap that single precision is worth trying for
 _DUST = 1e-5  # neurons smaller than this share of the largest may be rounding
@@ -47,6 +48,8 @@ def _candidates(problem: Problem, tol: float) -> Iterator[Stage]:
     coupled = isinstance(problem.gauge, Conic) and problem.gauge.cone(c) == "semidefinite"
     cones = p * ((a + c) * (a + c + 1) / 2) ** 3 if coupled else 0.0
     small = n * p * a * c <= (_SMALL_DESIGN if coupled else _TINY_DESIGN)
+    if coupled and p * a * (a + 1) / 2 <= _FEW_ENTRIES and n <= _FEW_SAMPLES:
+        yield Stage(QInteriorPoint(), tol, 60)
     if small and cones <= _CHEAP_CONES and (coupled or tol < 1e-4):
         yield Stage(InteriorPoint(), tol, 2)
     if min(n, 2 * p * a) <= _LARGEST_KERNEL:

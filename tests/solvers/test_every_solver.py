@@ -44,6 +44,8 @@ def should_refuse(solver: str, loss: str, gauge: str) -> bool:
         return loss != "squared" or gauge not in ("frobenius", "per_output")
     if solver == "eta_interior_point":
         return loss != "squared" or gauge != "frobenius"
+    if solver == "q_interior_point":
+        return loss != "squared" or gauge != "nuclear"
     kinked = loss in ("hinge", "absolute")
     if solver == "burer_monteiro":
         return kinked or gauge != "nuclear"

@@ -20,7 +20,7 @@ from bidual.solvers.small_matrices import cholesky, diagonal, eigh, extreme_eige
 
 Array = NDArray[np.float64]
 
-_DUST = (1e-1, 1e-2, 1e-3, 1e-4)  # what counts as small beside the largest Q, from bold to careful
+_PATIENCE = 5  # steps without progress
 
 
 @dataclass
@@ -90,6 +90,9 @@ class QInteriorPoint(Solver):
     def step(self, problem: Problem, state: _State) -> _State:
         slope, before, now, one = _slope(state), state.gap, diagonal(state.g), diagonal(np.ones_like(state.g))
         newton = _Newton(state)
+        if newton.failed:  # rounding has the last word
+            state.idle = _PATIENCE
+            return state
         U, N = newton.solve(-now, slope)
         a, b = newton.lengths(U, N, 1.0)
         mu, predicted = float(state.g.mean()), float(((one + a * U) * (now + b * N)).sum()) / state.g.size
@@ -114,7 +117,7 @@ class QInteriorPoint(Solver):
         return state.gap
 
     def finished(self, state: _State) -> bool:
-        return state.idle >= 5
+        return state.idle >= _PATIENCE
 
 
 class _Newton:
@@ -125,13 +128,13 @@ class _Newton:
         self.g, self.root = state.g, np.sqrt(state.g)
         self.pairs = list(combinations_with_replacement(range(d), 2))
         W = blas.dtrsm(1.0, state.L, state.scaled.reshape(d * p, n).T, lower=1)
-        T = state.T.reshape(d * p, -1)
-        G, T = (W.T @ W).reshape(d, p, d, p), (T @ T.T).reshape(d, p, d, p)
-        H = np.zeros((len(self.pairs), p, len(self.pairs), p))
+        flat = state.T.reshape(d * p, -1)
+        G, T = (W.T @ W).reshape(d, p, d, p), (flat @ flat.T).reshape(d, p, d, p)
+        blocks = np.zeros((len(self.pairs), p, len(self.pairs), p))
         for i, one in enumerate(self.pairs):
             for j, other in enumerate(self.pairs[i:], i):
-                _curvature(G, T, one, other, H[i, :, j])
-        H = H.reshape(len(self.pairs) * p, -1)
+                _curvature(G, T, one, other, blocks[i, :, j])
+        H = blocks.reshape(len(self.pairs) * p, -1)
         self.weight = np.array([1.0 if a == b else np.sqrt(2.0) for a, b in self.pairs])[:, None]
         H.reshape(-1)[:: len(H) + 1] += np.concatenate([self.root[a] * self.root[b] for a, b in self.pairs])
         self.L, self.failed = lapack.dpotrf(H.T, lower=1, overwrite_a=1, clean=0)
@@ -185,7 +188,7 @@ def _samples(problem: Problem) -> tuple[Array, Array]:
         B, Y = B - (w * B).sum(0) / w.sum(), Y - (w * Y).sum(0) / w.sum()
     both = np.sqrt(w) * np.hstack([B, Y])
     if len(both) > p * d + c:
-        both = np.linalg.qr(both, mode="r")
+        both = np.asarray(np.linalg.qr(both, mode="r"))
     columns = both[:, :-c].reshape(-1, p, d).transpose(2, 1, 0)
     return np.ascontiguousarray(columns), np.asfortranarray(both[:, -c:])
 
@@ -219,13 +222,13 @@ def _evaluate(beta: float, state: _State) -> None:
     flat, plain = state.scaled.reshape(d * p, n), A.reshape(d * p, n)
     M = blas.dsyrk(1.0, flat.T, lower=1)
     M[np.arange(n), np.arange(n)] += beta
-    state.L, failed = lapack.dpotrf(M, lower=1, overwrite_a=1, clean=0)
+    state.L, _ = lapack.dpotrf(M, lower=1, overwrite_a=1, clean=0)
     alpha = lapack.dpotrs(state.L, state.Y, lower=1)[0]
-    for _ in range(2):  # refined
+    for refined in (False, True):
         S = (plain @ alpha).reshape(d, p, -1)
         T = np.einsum("ijp,ipc->jpc", F, S)
-        off = state.Y - flat.T @ T.reshape(d * p, -1) - beta * alpha
-        if _ == 0:
+        if not refined:
+            off = state.Y - flat.T @ T.reshape(d * p, -1) - beta * alpha
             alpha = alpha + lapack.dpotrs(state.L, off, lower=1)[0]
     state.alpha, state.S, state.T = alpha, S, T
     residual = beta * alpha
