@@ -9,9 +9,10 @@ from torch import Tensor
 
 from bidual.architectures import Architecture
 from bidual.auto import solve_auto
-from bidual.certificate import Certificate
 from bidual.column_generation import Training
 from bidual.driver import Callback, Solution
+from bidual.gauges import Blocks
+from bidual.losses.base import Matrix
 from bidual.networks import RebuildableModule
 from bidual.neuron_problem import NeuronProblem
 from bidual.polar import Neurons
@@ -22,7 +23,8 @@ class Start(NamedTuple):
     """What is left of an earlier training to start from."""
 
     architecture: Architecture
-    certificate: Certificate
+    point: Blocks
+    dual: Matrix
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +41,7 @@ class Fitted:
 
     @property
     def start(self) -> Start:
-        return Start(self.architecture, self.solution.certificate)
+        return Start(self.architecture, self.solution.certificate.point, self.solution.certificate.dual_point)
 
     @property
     def loss(self) -> float:
@@ -73,11 +75,14 @@ class Program(ABC):
     def path(self, betas: Sequence[float], **options: Any) -> list[Fitted]:
         """Train for every beta, largest first, each from the last; in the order in which betas were given."""
         fits: dict[int, Fitted] = {}
-        start = None
         for index in sorted(range(len(betas)), key=lambda i: -betas[i]):
+            start = self._predict(list(fits.values())[-2:], float(betas[index]))
             fits[index] = self.train(float(betas[index]), start=start, **options)
-            start = fits[index].start
         return [fits[i] for i in range(len(betas))]
+
+    def _predict(self, last: list[Fitted], beta: float) -> Start | None:
+        """Where to start, from the last one or two fits of a path."""
+        return last[-1].start if last else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,11 +102,18 @@ class FixedProgram(Program):
         return Fitted(problem, self.architecture, solve_auto(problem, start=point, dual=dual, **options))
 
     def _warm(self, start: Start) -> tuple[Tensor | None, Tensor | None]:
-        certificate = start.certificate
-        if tuple(certificate.point.shape) != self.problem.operator.block_shape:
+        if tuple(start.point.shape) != self.problem.operator.block_shape:
             return None, None
-        same_samples = certificate.dual_point.shape == self.problem.datafit.targets.shape
-        return certificate.point, certificate.dual_point if same_samples else None
+        return start.point, start.dual if start.dual.shape == self.problem.datafit.targets.shape else None
+
+    def _predict(self, last: list[Fitted], beta: float) -> Start | None:
+        """On a straight line in beta through the last two: for squared loss and norms that is nearly how paths run."""
+        if len(last) < 2 or last[0].problem.beta <= last[1].problem.beta:
+            return super()._predict(last, beta)
+        old, new = last[0].start, last[1].start
+        share = (last[1].problem.beta - beta) / (last[0].problem.beta - last[1].problem.beta)
+        point = (new.point + share * (new.point - old.point)) * new.point.flatten(1).any(1)[:, None, None]
+        return new._replace(point=point, dual=new.dual + share * (new.dual - old.dual))
 
 
 class Trainer(Protocol):

@@ -143,7 +143,7 @@ class ConvexEstimator(BaseEstimator):
 
     def _last_fit(self) -> Start | None:
         last = getattr(self, "certificate_", None) if self.warm_start else None
-        return None if last is None else Start(self.architecture_, last)
+        return None if last is None else Start(self.architecture_, last.point, last.dual_point)
 
     def _store(self, fitted: Fitted) -> None:
         solution = fitted.solution

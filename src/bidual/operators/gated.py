@@ -30,13 +30,19 @@ class GatedOperator(SampleOperator):
         self.X = X
         self.patterns = _one_byte(patterns)  # (P, n): blocks are rows, so that selecting blocks is cheap
         self.n_outputs = n_outputs
+        self._converted: dict[torch.dtype, Self] = {}
 
     @property
     def block_shape(self) -> tuple[int, int, int]:
         return len(self.patterns), self.X.shape[1], self.n_outputs
 
     def to(self, dtype: torch.dtype) -> Self:
-        return self if dtype == self.X.dtype else type(self)(self.X.to(dtype), self.patterns, self.n_outputs)
+        """Kept, so that what is computed once in another precision serves a whole path."""
+        if dtype == self.X.dtype:
+            return self
+        if dtype not in self._converted:
+            self._converted[dtype] = type(self)(self.X.to(dtype), self.patterns, self.n_outputs)
+        return self._converted[dtype]
 
     def _forward(self, Z: Tensor) -> Tensor:
         P, weights = self.like.new_empty(self.output_shape), Z.flatten(1)

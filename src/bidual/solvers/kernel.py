@@ -11,14 +11,25 @@ from bidual.cholesky import robust_cholesky
 from bidual.operators import HasKernel, LiftedOperator
 
 Solve = Callable[[Tensor], tuple[Tensor, Tensor]]
+_KEPT, _SMALL_BYTES = "_shifted_kernel", 2**26
 
 
 class ShiftedKernel:
     r"""K = A A* of one output, as an (n, n) matrix or as K = B B^T when the design B is narrow.
 
     ``factor(shift)`` returns a solver of (K + diag(shift)) nu + 1 b^T = R; with ``intercept`` b is such that
-    1^T nu = 0, else b = 0.
+    1^T nu = 0, else b = 0. The last factor is kept: along a path the same shift comes again.
     """
+
+    @classmethod
+    def of(cls, operator: LiftedOperator, intercept: bool) -> "ShiftedKernel":
+        """The kernel that an operator has used before, if it is small enough to be kept with it."""
+        kept = operator.__dict__.get(_KEPT)
+        if kept is None or kept.intercept is not intercept:
+            kept = cls(operator, intercept)
+            if kept.matrix.numel() * kept.matrix.element_size() <= _SMALL_BYTES:
+                operator.__dict__[_KEPT] = kept
+        return kept
 
     def __init__(self, operator: LiftedOperator, intercept: bool) -> None:
         self.intercept = intercept
@@ -27,7 +38,15 @@ class ShiftedKernel:
         self.matrix = source.design() if self.narrow else source.kernel()
         self.mean_diagonal = float((self.matrix.square().sum(1) if self.narrow else self.matrix.diagonal()).mean())
 
+        self.last: tuple[Tensor, Solve] | None = None
+
     def factor(self, shift: Float[Tensor, " n"]) -> Solve:
+        """A solver for this shift."""
+        if self.last is None or not torch.equal(self.last[0], shift):
+            self.last = (shift, self._factor(shift))
+        return self.last[1]
+
+    def _factor(self, shift: Tensor) -> Solve:
         solve = self._narrow(shift) if self.narrow else _cholesky_solver(self._shifted(shift))
         if not self.intercept:
             return lambda R: (solve(R), R.new_zeros(R.shape[1]))

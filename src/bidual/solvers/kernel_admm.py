@@ -1,8 +1,8 @@
 """ADMM on the gated kernel with Anderson acceleration: the fast way to a moderate gap."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import sqrt
 
 import torch
 from torch import Tensor
@@ -117,12 +117,12 @@ class KernelADMM(Solver):
 
     def init(self, problem: Problem, start: Tensor | None, dual: Tensor | None) -> _State:
         small = problem.to(getattr(torch, self.dtype))
-        kernel = ShiftedKernel(small.operator, small.datafit.intercept)
+        kernel = ShiftedKernel.of(small.operator, small.datafit.intercept)
         direct = small.datafit.loss.half_square
         tau = 1.0 if direct else 0.5 * (small.datafit.smoothness or 1.0)
         beta_max = problem.beta_max
         ratio = min(problem.beta / beta_max, 1.0) if beta_max > 0 else 1.0
-        rho = max(0.9 * tau * kernel.mean_diagonal * ratio**0.7, 1e-30)
+        rho = _power_of_two(0.9 * tau * kernel.mean_diagonal * ratio**0.7)
         Z = small.operator.zeros() if start is None else start.to(small.operator.like)
         AZ = small.operator.forward(Z)
         b = small.datafit.offset(AZ)
@@ -131,9 +131,7 @@ class KernelADMM(Solver):
             dual = dual.to(AZ)
             V, v = Z - small.operator.adjoint(dual) / rho, v + dual / tau
         none, some = torch.zeros_like(AZ), _Some(small.operator)
-        state = _State(
-            small, kernel, direct, rho, tau, none, Z, AZ, AZ + b, _unset, none, torch.zeros_like(Z), b, some
-        )
+        state = _State(small, kernel, direct, rho, tau, none, Z, AZ, AZ + b, _unset, none, torch.zeros_like(Z), b, some)
         state.put(V, v, small.operator.forward(V) if dual is not None else AZ)
         state.solve = kernel.factor(_shift(state))
         _take_proxes(state)
@@ -168,7 +166,7 @@ class KernelADMM(Solver):
         image = torch.lerp(state.x, torch.cat(parts), alpha)
         residual = (image - state.x)[: -AW.numel()]
         if not state.direct:
-            residual[state.Z.numel() :] *= sqrt(state.tau / state.rho)
+            residual[state.Z.numel() :] *= math.sqrt(state.tau / state.rho)
         size = float(torch.linalg.vector_norm(residual))
         state.closest = min(state.closest, size)
         if not size <= _FAR * state.closest:  # a kernel too ill-conditioned for this precision makes steps diverge
@@ -203,6 +201,11 @@ class KernelADMM(Solver):
 
     def finished(self, state: _State) -> bool:
         return state.lost or state.since_best >= self.patience
+
+
+def _power_of_two(rho: float) -> float:
+    """The nearest one: neighbours on a path then share a factor of the kernel."""
+    return 2.0 ** round(math.log2(max(rho, 1e-30)))
 
 
 def _unset(R: Tensor) -> tuple[Tensor, Tensor]:
