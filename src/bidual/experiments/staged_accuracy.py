@@ -185,7 +185,8 @@ def draw(sets: Mapping[str, Sequence[StagedRow]], suffix: str = ".png") -> bytes
         axes.set_title(f"{name}, {rows[0].images} images", loc="left", fontsize=11)
         axes.set_xlabel("stage")
         axes.set_xticks(range(1, max(len(row.test) for row in rows) + 1))
-        axes.plot([], [], ":", color=GREY, lw=1, label="dotted: training")
+        if np.isfinite([row.train for row in rows]).all():
+            axes.plot([], [], ":", color=GREY, lw=1, label="dotted: training")
         axes.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
         plain(axes)
     panels[0].set_ylabel("accuracy")
