@@ -39,10 +39,10 @@ class Anderson:
         return torch.addmv(image, self.images[:used].T, torch.from_numpy(weights).to(image), alpha=-1)
 
     def _weights(self, used: int, right: np.ndarray) -> np.ndarray | None:
-        gram = self.gram[:used, :used]
-        lift = self.regularisation * np.trace(gram)
+        gram = self.gram[:used, :used].copy()
+        gram.flat[:: used + 1] += self.regularisation * gram.trace()
         try:
-            weights = np.linalg.solve(gram + lift * np.eye(used), right)
+            weights = np.linalg.solve(gram, right)
         except np.linalg.LinAlgError:
             return None
         return weights if np.isfinite(weights).all() else None

@@ -16,14 +16,37 @@ from bidual.problem import Problem
 from bidual.solvers import FISTA, SOLVERS, EtaNewton, InteriorPoint, KernelADMM, PrimalDual, QInteriorPoint
 from bidual.threads import threads_for
 
-# An interior point factors one triangle of (rows + cols) per semidefinite block. Up to this many operations it beats
-# everything (spiral of BM 4.1); up to the second number it is worth trying when all else has stalled.
-_CHEAP_CONES, _TOLERABLE_CONES = 3e6, 3e8
-_SMALL_DESIGN, _TINY_DESIGN = 150_000, 20_000
-_LARGEST_KERNEL = 12_000
-_FEW_ENTRIES, _FEW_SAMPLES = 1500, 3000  # of the matrices Q of all blocks: Newton's system is of that size
-_HAND_OVER = 2e-4  # the gap from which Newton's method is within its tolerance after a step or two
-_SINGLE = 1e-7  # the gap that single precision is worth trying for
+
+@dataclass(frozen=True)
+class Crossovers:
+    """Where one algorithm overtakes another, measured by ``benchmarks/crossover.py``.
+
+    Attributes:
+        q_entries, q_samples: the interior point in Q solves systems of size P d (d + 1) / 2 and n.
+        cheap_cones, tolerable_cones: Clarabel factors a triangle of (rows + cols) per semidefinite block. Up to the first
+            number of operations it is fast; up to the second it is worth trying when all else has stalled.
+        small_design, tiny_design: entries of the design up to which Clarabel is asked first, with semidefinite cones and
+            without.
+        largest_kernel: samples, or twice the columns of the design, whose kernel matrix is factored.
+        hand_over, hand_over_short: the gap from which one step of Newton's method, or two for up to ``short`` samples,
+            is cheaper than more steps of ADMM.
+        single: the gap that single precision is worth trying for.
+    """
+
+    q_entries: int = 1500
+    q_samples: int = 3000
+    cheap_cones: float = 3e6
+    tolerable_cones: float = 3e8
+    small_design: int = 150_000
+    tiny_design: int = 20_000
+    largest_kernel: int = 12_000
+    hand_over: float = 2e-4
+    hand_over_short: float = 1e-3
+    short: int = 1000
+    single: float = 1e-7
+
+
+CROSSOVERS = Crossovers()
 _DUST = 1e-5  # neurons smaller than this share of the largest may be rounding
 _COST = 1e-2  # of the gap, what dropping them may cost
 
@@ -43,27 +66,32 @@ def plan(problem: Problem, tol: float) -> tuple[Stage, ...]:
     return tuple(stages)
 
 
-def _candidates(problem: Problem, tol: float) -> Iterator[Stage]:
+def _candidates(problem: Problem, tol: float, at: Crossovers = CROSSOVERS) -> Iterator[Stage]:
     n, (p, a, c) = problem.operator.output_shape[0], problem.operator.block_shape
     coupled = isinstance(problem.gauge, Conic) and problem.gauge.cone(c) == "semidefinite"
     cones = p * ((a + c) * (a + c + 1) / 2) ** 3 if coupled else 0.0
-    small = n * p * a * c <= (_SMALL_DESIGN if coupled else _TINY_DESIGN)
-    if coupled and p * a * (a + 1) / 2 <= _FEW_ENTRIES and n <= _FEW_SAMPLES:
+    small = n * p * a * c <= (at.small_design if coupled else at.tiny_design)
+    if coupled and p * a * (a + 1) / 2 <= at.q_entries and n <= at.q_samples:
         yield Stage(QInteriorPoint(), tol, 60)
-    if small and cones <= _CHEAP_CONES and (coupled or tol < 1e-4):
+    if small and cones <= at.cheap_cones and (coupled or tol < 1e-4):
         yield Stage(InteriorPoint(), tol, 2)
-    if min(n, 2 * p * a) <= _LARGEST_KERNEL:
-        newton = EtaNewton()
-        if newton.refusal(problem) is None:
-            yield Stage(KernelADMM("float32"), max(tol, _HAND_OVER), 400)
-            yield Stage(newton, tol, 60)
-        if tol >= _SINGLE:
-            yield Stage(KernelADMM("float32"), tol, 1000)
-        yield Stage(KernelADMM("float64"), tol, 4000)
-        if cones <= _TOLERABLE_CONES and n * p * a * c <= 20 * _SMALL_DESIGN:
+    if min(n, 2 * p * a) <= at.largest_kernel:
+        yield from _kernel_stages(problem, tol, at)
+        if cones <= at.tolerable_cones and n * p * a * c <= 20 * at.small_design:
             yield Stage(InteriorPoint(), tol, 2)
     yield Stage(FISTA(), tol, 20_000)
     yield Stage(PrimalDual(), tol, 20_000)
+
+
+def _kernel_stages(problem: Problem, tol: float, at: Crossovers) -> Iterator[Stage]:
+    newton = EtaNewton()
+    if newton.refusal(problem) is None:
+        gap = at.hand_over_short if problem.operator.output_shape[0] <= at.short else at.hand_over
+        yield Stage(KernelADMM("float32"), max(tol, gap), 400)
+        yield Stage(newton, tol, 60)
+    if tol >= at.single:
+        yield Stage(KernelADMM("float32"), tol, 1000)
+    yield Stage(KernelADMM("float64"), tol, 4000)
 
 
 def solve_auto(
@@ -75,14 +103,18 @@ def solve_auto(
     start: Blocks | None = None,
     dual: Matrix | None = None,
     callback: Callback | None = None,
-    solver: str | Solver = "auto",
+    solver: str | Solver | Sequence[Stage] = "auto",
 ) -> Solution:
-    """Solve with a named solver, or with the plan for this problem; the best dual is carried from stage to stage."""
-    stages = (
-        plan(problem, tol)
-        if solver == "auto"
-        else (Stage(make_solver(solver), tol, 10_000 if max_steps is None else max_steps),)
-    )
+    """Solve with a named solver, with given stages, or with the plan for this problem.
+
+    The best dual is carried from stage to stage.
+    """
+    if solver == "auto":
+        stages: Sequence[Stage] = plan(problem, tol)
+    elif isinstance(solver, str | Solver):
+        stages = (Stage(make_solver(solver), tol, 10_000 if max_steps is None else max_steps),)
+    else:
+        stages = solver
     with threads_for(problem.operator):
         return _run(problem, stages, tol, max_steps, max_time, start, dual, callback)
 

@@ -18,6 +18,7 @@ from bidual.problem import Problem
 
 _EXACT = {torch.float32: 1e-12, torch.float64: 1e-15}  # the relative size of changes that mean nothing any more
 _ROUNDS = 8  # of refinement
+_SHORT = 700  # up to so many samples a factor in float64 costs less than refining one in float32
 
 
 @dataclass
@@ -57,7 +58,7 @@ class EtaNewton(Solver):
     with K_eta = sum_p eta_p A_p A_p^T, gradient (1 - |A_p^T alpha|^2) / 2 and a Hessian from the columns
     A_p A_p^T alpha. Then Z_p = eta_p A_p^T alpha and V = -beta alpha. A projected Newton step with an active set of the
     bounds; 2 to 4 steps from a point with gap 1e-3. Matrices are factored in float32 and alpha refined in float64, until
-    the matrix is too ill-conditioned for that; from then on everything is float64.
+    the matrix is too ill-conditioned for that; from then on, and for few samples, everything is float64.
     """
 
     name = "eta_newton"
@@ -85,7 +86,8 @@ class EtaNewton(Solver):
                 eta[:, number] = 0.01 * float(Y[:, columns].square().sum()) / (problem.beta * len(eta))
             else:
                 eta[:, number] = torch.linalg.vector_norm(start[:, :, columns], dim=(1, 2))
-        small, point = _minimise(problem, problem.to(torch.float32), sets, eta, range(len(sets)))
+        small = problem if len(Y) <= _SHORT else problem.to(torch.float32)
+        small, point = _minimise(problem, small, sets, eta, range(len(sets)))
         return _State(small, sets, point, [False] * len(sets))
 
     def step(self, problem: Problem, state: _State) -> _State:

@@ -1,7 +1,7 @@
 """ADMM on the gated kernel with Anderson acceleration: the fast way to a moderate gap."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -38,10 +38,12 @@ class _State:
     AZ: Tensor
     q: Tensor
     solve: Solve
+    shift: Tensor  # (n, 1)
     nu: Tensor
     G: Tensor
     b: Tensor
     some: "_Some"
+    prox: Callable[[Tensor, float], Tensor]
     anderson: Anderson = field(default_factory=Anderson)
     steps: int = 0
     dual: float = 0.0  # the best seen
@@ -131,9 +133,12 @@ class KernelADMM(Solver):
             dual = dual.to(AZ)
             V, v = Z - small.operator.adjoint(dual) / rho, v + dual / tau
         none, some = torch.zeros_like(AZ), _Some(small.operator)
-        state = _State(small, kernel, direct, rho, tau, none, Z, AZ, AZ + b, _unset, none, torch.zeros_like(Z), b, some)
+        prox = ability(small.gauge, Proximable).prox
+        state = _State(
+            small, kernel, direct, rho, tau, none, Z, AZ, AZ + b, _unset, none, none, torch.zeros_like(Z), b, some, prox
+        )
         state.put(V, v, small.operator.forward(V) if dual is not None else AZ)
-        state.solve = kernel.factor(_shift(state))
+        _factor(state)
         _take_proxes(state)
         return state
 
@@ -159,7 +164,7 @@ class KernelADMM(Solver):
         state.nu, b = state.solve(s - (2 * state.AZ - state.AV))
         state.b = b
         state.G = state.problem.operator.adjoint(state.nu)
-        AW = s - b - _shift(state)[:, None] * state.nu
+        AW = torch.addcmul(s - b if data.intercept else s, state.shift, state.nu, value=-1)
         parts = [(state.G + state.Z).flatten(), state.x[-AW.numel() :] + (AW - state.AZ).flatten()]
         if not state.direct:
             parts.insert(1, (state.v + AW + b - state.q).flatten())
@@ -212,14 +217,15 @@ def _unset(R: Tensor) -> tuple[Tensor, Tensor]:
     raise RuntimeError("the kernel has not been factored yet")
 
 
-def _shift(state: _State) -> Tensor:
+def _factor(state: _State) -> None:
     weights = state.problem.datafit.weights[:, 0]
-    return state.rho / weights if state.direct else torch.full_like(weights, state.rho / state.tau)
+    shift = state.rho / weights if state.direct else torch.full_like(weights, state.rho / state.tau)
+    state.shift, state.solve = shift[:, None], state.kernel.factor(shift)
 
 
 def _take_proxes(state: _State) -> None:
     problem = state.problem
-    state.Z = ability(problem.gauge, Proximable).prox(state.V, problem.beta / state.rho)
+    state.Z = state.prox(state.V, problem.beta / state.rho)
     state.AZ = state.some.forward(state.Z)
     if not state.direct:
         state.q = problem.datafit.prox(state.v, 1 / state.tau, start=state.q)
@@ -243,5 +249,5 @@ def _rescale(state: _State) -> None:
         v = v + (state.v - state.q) / across
     state.rho, state.tau = state.rho * up, state.tau * across
     state.put(V, v, problem.operator.forward(V))
-    state.solve = state.kernel.factor(_shift(state))
+    _factor(state)
     state.anderson.reset()
