@@ -23,10 +23,10 @@ class Crossovers:
 
     Attributes:
         q_entries, q_samples: the interior point in Q solves systems of size P d (d + 1) / 2 and n.
-        cheap_cones, tolerable_cones: Clarabel factors a triangle of (rows + cols) per semidefinite block. Up to the first
-            number of operations it is fast; up to the second it is worth trying when all else has stalled.
-        small_design, tiny_design: entries of the design up to which Clarabel is asked first, with semidefinite cones and
-            without.
+        cheap_cones, tolerable_cones: Clarabel factors a triangle of (rows + cols) per semidefinite block. Up to the
+            first number of operations it is fast; up to the second it is worth trying when all else has stalled.
+        small_design, tiny_design: entries of the design up to which Clarabel is asked first, with semidefinite cones
+            and without.
         largest_kernel: samples, or twice the columns of the design, whose kernel matrix is factored.
         hand_over, hand_over_short: the gap from which one step of Newton's method, or two for up to ``short`` samples,
             is cheaper than more steps of ADMM.

@@ -29,7 +29,12 @@ FITTING = [
     for g in GAUGES
     if s != "interior_point"
 ]
-SLOW_TAIL = {"fista": 1e-5, "primal_dual": 1e-3, "burer_monteiro": 1e-4}  # first-order methods: looser targets
+SLOW_TAIL = {
+    "fista": 1e-5,
+    "primal_dual": 1e-3,
+    "burer_monteiro": 1e-4,
+    "active_neurons": 1e-5,
+}  # first-order methods: looser targets
 
 
 @cache
@@ -47,7 +52,7 @@ def should_refuse(solver: str, loss: str, gauge: str) -> bool:
     if solver == "q_interior_point":
         return loss != "squared" or gauge != "nuclear"
     kinked = loss in ("hinge", "absolute")
-    if solver == "burer_monteiro":
+    if solver in ("burer_monteiro", "active_neurons"):
         return kinked or gauge != "nuclear"
     return solver == "fista" and kinked
 
@@ -56,7 +61,7 @@ def should_refuse(solver: str, loss: str, gauge: str) -> bool:
 @pytest.mark.parametrize("intercept", [False, True])
 def test_ends_certified_at_the_optimum(solver, loss, gauge, intercept):
     problem, optimum = judged(loss, gauge, "tall", 2, intercept)
-    engine = SOLVERS[solver](dtype="float64") if solver == "kernel_admm" else SOLVERS[solver]()
+    engine = SOLVERS[solver](dtype="float64") if solver in ("kernel_admm", "active_neurons") else SOLVERS[solver]()
     if should_refuse(solver, loss, gauge):
         with pytest.raises(ValueError, match="Use solver="):
             solve(problem, engine)
@@ -83,11 +88,13 @@ def test_auto_takes_every_shape(loss, shape, c, gauge):
     assert solution.certificate.primal == pytest.approx(optimum, rel=2e-6, abs=1e-9)
 
 
-@pytest.mark.parametrize("solver", ["kernel_admm", "eta_newton", "fista", "primal_dual", "burer_monteiro"])
+@pytest.mark.parametrize(
+    "solver", ["kernel_admm", "eta_newton", "fista", "primal_dual", "burer_monteiro", "active_neurons"]
+)
 @pytest.mark.parametrize("shape", sorted(set(SHAPES) - {"tall"}))
 def test_every_solver_takes_every_shape(solver, shape):
     problem, optimum = judged("squared", "nuclear", shape, 1, intercept=shape != "one sample")
-    engine = SOLVERS[solver](dtype="float64") if solver == "kernel_admm" else SOLVERS[solver]()
+    engine = SOLVERS[solver](dtype="float64") if solver in ("kernel_admm", "active_neurons") else SOLVERS[solver]()
     solution = solve(problem, engine, tol=1e-4, max_steps=20_000)
     assert solution.certificate.relative_gap <= 1e-4
     assert solution.certificate.dual <= optimum * (1 + 1e-8) + 1e-12

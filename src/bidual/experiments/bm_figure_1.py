@@ -2,8 +2,8 @@
 
 ``paper`` is BM C.2: P = 256 gates, 50 epochs a stage, five stages for CIFAR-10 and three for Fashion-MNIST. ``cpu`` has
 three stages, few epochs, 20,000 images of CIFAR-10, 16 gates for the comparison of m, and one network with many gates
-and m = 1, which on Fashion-MNIST sees mirrored and shifted images for twelve epochs a stage. Beside the last network on CIFAR-10 (``paper``: on both sets) a plain CNN of its depth and width is trained
-for the same time.
+and m = 1, which on Fashion-MNIST sees mirrored and shifted images for twelve epochs a stage. Beside the last network on
+CIFAR-10 (``paper``: on both sets) a plain CNN of its depth and width is trained for the same time.
 """
 
 import argparse

@@ -19,7 +19,8 @@ class GatedOperator(SampleOperator):
 
         A Z = rowsum_d( X o (D Z) ),      A* V = D^T [v_1 X | ... | v_c X],      A A* = (X X^T) o (D D^T).
 
-    D may carry signs, -1 instead of 1. Both go over tiles of samples, so that the (n, d c) array in between is never whole where it is large.
+    D may carry signs, -1 instead of 1. Both go over tiles of samples, so that the (n, d c) array in between is never
+    whole where it is large.
     """
 
     def __init__(

@@ -1,6 +1,7 @@
 """Solvers. A new one is one file here and one line in ``SOLVERS``."""
 
 from bidual.driver import Solver
+from bidual.solvers.active_neurons import ActiveNeurons
 from bidual.solvers.burer_monteiro import BurerMonteiro
 from bidual.solvers.eta_interior_point import EtaInteriorPoint
 from bidual.solvers.eta_newton import EtaNewton
@@ -8,18 +9,32 @@ from bidual.solvers.fista import FISTA
 from bidual.solvers.interior_point import InteriorPoint
 from bidual.solvers.kernel_admm import KernelADMM
 from bidual.solvers.primal_dual import PrimalDual
+from bidual.solvers.q_interior_point import QInteriorPoint
 
 SOLVERS: dict[str, type[Solver]] = {
-    cls.name: cls for cls in (KernelADMM, EtaNewton, EtaInteriorPoint, InteriorPoint, FISTA, PrimalDual, BurerMonteiro)
+    cls.name: cls
+    for cls in (
+        KernelADMM,
+        EtaNewton,
+        EtaInteriorPoint,
+        InteriorPoint,
+        QInteriorPoint,
+        ActiveNeurons,
+        FISTA,
+        PrimalDual,
+        BurerMonteiro,
+    )
 }
 
 __all__ = [
     "FISTA",
     "SOLVERS",
+    "ActiveNeurons",
     "BurerMonteiro",
     "EtaInteriorPoint",
     "EtaNewton",
     "InteriorPoint",
     "KernelADMM",
     "PrimalDual",
+    "QInteriorPoint",
 ]

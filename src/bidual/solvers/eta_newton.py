@@ -15,7 +15,6 @@ from bidual.memory import available_bytes, human_bytes
 from bidual.operators import HasKernel
 from bidual.problem import Problem
 
-
 _EXACT = {torch.float32: 1e-12, torch.float64: 1e-15}  # the relative size of changes that mean nothing any more
 _ROUNDS = 8  # of refinement
 _SHORT = 700  # up to so many samples a factor in float64 costs less than refining one in float32
