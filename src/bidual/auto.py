@@ -12,8 +12,10 @@ from bidual.certificate import certify
 from bidual.driver import Callback, Record, Solution, Solver, Status, solve
 from bidual.gauges import Blocks, Conic, Factorised
 from bidual.losses.base import Matrix
+from bidual.operators import HasKernel
 from bidual.problem import Problem
 from bidual.solvers import FISTA, SOLVERS, EtaNewton, InteriorPoint, KernelADMM, PrimalDual, QInteriorPoint
+from bidual.solvers.kernel import is_narrow
 from bidual.threads import threads_for
 
 
@@ -84,9 +86,10 @@ def _candidates(problem: Problem, tol: float, at: Crossovers = CROSSOVERS) -> It
 
 
 def _kernel_stages(problem: Problem, tol: float, at: Crossovers) -> Iterator[Stage]:
-    newton = EtaNewton()
-    if newton.refusal(problem) is None:
-        gap = at.hand_over_short if problem.operator.output_shape[0] <= at.short else at.hand_over
+    newton, short = EtaNewton(), problem.operator.output_shape[0] <= at.short
+    wide = isinstance(problem.operator, HasKernel) and not is_narrow(problem.operator)
+    if newton.refusal(problem) is None and (short or wide):  # its matrices are n x n even where the design is narrow
+        gap = at.hand_over_short if short else at.hand_over
         yield Stage(KernelADMM("float32"), max(tol, gap), 400)
         yield Stage(newton, tol, 60)
     if tol >= at.single:

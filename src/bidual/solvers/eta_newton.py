@@ -56,8 +56,8 @@ class EtaNewton(Solver):
 
     with K_eta = sum_p eta_p A_p A_p^T, gradient (1 - |A_p^T alpha|^2) / 2 and a Hessian from the columns
     A_p A_p^T alpha. Then Z_p = eta_p A_p^T alpha and V = -beta alpha. A projected Newton step with an active set of the
-    bounds; 2 to 4 steps from a point with gap 1e-3. Matrices are factored in float32 and alpha refined in float64, until
-    the matrix is too ill-conditioned for that; from then on, and for few samples, everything is float64.
+    bounds; 2 to 4 steps from a point with gap 1e-3. Matrices are factored in float32 and alpha is refined in float64,
+    until the matrix is too ill-conditioned for that; from then on, and for few samples, everything is float64.
     """
 
     name = "eta_newton"

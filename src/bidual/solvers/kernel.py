@@ -35,7 +35,7 @@ class ShiftedKernel:
         self.intercept = intercept
         self.narrow = is_narrow(operator)
         source = ability(operator, HasKernel)
-        self.matrix = source.design() if self.narrow else source.kernel()
+        self.matrix = source.design().to(torch.float64) if self.narrow else source.kernel()
         self.mean_diagonal = float((self.matrix.square().sum(1) if self.narrow else self.matrix.diagonal()).mean())
 
         self.last: tuple[Tensor, Solve] | None = None
@@ -66,12 +66,20 @@ class ShiftedKernel:
         return M
 
     def _narrow(self, shift: Tensor) -> Callable[[Tensor], Tensor]:
-        """Woodbury: (S + B B^T)^-1 = S^-1 - S^-1 B (I + B^T S^-1 B)^-1 B^T S^-1."""
-        B, inverse = self.matrix, (1 / shift)[:, None]
+        """Woodbury: (S + B B^T)^-1 = S^-1 - S^-1 B (I + B^T S^-1 B)^-1 B^T S^-1.
+
+        The difference cancels where B B^T is large beside S, so it is taken in float64 whatever the precision asked for.
+        """
+        B, inverse = self.matrix, (1 / shift.to(self.matrix))[:, None]
         inner = B.T @ (inverse * B)
         inner.diagonal().add_(1)
         solve = _cholesky_solver(inner)
-        return lambda R: inverse * (R - B @ solve(B.T @ (inverse * R)))
+
+        def woodbury(R: Tensor) -> Tensor:
+            scaled = inverse * R.to(B)
+            return (scaled - inverse * (B @ solve(B.T @ scaled))).to(R)
+
+        return woodbury
 
 
 def is_narrow(operator: LiftedOperator) -> bool:
@@ -81,7 +89,7 @@ def is_narrow(operator: LiftedOperator) -> bool:
 def kernel_bytes(operator: LiftedOperator, itemsize: int) -> int:
     """What the kernel and its factor need."""
     n, k = operator.output_shape[0], ability(operator, HasKernel).design_width
-    return itemsize * (k * (n + k) if is_narrow(operator) else 3 * n * n)
+    return 8 * k * (2 * n + 2 * k) if is_narrow(operator) else 3 * itemsize * n * n
 
 
 def _cholesky_solver(M: Tensor) -> Callable[[Tensor], Tensor]:
