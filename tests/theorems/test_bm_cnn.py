@@ -105,7 +105,7 @@ def test_intercepts_and_weights(loss):
     assert certificate.dual <= optimum * (1 + 1e-7)
 
 
-ROUGH = {"fista": 1e-5, "primal_dual": 1e-3, "burer_monteiro": 1e-4}
+ROUGH = {"fista": 1e-5, "primal_dual": 1e-3, "burer_monteiro": 1e-4, "active_neurons": 1e-5}
 
 
 @pytest.mark.parametrize("gauge", [Nuclear(), Group()], ids=lambda gauge: gauge.name)
@@ -113,9 +113,10 @@ ROUGH = {"fista": 1e-5, "primal_dual": 1e-3, "burer_monteiro": 1e-4}
 def test_every_solver_takes_convolutions(solver, gauge):
     """Each ends at the optimum of cvxpy, or refuses what it refuses for plain networks too."""
     problem = pooled_problem(convolved(signals(), "grid"), gates=gates_of(True), gauge=gauge)
-    engine = SOLVERS[solver](dtype="float64") if solver == "kernel_admm" else SOLVERS[solver]()
+    engine = SOLVERS[solver](dtype="float64") if solver in ("kernel_admm", "active_neurons") else SOLVERS[solver]()
     group = gauge.name == "frobenius"
-    if solver == "eta_interior_point" or solver == ("burer_monteiro" if group else "eta_newton"):
+    refusing = ("burer_monteiro", "active_neurons") if group else ("eta_newton",)
+    if solver in ("eta_interior_point", *refusing):
         with pytest.raises(ValueError, match="Use solver="):
             solve(problem, engine)
         return

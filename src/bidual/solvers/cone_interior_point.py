@@ -166,7 +166,7 @@ def _start(data: SquaredCones) -> _Point:
 def _advanced(data: SquaredCones, point: _Point) -> _Point:
     """Mehrotra's predictor and corrector."""
     system = _System(data, point)
-    guess = system.direction(-point.s * point.l, -point.z)
+    guess = system.direction(-point.s * point.l, -point.z, refined=False)  # it only says how far to aim
     aim = (1 - point.step_to_border(guess)) ** 3 * point.complementarity
     W = system.scaling
     scaled = W.forward(point.z)
@@ -203,17 +203,18 @@ class _System:
             raise np.linalg.LinAlgError("the kernel is not positive definite")
         return factor
 
-    def direction(self, products: Slacks, q: Vectors) -> _Point:
+    def direction(self, products: Slacks, q: Vectors, refined: bool = True) -> _Point:
         """The move to s l + ... = ``products`` and W^-2 dx + dz = ``q``, with the equations' residuals removed.
 
-        One refinement with the equations themselves, since H is rounded more than they are where l / s is large.
+        Refined once with the equations themselves, since H is rounded more than they are where l / s is large.
         """
         data, s = self.data, self.point.s
         r = self.scaling.without_head(q) - self.slope + data.normals(products / s - self.ratio * self.excess)
         u, V = self._solve(r, np.zeros_like(data.y))
-        again = r - data.normals(self.ratio * data.slacks(u)) - self.scaling.curve(u) - data.adjoint(V)
-        more, rest = self._solve(again, V - data.forward(u))
-        u, V = u + more, V + rest
+        if refined:
+            again = r - data.normals(self.ratio * data.slacks(u)) - self.scaling.curve(u) - data.adjoint(V)
+            more, rest = self._solve(again, V - data.forward(u))
+            u, V = u + more, V + rest
         ds = data.slacks(u) + self.excess
         dl = products / s - self.ratio * ds
         dz = data.adjoint(V) - data.normals(dl) + self.slope
