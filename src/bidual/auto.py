@@ -14,7 +14,16 @@ from bidual.gauges import Blocks, Conic, Factorised
 from bidual.losses.base import Matrix
 from bidual.operators import HasKernel
 from bidual.problem import Problem
-from bidual.solvers import FISTA, SOLVERS, EtaNewton, InteriorPoint, KernelADMM, PrimalDual, QInteriorPoint
+from bidual.solvers import (
+    FISTA,
+    SOLVERS,
+    ActiveNeurons,
+    EtaNewton,
+    InteriorPoint,
+    KernelADMM,
+    PrimalDual,
+    QInteriorPoint,
+)
 from bidual.solvers.kernel import is_narrow
 from bidual.threads import threads_for
 
@@ -29,7 +38,8 @@ class Crossovers:
             first number of operations it is fast; up to the second it is worth trying when all else has stalled.
         small_design, tiny_design: entries of the design up to which Clarabel is asked first, with semidefinite cones
             and without.
-        largest_kernel: samples, or twice the columns of the design, whose kernel matrix is factored.
+        largest_kernel: samples, or twice the columns of the design, whose kernel matrix is factored; beyond it a few
+            neurons at a time are moved.
         hand_over, hand_over_short: the gap from which one step of Newton's method, or two for up to ``short`` samples,
             is cheaper than more steps of ADMM.
         single: the gap that single precision is worth trying for.
@@ -81,6 +91,8 @@ def _candidates(problem: Problem, tol: float, at: Crossovers = CROSSOVERS) -> It
         yield from _kernel_stages(problem, tol, at)
         if cones <= at.tolerable_cones and n * p * a * c <= 20 * at.small_design:
             yield Stage(InteriorPoint(), tol, 2)
+    else:
+        yield Stage(ActiveNeurons(), tol, 400)
     yield Stage(FISTA(), tol, 20_000)
     yield Stage(PrimalDual(), tol, 20_000)
 
@@ -144,6 +156,7 @@ def _run(
             start=start,
             dual=dual,
             callback=_later(callback, spent, done),
+            known=None if done is None else done.certificate,
         )
         done = solution if done is None else _continue(done, solution, spent)
         start, dual = done.Z, done.certificate.dual_point

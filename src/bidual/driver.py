@@ -125,8 +125,12 @@ def solve(
     start: Blocks | None = None,
     dual: Matrix | None = None,
     callback: Callback | None = None,
+    known: Certificate | None = None,
 ) -> Solution:
-    """Run ``solver`` until the certified relative gap is at most ``tol``, and return the best point seen."""
+    """Run ``solver`` until the certified relative gap is at most ``tol``, and return the best point seen.
+
+    ``known`` is the certificate of ``start`` for this very problem, where there is one.
+    """
     if math.isnan(tol):
         raise ValueError("tol must be a number, got nan. It is a relative duality gap, like 1e-4.")
     solver.check(problem)
@@ -134,7 +138,10 @@ def solve(
     start = None if start is None else start.to(problem.operator.like)
     dual = None if dual is None else dual.to(problem.operator.like)
     judge = _Judge(problem, solver.name, callback)
-    judge.look(0, problem.operator.zeros() if start is None else start, () if dual is None else (dual,))
+    if known is None:
+        judge.look(0, problem.operator.zeros() if start is None else start, () if dual is None else (dual,))
+    else:
+        judge.keep(0, known)
     status, step = Status.CERTIFIED, 0
     state = None if judge.best.relative_gap <= tol else solver.init(problem, start, dual)
     while judge.best.relative_gap > tol:
@@ -183,6 +190,10 @@ class _Judge:
         if self.history:
             better = certificate if certificate.primal < self.best.primal else self.best
             certificate = better.with_dual_of(certificate).with_dual_of(self.best)
+        self.keep(step, certificate)
+
+    def keep(self, step: int, certificate: Certificate) -> None:
+        """The best so far, written down."""
         self.best, self.last_step = certificate, step
         values = (certificate.primal, certificate.dual, certificate.relative_gap)
         self.history.append(Record(self.name, step, self.seconds, *values))
