@@ -42,6 +42,7 @@ class Crossovers:
             neurons at a time are moved.
         hand_over, hand_over_short: the gap from which one step of Newton's method, or two for up to ``short`` samples,
             is cheaper than more steps of ADMM.
+        steps, steps_short: of ADMM, after which Newton's method takes over in any case.
         single: the gap that single precision is worth trying for.
     """
 
@@ -54,6 +55,8 @@ class Crossovers:
     largest_kernel: int = 12_000
     hand_over: float = 2e-4
     hand_over_short: float = 1e-3
+    steps: int = 80
+    steps_short: int = 40
     short: int = 1000
     single: float = 1e-7
 
@@ -101,8 +104,8 @@ def _kernel_stages(problem: Problem, tol: float, at: Crossovers) -> Iterator[Sta
     newton, short = EtaNewton(), problem.operator.output_shape[0] <= at.short
     wide = isinstance(problem.operator, HasKernel) and not is_narrow(problem.operator)
     if newton.refusal(problem) is None and (short or wide):  # its matrices are n x n even where the design is narrow
-        gap = at.hand_over_short if short else at.hand_over
-        yield Stage(KernelADMM("float32"), max(tol, gap), 400)
+        gap, steps = (at.hand_over_short, at.steps_short) if short else (at.hand_over, at.steps)
+        yield Stage(KernelADMM("float32"), max(tol, gap), steps)
         yield Stage(newton, tol, 60)
     if tol >= at.single:
         yield Stage(KernelADMM("float32"), tol, 1000)
