@@ -1,0 +1,176 @@
+"""Predictions of a list of neurons, and their change along a line, without lifted variables where that is cheaper."""
+
+from abc import ABC, abstractmethod
+from functools import partial
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from bidual.losses.base import Matrix
+from bidual.operators import GatedOperator, LiftedOperator, LinearOperator
+from bidual.problem import Problem
+from bidual.solvers.quasi_newton import Rows
+
+_ROTATED = 3000  # up to so many features, X^T X is diagonalised for the curvature
+
+
+class NeuronProducts(ABC):
+    r"""f = sum_j A_{p_j} (u_j w_j^T) at a point that moves along lines; neuron j is the row (u_j, w_j) in block p_j.
+
+    Along a line f is quadratic, f + t f_1 + t^2 f_2, so a line search costs no product with A.
+    """
+
+    P: Matrix
+
+    def __init__(self, operator: LiftedOperator, block: Tensor, rows: Rows) -> None:
+        self.operator, self.block, self.rows = operator, block, rows
+
+    @property
+    def parts(self) -> tuple[Tensor, Tensor]:
+        """U and W, one neuron a row."""
+        return self._split(self.rows)
+
+    @abstractmethod
+    def along(self, step: Rows) -> tuple[Matrix, Matrix]:
+        """f_1 and f_2 of a step."""
+
+    @abstractmethod
+    def pull(self, V: Matrix) -> Rows:
+        """(G_p w_j, G_p^T u_j) with G = A* V, the gradient of <V, f>."""
+
+    @abstractmethod
+    def move(self, step: Rows, t: float, P: Matrix) -> None:
+        """Go to rows + t step, where the predictions are P; ``step`` is the one that was last asked about."""
+
+    def curvature(self, problem: Problem) -> "Curvature | None":
+        """An approximation of the Hessian, neuron by neuron; None if there is none cheaper than A."""
+        return None
+
+    def _split(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        a = self.operator.block_shape[1]
+        return rows[:, :a], rows[:, a:]
+
+
+class LiftedProducts(NeuronProducts):
+    """For any operator: every product forms the blocks."""
+
+    def __init__(self, operator: LiftedOperator, block: Tensor, rows: Rows) -> None:
+        used, index = torch.unique(block, return_inverse=True)
+        super().__init__(operator.select(used), index, rows)
+        self.P = self._forward(*self.parts)
+
+    def along(self, step: Rows) -> tuple[Matrix, Matrix]:
+        (U, W), (dU, dW) = self.parts, self._split(step)
+        both = self._forward(torch.cat([dU, U]), torch.cat([W, dW]))
+        return both, self._forward(dU, dW)
+
+    def pull(self, V: Matrix) -> Rows:
+        G, (U, W) = self.operator.adjoint(V)[self.block], self.parts
+        return torch.cat([torch.einsum("rab,rb->ra", G, W), torch.einsum("rab,ra->rb", G, U)], 1)
+
+    def move(self, step: Rows, t: float, P: Matrix) -> None:
+        self.rows, self.P = self.rows + t * step, P
+
+    def _forward(self, U: Tensor, W: Tensor) -> Matrix:
+        return self.operator.forward(lifted(self.operator, self.block.repeat(len(U) // len(self.block)), U, W))
+
+
+class SampleProducts(NeuronProducts):
+    """For gated and linear networks: f = H W with the activations H = [D_p X u_j]_j, two products with X a step."""
+
+    operator: GatedOperator | LinearOperator
+
+    def __init__(
+        self, operator: GatedOperator | LinearOperator, block: Tensor, rows: Rows, spectrum: "Spectrum"
+    ) -> None:
+        super().__init__(operator, block, rows)
+        self.spectrum = spectrum
+        self.mask = operator.patterns[block].T.to(rows).contiguous() if isinstance(operator, GatedOperator) else None
+        U, W = self.parts
+        self.H, self.dH, self.work = (rows.new_empty(len(operator.X), len(rows)) for _ in range(3))
+        self.P = self._hidden(U, self.H) @ W
+
+    def along(self, step: Rows) -> tuple[Matrix, Matrix]:
+        W, (dU, dW) = self.parts[1], self._split(step)
+        turned, second = (self._hidden(dU, self.dH) @ torch.cat([W, dW], 1)).chunk(2, 1)
+        return torch.addmm(turned, self.H, dW), second
+
+    def pull(self, V: Matrix) -> Rows:
+        back = self._gated(torch.mm(V, self.parts[1].T, out=self.work))
+        return torch.cat([back.T @ self.operator.X, self.H.T @ V], 1)
+
+    def move(self, step: Rows, t: float, P: Matrix) -> None:
+        self.rows, self.P = self.rows + t * step, P
+        self.H.add_(self.dH, alpha=t)
+
+    def curvature(self, problem: Problem) -> "Curvature":
+        r"""u_j sees w_j^T S w_j X^T D_p X + beta I, w_j sees |D_p X u_j|^2 S + beta I, S the mean Hessian of the loss.
+
+        X^T D_p X is taken to be X^T X times the share of samples that are on.
+        """
+        W, data = self.parts[1], problem.datafit
+        S = data.loss.summed_hessian(self.P + data.offset(self.P), data.targets, data.weights) / len(self.P)
+        values, vectors = torch.linalg.eigh(S)
+        share = 1.0 if self.mask is None else self.mask.abs().mean(0)
+        bend = (((W @ S) * W).sum(1).clamp(min=0) * share)[:, None] * self.spectrum.values
+        outer = self.H.square().sum(0)[:, None] * values.clamp(min=0)
+        return Curvature(self.spectrum.vectors, bend + problem.beta, vectors, outer + problem.beta)
+
+    def _hidden(self, U: Tensor, out: Tensor) -> Tensor:
+        return self._gated(torch.mm(self.operator.X, U.T, out=out))
+
+    def _gated(self, H: Tensor) -> Tensor:
+        return H if self.mask is None else H.mul_(self.mask)
+
+
+class Spectrum:
+    """Of X^T X: its eigenvalues and eigenvectors, or its diagonal where there are too many features for that."""
+
+    def __init__(self, X: Float[Tensor, "n d"]) -> None:
+        self.vectors: Tensor | None = None
+        if X.shape[1] > _ROTATED:
+            self.values = X.square().sum(0)
+        else:
+            values, self.vectors = torch.linalg.eigh(X.T @ X)
+            self.values = values.clamp(min=0)
+
+
+class Curvature:
+    """E diag E^T for every neuron's u, and the same for its w."""
+
+    def __init__(
+        self, left: Tensor | None, inner: Float[Tensor, "r a"], right: Tensor, outer: Float[Tensor, "r b"]
+    ) -> None:
+        self.left, self.inner, self.right, self.outer = left, inner, right, outer
+
+    def divide(self, rows: Rows) -> Rows:
+        """The inverse times the rows."""
+        U, W = rows[:, : self.inner.shape[1]], rows[:, self.inner.shape[1] :]
+        first = U / self.inner if self.left is None else ((U @ self.left) / self.inner) @ self.left.T
+        return torch.cat([first, ((W @ self.right) / self.outer) @ self.right.T], 1)
+
+
+class ProductsFor:
+    """Makes the products of changing lists of neurons; what depends on the data alone is computed once."""
+
+    def __init__(self, operator: LiftedOperator) -> None:
+        self.make = (
+            partial(_on_samples, operator, Spectrum(operator.X))
+            if isinstance(operator, GatedOperator | LinearOperator)
+            else partial(LiftedProducts, operator)
+        )
+
+    def __call__(self, block: Tensor, rows: Rows) -> NeuronProducts:
+        return self.make(block, rows)
+
+
+def _on_samples(
+    operator: GatedOperator | LinearOperator, spectrum: Spectrum, block: Tensor, rows: Rows
+) -> NeuronProducts:
+    return SampleProducts(operator, block, rows, spectrum)
+
+
+def lifted(operator: LiftedOperator, block: Tensor, U: Tensor, W: Tensor) -> Float[Tensor, "p a b"]:
+    """Z_p = sum of u_j w_j^T over the neurons of block p."""
+    return operator.zeros().index_add_(0, block, U[:, :, None] * W[:, None, :])
