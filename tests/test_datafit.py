@@ -145,3 +145,15 @@ def test_to_changes_the_precision_of_targets_and_weights() -> None:
 def test_bad_targets_and_weights_are_refused(loss: Loss, Y: Tensor, weight: Tensor | None, message: str) -> None:
     with own_checks_only(), pytest.raises(ValueError, match=message):
         Datafit(loss, Y, weight)
+
+
+def test_the_softmax_intercept_ends_in_single_precision_too(monkeypatch):
+    """Rounding of the sum once rejected every step, and the search went on to its limit."""
+    generator = torch.Generator().manual_seed(0)
+    P = 3 * torch.randn(6000, 10, generator=generator) + 3 * torch.randn(10, generator=generator)
+    fit = Datafit(Softmax(), torch.eye(10)[torch.randint(10, (6000,), generator=generator)], intercept=True)
+    looked, value_at = [], Datafit.value_at
+    monkeypatch.setattr(Datafit, "value_at", lambda self, *rest: looked.append(0) or value_at(self, *rest))
+    found = fit.offset(P)
+    assert len(looked) < 40
+    torch.testing.assert_close(found, fit.to(torch.float64).offset(P.double()).float(), rtol=1e-3, atol=1e-3)

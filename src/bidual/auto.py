@@ -62,6 +62,7 @@ class Crossovers:
 
 
 CROSSOVERS = Crossovers()
+_NUMERICAL = (FloatingPointError, OverflowError, np.linalg.LinAlgError, torch.linalg.LinAlgError)
 _DUST = 1e-5  # neurons smaller than this share of the largest may be rounding
 _COST = 1e-2  # of the gap, what dropping them may cost
 
@@ -147,26 +148,32 @@ def _run(
     dual: Matrix | None,
     callback: Callback | None,
 ) -> Solution:
-    began, done = time.perf_counter(), None
+    began, done, failure = time.perf_counter(), None, None
     for stage in stages:
         spent = time.perf_counter() - began
-        solution = solve(
-            problem,
-            stage.solver,
-            tol=stage.tol,
-            max_steps=stage.max_steps if max_steps is None else max_steps - (done.n_steps if done else 0),
-            max_time=None if max_time is None else max(max_time - spent, 0.0),
-            start=start,
-            dual=dual,
-            callback=_later(callback, spent, done),
-            known=None if done is None else done.certificate,
-        )
+        try:
+            solution = solve(
+                problem,
+                stage.solver,
+                tol=stage.tol,
+                max_steps=stage.max_steps if max_steps is None else max_steps - (done.n_steps if done else 0),
+                max_time=None if max_time is None else max(max_time - spent, 0.0),
+                start=start,
+                dual=dual,
+                callback=_later(callback, spent, done),
+                known=None if done is None else done.certificate,
+            )
+        except _NUMERICAL as error:  # numbers beyond this stage's precision; the next may have more
+            failure = error
+            continue
         done = solution if done is None else _continue(done, solution, spent)
         start, dual = done.Z, done.certificate.dual_point
         out_of_steps = max_steps is not None and done.n_steps >= max_steps
         if done.certificate.relative_gap <= tol or done.status is Status.MAX_TIME or out_of_steps:
             break
     if done is None:
+        if failure is not None:
+            raise failure
         raise ValueError(
             "no solver can take this problem in the memory there is; lower patterns, or use fewer samples."
         )

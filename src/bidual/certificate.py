@@ -135,7 +135,7 @@ def judge(
     """Judge Z by one dual candidate V; ``predictions`` is A Z, where it is known already.
 
     V is moved into dom F* first, and ``polar`` is asked for the point that came out: an upper bound of its polar over
-    what ``scope`` says. Nothing else is trusted.
+    what ``scope`` says. Nothing else is trusted about V.
     """
     V = _into_domain(problem, V)
     bound = polar(V) + problem.rounding_of_polar(V)
@@ -186,7 +186,7 @@ def _rounding_of_dual(problem: Problem, V: Tensor, offset: Tensor) -> float:
 
 def _best_scale(value: Callable[[float], float], largest: float) -> float:
     """argmax of a concave function (-inf off its domain) over [0, largest]."""
-    if largest <= 1 and value(largest) >= value(largest * (1 - 1e-7)):
+    if largest <= 1 and math.isfinite(end := value(largest)) and end >= value(largest * (1 - 1e-7)):
         return largest  # still rising at the end: concavity leaves nothing to search
     high = min(largest, 2.0)
     guess = _vertex(value, high)

@@ -149,7 +149,7 @@ def _root_per_output(fit: Datafit, P: Tensor, slope_of: Slope) -> Tensor:
 def _newton_intercept(fit: Datafit, P: Tensor, steps: int = 300) -> Tensor:
     """Levenberg-Marquardt in the c intercepts of a loss that couples the outputs (softmax)."""
     b, damping, flat = P.new_zeros(P.shape[1]), 1e-3, 4 * torch.finfo(P.dtype).eps * float(fit.weights.sum())
-    current = fit.value_at(P, b)
+    current, rejected = fit.value_at(P, b), False
     for _ in range(steps):
         slope = (fit.weights * fit.loss.grad(P + b, fit.targets)).sum(0)
         if float(slope.abs().max()) <= flat:
@@ -158,9 +158,11 @@ def _newton_intercept(fit: Datafit, P: Tensor, steps: int = 300) -> Tensor:
         direction = vectors @ ((vectors.T @ slope) / (values.clamp(min=0) + damping))
         direction = direction - direction.mean() * fit.loss.shift_invariant
         decrease, value = float(slope @ direction), fit.value_at(P, b - direction)
-        if damping <= 1e-3 and decrease <= 4 * torch.finfo(P.dtype).eps * abs(current):  # values can tell no more
+        small = decrease <= 4 * torch.finfo(P.dtype).eps * abs(current)
+        if small and (damping <= 1e-3 or rejected):  # values can tell no more
             return b - direction if value <= current else b
-        if value <= current - 1e-4 * decrease:
+        rejected = not value <= current - 1e-4 * decrease
+        if not rejected:
             b, current, damping = b - direction, value, max(damping / 10, 1e-12)
         else:
             damping *= 10

@@ -132,8 +132,10 @@ class CaseResult:
 
     def _verdicts(self, run: Run) -> Sequence[bool | None]:
         need, ratio = self.needs.get(run.system), self.ratio(run)
-        if need is None or ratio is None:
+        if need is None:
             return []
+        if ratio is None:  # it crashed: perhaps it would have been the best
+            return [None]
         return [True if ratio.value >= need else None if ratio.is_bound else False]
 
 

@@ -111,7 +111,7 @@ class FixedProgram(Program):
         if len(last) < 2 or last[0].problem.beta <= last[1].problem.beta:
             return super()._predict(last, beta)
         old, new = last[0].start, last[1].start
-        share = (last[1].problem.beta - beta) / (last[0].problem.beta - last[1].problem.beta)
+        share = min((last[1].problem.beta - beta) / (last[0].problem.beta - last[1].problem.beta), 2.0)
         point = (new.point + share * (new.point - old.point)) * new.point.flatten(1).any(1)[:, None, None]
         return new._replace(point=point, dual=new.dual + share * (new.dual - old.dual))
 

@@ -25,6 +25,8 @@ from bidual.polar import NeuronOracle, Neurons, bound_near
 from bidual.relu import ReluProblem
 from bidual.solvers.cone_program import solve_cone_program
 
+_CONES = 1e-6  # cone programs are solved at least so far: looser points split neurons over neighbouring cones
+
 
 class Limits(NamedTuple):
     """When to stop."""
@@ -98,7 +100,8 @@ def by_cones(task: Task) -> Training:
     began, active = time.perf_counter(), activation_patterns.enumerate(problem.X).active
     reduced = reduce_rank(problem.X.detach().to("cpu", torch.float64).numpy())
     small = replace(problem, X=torch.from_numpy(reduced.samples).to(problem.X))
-    found = solve_cone_program(small, active, complete=True, tol=0.5 * limits.tol, time_limit=limits.max_time)
+    tol = min(0.5 * limits.tol, _CONES)
+    found = solve_cone_program(small, active, complete=True, tol=tol, time_limit=limits.max_time)
     neurons = found.neurons @ torch.from_numpy(reduced.basis.T).to(problem.X)
     run = Run("interior_point", began)
     return judged(problem, neurons, found.weights, found.dual, task.upper, run, limits.tol)

@@ -1,12 +1,17 @@
 """The linear systems of kernel methods, and what a path keeps of them."""
 
+import pickle
+from dataclasses import replace
+
 import pytest
 import torch
 
 from bidual.anderson import Anderson
 from bidual.auto import solve_auto
 from bidual.benchmarking import Case, make_problem
+from bidual.driver import solve
 from bidual.operators import GatedOperator
+from bidual.solvers import KernelADMM
 from bidual.solvers.kernel import ShiftedKernel
 
 
@@ -64,3 +69,29 @@ def test_anderson_finds_the_fixed_point_of_a_linear_map_in_a_few_steps():
         image = M @ x + b
         x = anderson.mix(image - x, image)
     assert torch.linalg.vector_norm(x - answer) <= 1e-5 * torch.linalg.vector_norm(answer)
+
+
+def test_a_problem_that_was_solved_can_be_pickled():
+    problem = make_problem(Case(60, 4, 20, 0.1))
+    solve_auto(problem, tol=1e-6)
+    again = pickle.loads(pickle.dumps(problem))
+    assert again.primal(again.operator.zeros()) == problem.primal(problem.operator.zeros())
+
+
+def test_sample_weights_scale_the_penalty_of_the_first_step():
+    """A weight for all is a smaller beta: the steps must not depend on it."""
+    problem = make_problem(Case(100, 5, 30, 0.1))
+    heavy = replace(
+        problem,
+        datafit=replace(problem.datafit, weight=torch.full((100,), 1e4, dtype=torch.float64)),
+        beta=1e4 * problem.beta,
+    )
+    steps = [solve(part, KernelADMM("float64"), tol=1e-4, max_steps=200).n_steps for part in (problem, heavy)]
+    assert abs(steps[0] - steps[1]) <= 5
+
+
+def test_features_beyond_single_precision_are_left_to_double():
+    problem = make_problem(Case(60, 4, 20, 0.1))
+    large = replace(problem, operator=GatedOperator(1e20 * problem.operator.X, problem.operator.patterns, 1))
+    large = large.with_beta(0.1 * large.beta_max)
+    assert solve_auto(large, tol=1e-6).certificate.relative_gap <= 1e-6

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from functools import cached_property
-from typing import Protocol, Self, runtime_checkable
+from typing import Any, Protocol, Self, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -47,6 +47,10 @@ class LiftedOperator(ABC):
     @abstractmethod
     def to(self, dtype: torch.dtype) -> Self:
         """The same operator in another precision."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what is only kept to save time."""
+        return {name: value for name, value in self.__dict__.items() if not name.startswith("_kept")}
 
     def forward(self, Z: Blocks) -> Matrix:
         """A Z."""

@@ -31,7 +31,6 @@ class GatedOperator(SampleOperator):
         self.X = X
         self.patterns = _one_byte(patterns)  # (P, n): blocks are rows, so that selecting blocks is cheap
         self.n_outputs = n_outputs
-        self._converted: dict[torch.dtype, Self] = {}
 
     @property
     def block_shape(self) -> tuple[int, int, int]:
@@ -41,9 +40,13 @@ class GatedOperator(SampleOperator):
         """Kept, so that what is computed once in another precision serves a whole path."""
         if dtype == self.X.dtype:
             return self
-        if dtype not in self._converted:
-            self._converted[dtype] = type(self)(self.X.to(dtype), self.patterns, self.n_outputs)
-        return self._converted[dtype]
+        if dtype not in self._kept_conversions:
+            self._kept_conversions[dtype] = type(self)(self.X.to(dtype), self.patterns, self.n_outputs)
+        return self._kept_conversions[dtype]
+
+    @cached_property
+    def _kept_conversions(self) -> dict[torch.dtype, Self]:
+        return {}
 
     def _forward(self, Z: Tensor) -> Tensor:
         P, weights = self.like.new_empty(self.output_shape), Z.flatten(1)
@@ -61,8 +64,8 @@ class GatedOperator(SampleOperator):
 
     def _select(self, blocks: Tensor) -> Self:
         part = type(self)(self.X, self.patterns[blocks], self.n_outputs)
-        if self._numbers is not None:
-            part.__dict__["_numbers"] = self._numbers[blocks]
+        if self._kept_numbers is not None:
+            part.__dict__["_kept_numbers"] = self._kept_numbers[blocks]
         return part
 
     def kernel(self, weights: Float[Tensor, " p"] | None = None) -> Float[Tensor, "n n"]:
@@ -79,13 +82,13 @@ class GatedOperator(SampleOperator):
         return (self.patterns.T[:, :, None] * self.X[:, None, :]).reshape(len(self.X), -1)
 
     @cached_property
-    def _numbers(self) -> Float[Tensor, "p n"] | None:
+    def _kept_numbers(self) -> Float[Tensor, "p n"] | None:
         """The patterns in the precision of X, where that takes little memory."""
         small = self.patterns.numel() * self.X.element_size() <= _KEPT_BYTES
         return self.patterns.to(self.X.dtype) if small else None
 
     def _mask(self, rows: slice) -> Float[Tensor, "p r"]:
-        return self.patterns[:, rows].to(self.X.dtype) if self._numbers is None else self._numbers[:, rows]
+        return self.patterns[:, rows].to(self.X.dtype) if self._kept_numbers is None else self._kept_numbers[:, rows]
 
     def _tiles(self) -> Iterator[tuple[slice, Float[Tensor, "p r"]]]:
         """Slices of samples with their patterns."""

@@ -100,6 +100,8 @@ class SquaredCones:
         R^T S_g l_g| <= beta / c for all g, which is CP (9)'s dual constraint."""
         V = self.forward(u) - self.y
         peak = float(np.linalg.norm(self.adjoint(V) - self.normals(multipliers), axis=1).max())
+        if not np.isfinite(peak):
+            return np.inf
         c, square = min(1.0, self.beta / max(peak, 1e-300)), float(V @ V) + self.rest
         primal = 0.5 * square + self.beta * float(np.linalg.norm(u, axis=1).sum())
         dual = c * (self.rest - float(V @ self.y)) - 0.5 * c * c * square
@@ -111,7 +113,7 @@ class SquaredCones:
         for _ in range(_STEPS):
             u, size = point.x[:, 1:], point.complementarity
             idle = 0 if size < 0.9 * least else idle + 1
-            if not np.isfinite(u).all() or idle > _IDLE:
+            if not (np.isfinite(u).all() and np.isfinite(point.l).all()) or idle > _IDLE:
                 return
             least = min(size, least)
             yield Iterate(u, point.l, self.gap(u, point.l))

@@ -1,5 +1,6 @@
 """The exact convex program of a ReLU network with one output, over given activation patterns (CP eq. 9 and 10)."""
 
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from time import monotonic
@@ -219,7 +220,7 @@ def _feasible(lifted: Problem, multipliers: _Multipliers) -> Matrix:
     """
     V = lifted.datafit.into_domain(multipliers.V)
     peak = float(torch.linalg.vector_norm(lifted.operator.adjoint(V)[:, :, 0] - multipliers.normals, dim=1).max())
-    return min(1.0, lifted.beta / max(peak, 1e-300)) * V
+    return (min(1.0, lifted.beta / max(peak, 1e-300)) if math.isfinite(peak) else 0.0) * V
 
 
 def _without_dust(neurons: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:

@@ -77,8 +77,9 @@ class EtaNewton(Solver):
         return None
 
     def init(self, problem: Problem, start: Tensor | None, dual: Tensor | None) -> _State:
+        problem = problem.to(torch.float64)
         sets, Y = _groups(problem), problem.datafit.targets
-        start = None if start is None else _by_output(problem, start)
+        start = None if start is None else _by_output(problem, start.to(Y))
         eta = Y.new_empty(problem.operator.block_shape[0], len(sets))
         for number, columns in enumerate(sets):
             if start is None or not bool(start[:, :, columns].any()):
@@ -90,6 +91,7 @@ class EtaNewton(Solver):
         return _State(small, sets, point, [False] * len(sets))
 
     def step(self, problem: Problem, state: _State) -> _State:
+        problem = problem.to(torch.float64)
         slopes = _slopes(state)
         moves = {k: _move(problem, state, k, slopes[:, k]) for k, done in enumerate(state.done) if not done}
         for halving in range(12):
@@ -106,7 +108,7 @@ class EtaNewton(Solver):
         return state
 
     def point(self, problem: Problem, state: _State) -> Tensor:
-        Z = problem.operator.zeros()
+        Z = problem.operator.zeros().to(torch.float64)
         for number, columns in enumerate(state.sets):
             eta = state.point.eta[:, number, None, None]
             _by_output(problem, Z)[:, :, columns] = eta * state.point.S[:, :, columns]

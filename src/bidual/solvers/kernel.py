@@ -11,7 +11,7 @@ from bidual.cholesky import robust_cholesky
 from bidual.operators import HasKernel, LiftedOperator
 
 Solve = Callable[[Tensor], tuple[Tensor, Tensor]]
-_KEPT, _SMALL_BYTES = "_shifted_kernel", 2**26
+_KEPT, _SMALL_BYTES = "_kept_kernel", 2**26
 
 
 class ShiftedKernel:
@@ -42,9 +42,10 @@ class ShiftedKernel:
 
     def factor(self, shift: Float[Tensor, " n"]) -> Solve:
         """A solver for this shift."""
-        if self.last is None or not torch.equal(self.last[0], shift):
-            self.last = (shift, self._factor(shift))
-        return self.last[1]
+        last = self.last  # another thread may replace it meanwhile
+        if last is None or not torch.equal(last[0], shift):
+            last = self.last = (shift, self._factor(shift))
+        return last[1]
 
     def _factor(self, shift: Tensor) -> Solve:
         solve = self._narrow(shift) if self.narrow else _cholesky_solver(self._shifted(shift))

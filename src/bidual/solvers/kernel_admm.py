@@ -124,7 +124,8 @@ class KernelADMM(Solver):
         tau = 1.0 if direct else 0.5 * (small.datafit.smoothness or 1.0)
         beta_max = problem.beta_max
         ratio = min(problem.beta / beta_max, 1.0) if beta_max > 0 else 1.0
-        rho = _power_of_two(0.9 * tau * kernel.mean_diagonal * ratio**0.7)
+        size = float(small.datafit.weights.mean()) if direct else tau
+        rho = _power_of_two(0.9 * size * kernel.mean_diagonal * ratio**0.7)
         Z = small.operator.zeros() if start is None else start.to(small.operator.like)
         AZ = small.operator.forward(Z)
         b = small.datafit.offset(AZ)
@@ -210,6 +211,8 @@ class KernelADMM(Solver):
 
 def _power_of_two(rho: float) -> float:
     """The nearest one: neighbours on a path then share a factor of the kernel."""
+    if not math.isfinite(rho):
+        raise FloatingPointError("the kernel is beyond the range of its precision; scale the features.")
     return 2.0 ** round(math.log2(max(rho, 1e-30)))
 
 

@@ -1,7 +1,7 @@
 """A primal-dual interior point in one small matrix per block: squared loss with nuclear norms of short blocks."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations_with_replacement
 
 import numpy as np
@@ -88,11 +88,17 @@ class QInteriorPoint(Solver):
         return state
 
     def step(self, problem: Problem, state: _State) -> _State:
+        try:
+            with np.errstate(all="ignore"):
+                return self._step(problem, state)
+        except np.linalg.LinAlgError:  # of numbers that are not finite
+            return replace(state, idle=_PATIENCE)
+
+    def _step(self, problem: Problem, state: _State) -> _State:
         slope, before, now, one = _slope(state), state.gap, diagonal(state.g), diagonal(np.ones_like(state.g))
         newton = _Newton(state)
         if newton.failed:  # rounding has the last word
-            state.idle = _PATIENCE
-            return state
+            return replace(state, idle=_PATIENCE)
         U, N = newton.solve(-now, slope)
         a, b = newton.lengths(U, N, 1.0)
         mu, predicted = float(state.g.mean()), float(((one + a * U) * (now + b * N)).sum()) / state.g.size
@@ -100,11 +106,13 @@ class QInteriorPoint(Solver):
         U, N = newton.solve(aim * one - now - a * b * newton.second_order(U, N), slope)
         a, b = newton.lengths(U, N, 0.98)
         K = cholesky(one + a * U)
-        state.g, V = eigh(symmetric(product(transposed(K), product(now + b * N, K))))
-        state.F = product(state.F, product(K, V))
-        _evaluate(problem.beta, state)
-        state.idle = state.idle + 1 if not state.gap <= 0.9 * before else 0
-        return state
+        g, V = eigh(symmetric(product(transposed(K), product(now + b * N, K))))
+        moved = replace(state, g=g, F=product(state.F, product(K, V)))
+        _evaluate(problem.beta, moved)
+        if not np.isfinite(moved.gap):
+            return replace(state, idle=_PATIENCE)
+        moved.idle = state.idle + 1 if not moved.gap <= 0.9 * before else 0
+        return moved
 
     def point(self, problem: Problem, state: _State) -> Tensor:
         Z = np.einsum("ijp,jpc->pic", state.F, state.T)
@@ -200,7 +208,10 @@ def _best_multiple(A: Array, Y: Array, beta: float) -> float:
     t = np.linalg.norm(Y) / (np.sqrt(np.trace(K) / len(rows)) + 1e-300)
     for _ in range(8):
         alpha = lapack.dpotrs(_factor(t * K, beta), Y, lower=1)[0]
-        change = np.sqrt(float((alpha * (K @ alpha)).sum()) / len(rows))
+        square = float((alpha * (K @ alpha)).sum()) / len(rows)
+        if not 0 < square < np.inf:  # rounding
+            break
+        change = np.sqrt(square)
         t *= change
         if 0.5 < change < 2:
             break
