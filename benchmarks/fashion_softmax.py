@@ -1,6 +1,6 @@
 """Fashion-MNIST, 60000 x 784, gated network, P = 256, softmax over 10 classes, to a certified gap of 1e-2, in one run.
 
-    python benchmarks/fashion_softmax.py --data-dir ../shared/data [--threads 1] [--cold] [--out fashion.json]
+    python benchmarks/fashion_softmax.py --data-dir data [--threads 1] [--cold] [--out fashion.json]
 
 Pixels are divided by 255. Every fraction of beta_max is solved from the solution of the one before, or from zero with
 ``--cold``. Seconds include all certificates, but not reading the data, drawing the gates and beta_max, which ``setup``
