@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -44,7 +44,7 @@ class _State:
     b: Tensor
     some: "_Some"
     prox: Callable[[Tensor, float], Tensor]
-    anderson: Anderson = field(default_factory=Anderson)
+    anderson: Anderson
     steps: int = 0
     dual: float = 0.0  # the best seen
     guess: float = 1.0
@@ -136,7 +136,23 @@ class KernelADMM(Solver):
         none, some = torch.zeros_like(AZ), _Some(small.operator)
         prox = ability(small.gauge, Proximable).prox
         state = _State(
-            small, kernel, direct, rho, tau, none, Z, AZ, AZ + b, _unset, none, none, torch.zeros_like(Z), b, some, prox
+            small,
+            kernel,
+            direct,
+            rho,
+            tau,
+            none,
+            Z,
+            AZ,
+            AZ + b,
+            _unset,
+            none,
+            none,
+            torch.zeros_like(Z),
+            b,
+            some,
+            prox,
+            Anderson(),
         )
         state.put(V, v, small.operator.forward(V) if dual is not None else AZ)
         _factor(state)
@@ -187,7 +203,9 @@ class KernelADMM(Solver):
         primal = problem.datafit.value_at(state.AZ, state.b) + problem.beta * problem.gauge.value(state.Z)
         polar = problem.gauge.polar(state.rho * state.G).upper
         scale = min(1.0, problem.beta / polar) if polar > 0 else 1.0
-        state.dual = max(state.dual, -problem.datafit.conjugate(scale * problem.datafit.into_domain(theta)))
+        dual = -problem.datafit.conjugate(scale * problem.datafit.into_domain(theta))
+        # only squared loss takes theta as it is: elsewhere its polar is a guess, and no bound to be remembered
+        state.dual = max(state.dual, dual) if state.direct else dual
         state.guess = (primal - state.dual) / primal if primal > 0 else 0.0
         if 0 < state.guess < 0.9 * state.best_guess:
             state.best_guess, state.since_best = state.guess, 0
