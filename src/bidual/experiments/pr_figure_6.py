@@ -5,62 +5,79 @@ schedule of BM C.2; ``cpu`` has 24 sub-networks of 3 units, three stages, few ep
 stands a two-layer network of as many channels.
 """
 
-import argparse
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
-from bidual.datasets import load_images
-from bidual.experiments.staged_accuracy import Plan, StagedRow, common_arguments, draw, grow, keep, table
-from bidual.files import write_atomically
-from bidual.layerwise import EpochRecord, Settings
+from bidual.experiments.staged_accuracy import Plan, StagedRow, draw, grow_all, improves, table
+from bidual.layerwise import Settings
+from bidual.reproduction import Claim, Experiment, Finding, Means, Scale
 
 SETS = ("fashion-mnist", "cifar-10")
+PRINTED = 0.85  # "almost", on CIFAR-10 at the fifth stage
 _PAPER = Settings(gates=40, units=100, downsample=(False, False, True, True, False))
 _CPU = Settings(
     gates=24, units=3, downsample=(True, False, True), epochs=5, drop_every=2, rates=(0.1, 0.05, 0.05), crop=0
 )
+_SMOKE = Settings(
+    gates=4, units=2, downsample=(True, True), epochs=1, drop_every=1, rates=(0.1, 0.1), batch_size=20, crop=0
+)
 
 
-def plans(configuration: str, data: str) -> list[Plan]:
-    """The three-layer network of a configuration on a data set, and the two-layer one beside it."""
-    if configuration not in ("paper", "cpu") or data not in SETS:
-        raise ValueError(f"the configurations are paper and cpu for {SETS}, got {configuration!r} for {data!r}.")
-    three = Plan(_PAPER if configuration == "paper" else _CPU, None if configuration == "paper" else 10_000)
-    if data == "cifar-10" and configuration == "cpu":
+def plans(scale: Scale, data: str) -> list[Plan]:
+    """The three-layer network of a scale on a data set, and the two-layer one beside it."""
+    three = {
+        "paper": Plan(_PAPER, certified=200),
+        "cpu": Plan(_CPU, 10_000, certified=200),
+        "smoke": Plan(_SMOKE, certified=10),
+    }[scale]
+    if data == "cifar-10" and scale == "cpu":
         three = replace(three, settings=replace(three.settings, crop=2))
-    return [replace(three, certified=200), replace(three, settings=replace(three.settings, units=1))]
+    return [three, replace(three, settings=replace(three.settings, units=1), certified=0)]
 
 
-def run(
-    configuration: str,
-    data: str,
-    data_dir: Path | None = None,
-    *,
-    download: bool = False,
-    device: str = "cpu",
-    say: Callable[[EpochRecord], None] | None = None,
-) -> list[StagedRow]:
-    """Train both networks on one data set."""
-    chosen = plans(configuration, data)
-    found = load_images(data, data_dir, download=download)
-    return [grow(plan, found, configuration, device, say) for plan in chosen]
+def run(scale: Scale, means: Means) -> dict[str, list[StagedRow]]:
+    """Train both networks on both data sets."""
+    return {name: grow_all(plans(scale, name), means.images(name), scale, means) for name in SETS}
 
 
-def main() -> None:
-    """Print the table, and write rows and figure."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("data", choices=SETS, nargs="+")
-    given = common_arguments(parser)
-    places = {"download": given.download, "device": given.device}
-    sets = {name: run(given.configuration, name, given.data_dir, **places) for name in given.data}
-    rows = [row for rows in sets.values() for row in rows]
-    print(table(rows))
-    if given.rows is not None:
-        keep(rows, given.rows)
-    if given.figure is not None:
-        write_atomically(given.figure, draw(sets))
+def claims(sets: Mapping[str, Sequence[StagedRow]]) -> tuple[Claim, ...]:
+    """What PR says in A.1 and Fig. 6."""
+    three, two = ([rows[place] for rows in sets.values()] for place in (0, 1))
+    pairs = [(one.data, one.test[-1], other.test[-1]) for one, other in zip(three, two, strict=True)]
+    beside = "; ".join(f"{name}: {one:.4f} against {other:.4f}" for name, one, other in pairs)
+    end = next(row for row in three if row.data == "cifar-10")
+    small = f"{end.name}, {len(end.test)} stages, {end.images} images, a smaller network than the paper's"
+    return (
+        improves(three, "stacking convex three-layer stages resulted in significant performance improvements"),
+        Claim(
+            "almost 85 % on CIFAR-10 at the fifth stage",
+            f"{end.test[-1]:.1%} at stage {len(end.test)}",
+            end.test[-1] >= PRINTED,
+            "" if end.configuration == "paper" else small,
+        ),
+        Claim(
+            "implied: three-layer stages are better than two-layer stages",
+            f"last stage, three layers against two: {beside}",
+            all(one > other for _, one, other in pairs),
+            "the paper does not train two-layer stages; as many channels and epochs here",
+        ),
+    )
 
 
-if __name__ == "__main__":
-    main()
+def study(scale: Scale, means: Means) -> Finding:
+    """Train, and check the claims."""
+    sets = run(scale, means)
+    chosen = {name: plans(scale, name) for name in SETS}
+    rows = [row for each in sets.values() for row in each]
+    return Finding(sets, claims(sets), table(rows), lambda suffix: draw(sets, suffix), chosen)
+
+
+EXPERIMENT = Experiment(
+    "R14",
+    "pr_figure_6",
+    "Layerwise networks with three-layer path-regularised stages",
+    "PR Fig. 6",
+    Settings().seed,
+    study,
+    SETS,
+)

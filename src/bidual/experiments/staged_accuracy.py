@@ -1,13 +1,13 @@
 """Accuracy per stage of layerwise networks: what R2 (BM Fig. 1, 5) and R14 (PR Fig. 6) share."""
 
-import argparse
+import hashlib
 import json
 import math
 import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -18,11 +18,12 @@ from torch import Tensor, nn
 from bidual.datasets import ImageData
 from bidual.experiments.end_to_end import train_end_to_end
 from bidual.figures import COLOURS, GREY, figure_bytes, new_figure, plain
-from bidual.files import check_target, write_atomically
-from bidual.layerwise import Growth, Settings
+from bidual.files import write_atomically
+from bidual.layerwise import EpochRecord, Growth, Settings
 from bidual.layerwise.certificates import certify_stage
 from bidual.layerwise.training import OnEpoch
 from bidual.networks.layerwise import LayerwiseNetwork
+from bidual.reproduction import Claim, Means
 
 _AT_ONCE = 500
 
@@ -80,19 +81,23 @@ class StagedRow:
     end_to_end: float = math.nan
 
 
-def common_arguments(parser: argparse.ArgumentParser) -> argparse.Namespace:
-    """What both experiments are told on the command line; outputs that cannot be written are refused at once."""
-    parser.add_argument("--data-dir", type=Path, help="folder that holds the sets; by default BIDUAL_DATA or the cache")
-    parser.add_argument("--configuration", choices=("paper", "cpu"), default="cpu")
-    parser.add_argument("--download", action="store_true", help="download what is missing")
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--rows", type=Path, help="JSON file")
-    parser.add_argument("--figure", type=Path, help="PNG file")
-    given = parser.parse_args()
-    for path in (given.rows, given.figure):
-        if path is not None:
-            check_target(path)
-    return given
+def grow_all(plans: Sequence[Plan], data: ImageData, scale: str, means: Means) -> list[StagedRow]:
+    """Every network of an experiment; those that an earlier run finished are read from its folder."""
+    return [_kept_or_grown(plan, data, scale, means) for plan in plans]
+
+
+def _kept_or_grown(plan: Plan, data: ImageData, scale: str, means: Means) -> StagedRow:
+    part = means.folder / f"{data.name}-{hashlib.sha256(repr(plan).encode()).hexdigest()[:12]}.json"
+    if part.is_file():
+        return kept(part.read_text())[0]
+    row = grow(plan, data, scale, means.device, lambda record: means.say(_words(data.name, plan, record)))
+    keep([row], part)
+    return row
+
+
+def _words(name: str, plan: Plan, record: EpochRecord) -> str:
+    where = f"{name}, {plan.name}: stage {record.stage} epoch {record.epoch}"
+    return f"{where}: loss {record.loss:.4f}, accuracy {record.accuracy:.4f}, {record.seconds:.0f} s"
 
 
 def grow(
@@ -173,6 +178,17 @@ def _line(row: StagedRow, count: int) -> str:
     gaps = ", ".join(f"{gap:.3f}" for gap in row.gaps) + f" ({row.certified} images)" if row.gaps else "-"
     cells = [row.data, row.configuration, row.name, str(row.images), *tests, f"{row.train[-1]:.4f}", rival]
     return "| " + " | ".join([*cells, f"{row.seconds:.0f}", gaps]) + " |"
+
+
+def improves(rows: Sequence[StagedRow], paper: str) -> Claim:
+    """Whether every stage of every network is better on the test images than the one before."""
+    worse = [
+        f"{row.data}, {row.name}: {' / '.join(f'{value:.3f}' for value in row.test)}"
+        for row in rows
+        if any(after <= before for before, after in pairwise(row.test))
+    ]
+    ours = f"{len(rows) - len(worse)} of {len(rows)} networks improve at every stage"
+    return Claim(paper, ours, not worse, "not " + "; ".join(worse) if worse else "")
 
 
 def draw(sets: Mapping[str, Sequence[StagedRow]], suffix: str = ".png") -> bytes:

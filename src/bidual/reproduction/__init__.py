@@ -1,0 +1,21 @@
+"""Every published result of the three papers with one command: run, checked claim by claim, kept, and shown."""
+
+from bidual.reproduction.catalogue import ROWS, everything, find
+from bidual.reproduction.experiment import SCALES, Claim, Experiment, Finding, Scale
+from bidual.reproduction.means import Means
+from bidual.reproduction.run import Reproduction, read, reproduce
+
+__all__ = [
+    "ROWS",
+    "SCALES",
+    "Claim",
+    "Experiment",
+    "Finding",
+    "Means",
+    "Reproduction",
+    "Scale",
+    "everything",
+    "find",
+    "read",
+    "reproduce",
+]
