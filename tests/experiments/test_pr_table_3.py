@@ -34,7 +34,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def rows(folder: Path) -> list[Row]:
-    return pr_table_3.run(folder, folder / "rows.json", NAMES, SETTINGS, workers=1, verbose=False)
+    return pr_table_3.run(folder, folder / "rows.json", NAMES, SETTINGS, workers=1)
 
 
 def test_every_method_has_its_rows(rows: Sequence[Row]) -> None:
@@ -61,12 +61,12 @@ def test_a_second_run_computes_nothing(
     out = tmp_path / "rows.json"
     out.write_bytes((folder / "rows.json").read_bytes())
     monkeypatch.setattr(uci_study, "measure", lambda *job: pytest.fail(f"{job} was computed again"))
-    assert pr_table_3.run(folder, out, NAMES, SETTINGS, workers=1, verbose=False) == rows
+    assert pr_table_3.run(folder, out, NAMES, SETTINGS, workers=1) == rows
     with pytest.raises(ValueError, match="made with other settings"):
-        pr_table_3.run(folder, out, NAMES, replace(SETTINGS, steps=11), workers=1, verbose=False)
+        pr_table_3.run(folder, out, NAMES, replace(SETTINGS, steps=11), workers=1)
     out.write_text("[]")
     with pytest.raises(ValueError, match="does not hold rows"):
-        pr_table_3.run(folder, out, NAMES, SETTINGS, workers=1, verbose=False)
+        pr_table_3.run(folder, out, NAMES, SETTINGS, workers=1)
 
 
 def test_an_interrupted_run_goes_on(
@@ -82,8 +82,8 @@ def test_an_interrupted_run_goes_on(
 
     monkeypatch.setattr(uci_study, "measure", measured)
     with pytest.raises(KeyboardInterrupt):
-        pr_table_3.run(folder, tmp_path / "rows.json", NAMES, SETTINGS, workers=1, verbose=False)
-    again = pr_table_3.run(folder, tmp_path / "rows.json", NAMES, SETTINGS, workers=1, verbose=False)
+        pr_table_3.run(folder, tmp_path / "rows.json", NAMES, SETTINGS, workers=1)
+    again = pr_table_3.run(folder, tmp_path / "rows.json", NAMES, SETTINGS, workers=1)
     assert again == rows
     assert len(asked) == len(rows) + 1
 

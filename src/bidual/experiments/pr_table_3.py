@@ -1,7 +1,6 @@
 """R13, PR Table 3: parallel networks by descent and by convex programs on 21 small UCI sets."""
 
-import argparse
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from statistics import fmean
@@ -12,8 +11,9 @@ from matplotlib.lines import Line2D
 
 from bidual.experiments.uci_duels import PAIRS, Count, Duel, duels
 from bidual.experiments.uci_models import TUNED, Settings
-from bidual.experiments.uci_study import SCALINGS, Row, run_study
+from bidual.experiments.uci_study import SCALINGS, OnRow, Row, run_study
 from bidual.figures import COLOURS, GREY, figure_bytes, new_figure, plain
+from bidual.reproduction import Claim, Experiment, Finding, Means, Scale
 
 TITLES = {
     "sgd": "SGD, non-convex",
@@ -33,6 +33,13 @@ CAPTIONS = {
 }
 _DRAWN = {"SGD": "o", "Adam": "s", "exact against Adam": "D"}
 _REACH = 0.26  # of the figure's axis; wider bars leave the frame
+
+
+SETTINGS: Mapping[Scale, Settings] = {
+    "paper": Settings(),
+    "cpu": Settings(splits=3, steps=400),
+    "smoke": Settings(splits=2, n_networks=4, width=3, steps=10, min_steps=10, batch_size=8, relu_seconds=0.2),
+}
 
 
 class Paper(NamedTuple):
@@ -75,11 +82,11 @@ def run(
     names: Sequence[str] | None = None,
     settings: Settings | None = None,
     workers: int = 2,
-    verbose: bool = True,
+    on_row: OnRow | None = None,
 ) -> list[Row]:
     """All methods in both scalings on the sets of Table 3, or on those named; see :func:`run_study`."""
     chosen = tuple(PAPER) if names is None else names
-    return run_study(folder, chosen, settings or Settings(), out=out, workers=workers, verbose=verbose)
+    return run_study(folder, chosen, settings or Settings(), out=out, workers=workers, on_row=on_row)
 
 
 def table(rows: Sequence[Row]) -> str:
@@ -190,19 +197,49 @@ def _legend() -> Iterator[Line2D]:
         )
 
 
-def main() -> None:
-    """Run the study, and print its tables."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path, help="of the UCI sets as CSV files")
-    parser.add_argument("--out", type=Path, required=True, help="JSON file of rows; a run goes on from what it holds")
-    parser.add_argument("--figure", type=Path, help="PNG file")
-    parser.add_argument("--workers", type=int, default=2)
-    given = parser.parse_args()
-    rows = run(given.folder, given.out, workers=given.workers)
-    print("\n\n".join([counts_table(rows), clear_table(rows), table(rows)]))
-    if given.figure is not None:
-        given.figure.write_bytes(draw(rows))
+def claims(rows: Sequence[Row]) -> tuple[Claim, ...]:
+    """The counts that PR gives below Table 3, for both readings of its loss."""
+    found, total = counts(rows), len({row.name for row in rows})
+    printed = {"SGD": sum(p.convex_sgd >= p.sgd for p in PAPER.values())}
+    printed["Adam"] = sum(p.convex_adam >= p.adam for p in PAPER.values())
+    return tuple(
+        _count(f"{pair}: convex is at least as good on {printed[pair]} of {len(PAPER)} sets", scaling, count, total)
+        for (scaling, pair), count in found.items()
+        if pair in printed
+    )
 
 
-if __name__ == "__main__":
-    main()
+def _count(paper: str, scaling: str, count: Count, total: int) -> Claim:
+    """Whether convex training wins by more than chance: the two-sided sign test over sets, at 5 %."""
+    ours = (
+        f"loss {CAPTIONS[scaling].split()[1]}: at least as good on {count.wins + count.ties} of {total} sets by the "
+        f"mean over splits, {min(count.at_least)} to {max(count.at_least)} by single splits; {count.wins} wins, "
+        f"{count.losses} losses, sign test p = {count.p_value:.2g}, beyond two errors {count.clear_wins} and "
+        f"{count.clear_losses}, mean difference {count.mean:+.4f} ± {count.error:.4f}"
+    )
+    holds = count.wins > count.losses and count.p_value < 0.05
+    return Claim(paper, ours, holds, "" if holds else "no more wins than chance gives, over several splits")
+
+
+def study(scale: Scale, means: Means) -> Finding:
+    """Go on from the rows of an earlier run, and check the claims."""
+    settings, names = SETTINGS[scale], tuple(PAPER)[:2] if scale == "smoke" else tuple(PAPER)
+    folder = means.tables(names)
+    rows = run(folder, means.folder / "rows.json", names, settings, means.workers, on_row=_teller(means))
+    text = "\n\n".join([counts_table(rows), clear_table(rows), table(rows)])
+    return Finding(rows, claims(rows), text, lambda suffix: draw(rows, suffix), settings)
+
+
+def _teller(means: Means) -> Callable[[Row], None]:
+    return lambda row: means.say(f"{row.name}, {row.method}, {row.scaling}: {row.seconds:.1f} s")
+
+
+EXPERIMENT = Experiment(
+    "R13",
+    "pr_table_3",
+    "21 UCI sets: parallel networks by descent and by the convex program",
+    "PR Table 3",
+    0,
+    study,
+    ("uci",),
+)

@@ -5,7 +5,6 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,8 +13,6 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from joblib import Parallel, delayed
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from torch import Tensor
 
 from bidual.datasets.uci import read_uci
@@ -24,6 +21,7 @@ from bidual.files import check_target, write_atomically
 from bidual.threads import one_thread
 
 SCALINGS = ("sum", "mean")
+OnRow = Callable[["Row"], None]
 
 
 class Job(NamedTuple):
@@ -74,7 +72,7 @@ def run_study(
     *,
     out: str | Path | None = None,
     workers: int = 2,
-    verbose: bool = True,
+    on_row: OnRow | None = None,
 ) -> list[Row]:
     """Every method on every set in both scalings, the largest sets first.
 
@@ -82,7 +80,7 @@ def run_study(
         folder: of the CSV files, with the columns ``f0, f1, ..., label``.
         out: a JSON file where rows are kept as they come; those that it holds are not computed again.
         workers: processes, of one thread each.
-        verbose: whether progress is shown, on standard error.
+        on_row: is told of every row that was computed.
     """
     folder = _check_folder(Path(folder), names)
     rows = [] if out is None else read_rows(out, settings)
@@ -90,12 +88,12 @@ def run_study(
     jobs = _jobs(folder, names)
     left = [job for job in jobs if job not in done]
     work = Parallel(n_jobs=workers, return_as="generator_unordered", batch_size=1)
-    with _progress(len(left), verbose) as advance:
-        for row in work(delayed(measure)(folder, *job, settings) for job in left):
-            rows.append(row)
-            if out is not None:
-                _write_rows(out, rows, settings)
-            advance(row)
+    for row in work(delayed(measure)(folder, *job, settings) for job in left):
+        rows.append(row)
+        if out is not None:
+            _write_rows(out, rows, settings)
+        if on_row is not None:
+            on_row(row)
     by_job = {row.job: row for row in rows}
     return [by_job[job] for job in sorted(jobs, key=lambda job: job.name)]
 
@@ -120,23 +118,6 @@ def _jobs(folder: Path, names: Sequence[str]) -> list[Job]:
         for method in METHODS
         for scaling in (("tuned",) if method in TUNED else SCALINGS)
     ]
-
-
-@contextmanager
-def _progress(total: int, verbose: bool) -> Iterator[Callable[[Row], None]]:
-    """A bar on standard error; a line per row where that is no terminal."""
-    console = Console(stderr=True, quiet=not verbose)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console) as bar:
-        task = bar.add_task("PR Table 3", total=total)
-
-        def advance(row: Row) -> None:
-            said = f"{row.name}, {row.method}, {row.scaling}: {row.seconds:.1f} s"
-            bar.update(task, advance=1, description=said)
-            if not console.is_terminal:
-                console.print(said)
-
-        yield advance
 
 
 def read_rows(path: str | Path, settings: Settings) -> list[Row]:
