@@ -1,9 +1,7 @@
 """R3, BM Fig. 6: seconds per epoch and peak memory of layerwise training on CIFAR-10, convex against factored."""
 
-import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
@@ -11,13 +9,12 @@ import torch
 from matplotlib.axes import Axes
 from torch import Tensor
 
-from bidual.datasets import load_images
-from bidual.datasets.folders import DataDir
+from bidual.datasets import ImageData
 from bidual.experiments.stage_costs import Cost, Form, Measurement, Needs, StageShape, needs, stage_shapes
 from bidual.figures import COLOURS, GREY, figure_bytes, new_figure, plain
-from bidual.files import check_target, write_atomically
 from bidual.layerwise import Settings
 from bidual.memory import available_bytes, human_bytes
+from bidual.reproduction import Claim, Experiment, Finding, Means, Scale
 
 CONVEX, _NO_PROX = "convex", "convex, no prox"
 _WIDTH = 0.17  # of a bar
@@ -56,7 +53,8 @@ _DOWN = {"paper": (False, False, True, True, False), "cpu": (True, True, False)}
 CONFIGURATIONS: Mapping[str, Configuration] = MappingProxyType(
     {
         "paper": Configuration("paper", Settings(gates=256, downsample=_DOWN["paper"]), steps=10),
-        "cpu": Configuration("cpu", Settings(gates=256, downsample=_DOWN["cpu"]), images=20_000, steps=2),
+        "cpu": Configuration("cpu", Settings(gates=256, downsample=_DOWN["cpu"]), images=20_000, steps=1),
+        "smoke": Configuration("smoke", Settings(gates=4, downsample=(True,), batch_size=20), (1,), steps=1),
     }
 )
 
@@ -90,29 +88,10 @@ class Row:
         return self.seconds is None
 
 
-def run(
-    configuration: str = "cpu",
-    data_dir: DataDir = None,
-    *,
-    gates: int | None = None,
-    device: str | None = None,
-    download: bool = False,
-) -> list[Row]:
-    """On the training images there are; ``gates`` replaces the number of gates of a configuration.
-
-    ``device`` is by default a GPU for "paper", and the CPU for "cpu".
-    """
-    if configuration not in CONFIGURATIONS:
-        raise ValueError(f"configuration must be one of {', '.join(CONFIGURATIONS)}, got {configuration!r}.")
-    if gates is not None and gates < 1:
-        raise ValueError(f"gates must be positive, got {gates}.")
-    chosen = CONFIGURATIONS[configuration]
-    if gates is not None:
-        chosen = replace(chosen, settings=replace(chosen.settings, gates=gates))
-    data = load_images("cifar-10", data_dir, part="train", download=download)
+def run(chosen: Configuration, data: ImageData, device: str = "cpu") -> list[Row]:
+    """On the training images there are."""
     images, labels = torch.from_numpy(data.train_images), torch.from_numpy(data.train_labels)
-    default = "cuda" if configuration == "paper" else "cpu"
-    return list(measured(chosen, images, labels, len(data.classes), device or default))
+    return list(measured(chosen, images, labels, len(data.classes), device))
 
 
 def measured(chosen: Configuration, images: Tensor, labels: Tensor, outputs: int, device: str) -> Iterator[Row]:
@@ -134,7 +113,7 @@ def measured(chosen: Configuration, images: Tensor, labels: Tensor, outputs: int
 
 def _check(device: str) -> None:
     if torch.device(device).type == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"there is no GPU for device {device!r}; use device='cpu', or configuration 'cpu'.")
+        raise ValueError(f"there is no GPU for device {device!r}; use device='cpu'.")
 
 
 def _row(
@@ -268,25 +247,55 @@ def _finish(axes: Axes, label: str, rows: Sequence[Row]) -> None:
     axes.grid(axis="x", visible=False)
 
 
-def main() -> None:
-    """Print the tables, and write the figure."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data-dir", type=Path, help="folder that holds the sets; by default BIDUAL_DATA or the cache")
-    parser.add_argument("--configuration", choices=tuple(CONFIGURATIONS), default="cpu")
-    parser.add_argument("--gates", type=int, help="instead of the configuration's")
-    parser.add_argument("--device", help="by default cuda for paper, cpu for cpu")
-    parser.add_argument("--download", action="store_true", help="download what is missing")
-    parser.add_argument("--figure", type=Path, help="PNG file")
-    given = parser.parse_args()
-    if given.figure is not None:
-        check_target(given.figure)
-    rows = run(given.configuration, given.data_dir, gates=given.gates, device=given.device, download=given.download)
-    print(
-        table(rows), f"The paper's configuration against {human_bytes(CARD)}:", needs_table(paper_needs()), sep="\n\n"
+def claims(rows: Sequence[Row]) -> tuple[Claim, ...]:
+    """What BM says in C.2."""
+    lifted = [row for row in paper_needs() if row.form == CONVEX]
+    factored = [row for row in paper_needs() if row.form.startswith("factored")]
+    stages = ", ".join(human_bytes(row.needed.total) for row in lifted)
+    largest = human_bytes(max(row.needed.total for row in factored))
+    here = [row.stage for row in rows if row.form == CONVEX and row.stopped]
+    stopped = f"here ({human_bytes(rows[0].free)} free) it stops at stage {here[0]}" if here else "here it fits"
+    fits = lifted[0].needed.total <= CARD and all(row.needed.total <= CARD for row in factored)
+    return (
+        Claim(
+            "the convex form exceeds 12 GB after the first stage; the factored form does not",
+            f"by its shapes the paper's convex form needs {stages}, the factored one {largest} at most; {stopped}",
+            fits and lifted[1].needed.total > CARD,
+            "by the sizes of tensors; the paper's configuration was not run",
+        ),
+        *_first_stage(rows),
     )
-    if given.figure is not None:
-        write_atomically(given.figure, draw(rows))
 
 
-if __name__ == "__main__":
-    main()
+def _first_stage(rows: Sequence[Row]) -> Iterator[Claim]:
+    """Time and memory at the first stage, the only one that the convex form has."""
+    first = {row.form: row for row in rows if row.stage == 1}
+    lifted, small = first[CONVEX], first["factored, m = 1"]
+    if lifted.seconds and small.seconds:
+        ours = f"stage 1: {small.seconds:.3g} s per epoch with m = 1, convex {lifted.seconds:.3g} s"
+        yield Claim("significantly reduced time per iteration", ours, small.seconds < lifted.seconds)
+    if lifted.peak and small.peak:
+        needed = f"by shapes {human_bytes(small.needed.total)} and {human_bytes(lifted.needed.total)}"
+        ours = f"stage 1: {human_bytes(small.peak)} with m = 1, convex {human_bytes(lifted.peak)}; {needed}"
+        holds, why = small.peak < lifted.peak, "the first stage has three input channels, so that both are small"
+        yield Claim("significantly reduced memory", ours, holds, "" if holds else why)
+
+
+def study(scale: Scale, means: Means) -> Finding:
+    """Measure every form and stage, and check the claims."""
+    chosen = CONFIGURATIONS[scale]
+    rows = run(chosen, means.images("cifar-10", "train"), means.device)
+    paper = f"What the paper's configuration needs, against {human_bytes(CARD)}:"
+    text = "\n\n".join([table(rows), paper, needs_table(paper_needs())])
+    return Finding(rows, claims(rows), text, lambda suffix: draw(rows, suffix), chosen)
+
+
+EXPERIMENT = Experiment(
+    "R3",
+    "bm_figure_6",
+    "Seconds per epoch and peak memory of a stage, convex against factored",
+    "BM Fig. 6",
+    0,
+    study,
+    ("cifar-10",),
+)

@@ -4,6 +4,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,6 +18,7 @@ from bidual.frank_wolfe import FrankWolfe
 from bidual.losses import Squared
 from bidual.polar import Faces
 from bidual.relu import ReluProblem
+from bidual.reproduction import Claim, Experiment, Finding, Means, Scale
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,3 +118,69 @@ def draw(result: Figure1, suffix: str = ".png") -> bytes:
         plain(axes)
         axes.legend(frameon=False)
     return figure_bytes(figure, suffix)
+
+
+SETTINGS: Mapping[Scale, Mapping[str, Any]] = {  # of run()
+    "paper": {},
+    "cpu": {},
+    "smoke": {"trials": 2, "epochs": 600, "frank_wolfe_steps": 100},
+}
+_NEAR = 1e-2  # relatively; descent this close counts as having found the optimum
+
+
+def claims(result: Figure1) -> tuple[Claim, ...]:
+    """What CP says in section 5.1."""
+    few, many = min(result.descent), max(result.descent)
+    ends = {m: [float(value) for value in result.descent[m].final] for m in (few, many)}
+    above = {m: ", ".join(f"{value / result.lower_bound - 1:.1%}" for value in ends[m]) for m in ends}
+    lowest = min(min(values) for values in ends.values())
+    return (
+        Claim(
+            f"with {few} neurons SGD has trouble finding the optimum: runs end in local minima",
+            f"{above[few]} above the certified lower bound",
+            any(value > (1 + _NEAR) * result.optimum for value in ends[few]),
+            f"read as: some run stays more than {_NEAR:.0%} above",
+        ),
+        Claim(
+            f"with {many} neurons SGD finds the optimum that Algorithm 1 finds",
+            f"{above[many]} above",
+            all(value <= (1 + _NEAR) * result.optimum for value in ends[many]),
+            f"read as: all runs come within {_NEAR:.0%}",
+        ),
+        Claim(
+            "the convex program finds the global minimum",
+            f"{result.optimum:.6f}, certified gap {result.gap:.0e} over all patterns, in {result.seconds:.2f} s; the "
+            f"best descent is {lowest:.6f}, Algorithm 1 has a gap of {result.frank_wolfe[-1].relative_gap:.0e} after "
+            f"{result.frank_wolfe[-1].seconds:.0f} s",
+            result.gap <= 1e-6 and lowest >= result.lower_bound,
+        ),
+    )
+
+
+def table(result: Figure1) -> str:
+    """Markdown: a line for each method."""
+    lines = [
+        f"| column generation | {result.optimum:.6f} | {result.gap:.1e} | {result.seconds:.2f} |",
+        f"| Algorithm 1, t = {result.t:.4f} | | {result.frank_wolfe[-1].relative_gap:.1e} "
+        f"| {result.frank_wolfe[-1].seconds:.1f} |",
+    ]
+    for m, runs in result.descent.items():
+        spread = f"{float(runs.final.min()):.6f} to {float(runs.final.max()):.6f}"
+        lines.append(f"| gradient descent, {m} neurons, {len(runs.final)} runs | {spread} | | |")
+    return "\n".join(["| method | objective | certified relative gap | seconds |", "|---|---|---|---|", *lines])
+
+
+def study(scale: Scale, means: Means) -> Finding:
+    """Run all methods, and check the claims."""
+    result = run(**SETTINGS[scale])
+    return Finding(result, claims(result), table(result), lambda suffix: draw(result, suffix), SETTINGS[scale])
+
+
+EXPERIMENT = Experiment(
+    "R4",
+    "cp_figure_1",
+    "Gradient descent with 10 and 50 neurons against the global optimum",
+    "CP Fig. 1",
+    0,
+    study,
+)

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from matplotlib.ticker import LogLocator, NullFormatter
@@ -20,6 +20,7 @@ from bidual.frank_wolfe import FrankWolfe
 from bidual.losses import Squared
 from bidual.polar import Faces
 from bidual.relu import ReluProblem
+from bidual.reproduction import Claim, Experiment, Finding, Means, Scale
 
 BETAS = (1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0)
 TOL = 1e-6
@@ -216,3 +217,55 @@ def _series(rows: Sequence[SpiralRow]) -> list[tuple[str, str, str, list[float],
 
 def _drawn(distances: Sequence[float]) -> Tensor:
     return torch.tensor(distances).clamp(min=_FLOOR)
+
+
+SETTINGS: Mapping[Scale, Mapping[str, Any]] = {  # of run()
+    "paper": {},
+    "cpu": {},
+    "smoke": {"betas": (1e-1, 1.0), "n": 24, "n_neurons": 60, "epochs": 600, "iterations": (50, 200)},
+}
+_COINCIDE = 1e-2  # relatively, about what a printed curve shows
+
+
+def claims(rows: Sequence[SpiralRow]) -> tuple[Claim, ...]:
+    """What CP says in section 5.3: three curves that coincide."""
+    looseness, paper_count = max(row.looseness for row in rows), min(rows[0].algorithm_1)
+    wide = max(rows[0].algorithm_1)
+    return (
+        Claim(
+            "the copositive relaxation (19) is tight in the plane",
+            f"at most {looseness:.1e} below the certified optimum, over {len(rows)} beta",
+            looseness <= 1e-5,
+        ),
+        _coincides("SGD coincides with the optimum over all beta", {r.beta: r.excess for r in rows}),
+        _coincides(
+            f"Algorithm 1 coincides with the optimum over all beta, after {paper_count:,} iterations",
+            {row.beta: row.above(row.algorithm_1[paper_count]) for row in rows},
+            f"after {wide:,}: {max(row.above(row.algorithm_1[wide]) for row in rows):.1e} at worst; cutting planes "
+            f"reach {max(row.above(row.cutting_planes) for row in rows):.0e}",
+        ),
+    )
+
+
+def _coincides(paper: str, excess: Mapping[float, float], more: str = "") -> Claim:
+    far = {beta: value for beta, value in excess.items() if value > _COINCIDE}
+    worst = max(excess.values())
+    ours = f"within {_COINCIDE:.0%} at {len(excess) - len(far)} of {len(excess)} beta, at worst {worst:.1%} above"
+    why = f"far at beta = {', '.join(f'{beta:g} ({value:.1%})' for beta, value in far.items())}; " if far else ""
+    return Claim(paper, ours, not far, (why + more).removesuffix("; "))
+
+
+def study(scale: Scale, means: Means) -> Finding:
+    """Run every beta, and check the claims."""
+    rows = run(**SETTINGS[scale])
+    return Finding(rows, claims(rows), table(rows), lambda suffix: draw(rows, suffix), SETTINGS[scale])
+
+
+EXPERIMENT = Experiment(
+    "R6",
+    "cp_figure_3",
+    "The spiral over beta: SGD, Algorithm 1, the copositive relaxation and exact training",
+    "CP Fig. 3",
+    0,
+    study,
+)

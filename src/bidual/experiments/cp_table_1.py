@@ -20,6 +20,7 @@ from bidual.figures import COLOURS, figure_bytes, new_figure, plain
 from bidual.losses import Squared
 from bidual.polar import Faces
 from bidual.relu import ReluProblem
+from bidual.reproduction import Claim, Experiment, Finding, Means, Scale
 from bidual.solvers.cone_program import solve_cone_program
 from bidual.whitening import ZCAWhitening
 
@@ -217,3 +218,42 @@ def _panel(axes: Axes, curves: Sequence[Curve]) -> None:
 
 def _pairs(curve: Curve) -> Iterator[tuple[int, float]]:
     return ((point.n, point.seconds) for point in curve.points)
+
+
+SETTINGS: Mapping[Scale, tuple[Sizes, Sequence[int], float]] = {  # sizes, seeds, longest
+    "paper": (SIZES, (0, 1, 2), 60),
+    "cpu": (SIZES, (0, 1, 2), 3),
+    "smoke": ({(method, rank): (4, 6) for method in TITLES for rank in (2, 0)}, (0,), 60),
+}
+
+
+def claims(curves: Sequence[Curve]) -> tuple[Claim, ...]:
+    """CP Table 1: upper bounds of the exponents of n, where they do not depend on n."""
+    return tuple(
+        Claim(
+            f"{TITLES[curve.method]}, {_data(curve.rank)}: O(n^{curve.printed})",
+            f"n^{curve.slope:.1f} up to n = {curve.points[-1].n}",
+            curve.slope <= float(curve.printed),
+            "a local exponent; constant costs of small problems flatten it",
+        )
+        for curve in curves
+        if curve.printed != "n"
+    )
+
+
+def study(scale: Scale, means: Means) -> Finding:
+    """Time every curve, and compare exponents."""
+    sizes, seeds, longest = SETTINGS[scale]
+    curves = run(sizes, seeds, longest)
+    configuration = {"sizes": sizes, "seeds": seeds, "longest": longest}
+    return Finding(curves, claims(curves), table(curves), lambda suffix: draw(curves, suffix), configuration)
+
+
+EXPERIMENT = Experiment(
+    "T1",
+    "cp_table_1",
+    "How training time grows with the number of samples",
+    "CP Table 1",
+    0,
+    study,
+)

@@ -4,7 +4,7 @@ PR says that only the third learns the spiral. Each is solved with and without a
 is positively homogeneous, so its regions are cones, whatever its depth.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -21,6 +21,7 @@ from bidual.networks import RebuildableModule
 from bidual.parallel.cells import Cells
 from bidual.parallel.constrained import solve_constrained
 from bidual.patterns import sample, with_constant
+from bidual.reproduction import Claim, Experiment, Finding, Means, Scale
 
 TITLES = {
     "two_layer": "two layers, weight decay",
@@ -185,3 +186,60 @@ def _panel(axes: Axes, found: SpiralModel, reach: float = 1.15) -> None:
     axes.set_xticks([])
     axes.set_yticks([])
     axes.set_aspect("equal")
+
+
+SETTINGS: Mapping[Scale, tuple[Setting, Sequence[int]]] = {  # with seeds of the cells
+    "paper": (Setting(), (0, 1, 2)),
+    "cpu": (Setting(), (0, 1, 2)),
+    "smoke": (Setting(n=10, width=2, firsts=3, seconds=3, patterns=8), (0,)),
+}
+_LEARNT = 0.95  # accuracy on the whole spiral
+
+
+def claims(models: Sequence[SpiralModel]) -> tuple[Claim, ...]:
+    """PR Fig. 1, with and without a constant column."""
+    reading = f"learnt: accuracy of at least {_LEARNT:.0%} on the whole spiral, mean over seeds of the cells"
+    return (
+        _only_the_third(models, False, f"{reading}; without a bias every region is a cone, whatever the depth"),
+        _only_the_third(models, True, reading),
+        Claim(
+            "three-layer networks readily interpolate the training data",
+            _accuracies(models, True, "train_accuracy"),
+            all(m.train_accuracy == 1 for m in models if m.bias and m.model != "two_layer"),
+            "with a constant column",
+        ),
+    )
+
+
+def _only_the_third(models: Sequence[SpiralModel], bias: bool, why: str) -> Claim:
+    found = {model: _mean(models, model, bias, "spiral_accuracy") for model in TITLES}
+    holds = found["path"] >= _LEARNT and max(found["two_layer"], found["weight_decay"]) < _LEARNT
+    where = "with" if bias else "without"
+    paper = f"only three layers under the path norm learn the spiral, {where} a constant column"
+    return Claim(paper, _accuracies(models, bias, "spiral_accuracy"), holds, why)
+
+
+def _accuracies(models: Sequence[SpiralModel], bias: bool, kind: str) -> str:
+    return "; ".join(f"{title}: {_mean(models, model, bias, kind):.2f}" for model, title in TITLES.items())
+
+
+def _mean(models: Sequence[SpiralModel], model: str, bias: bool, kind: str) -> float:
+    return float(np.mean([getattr(m, kind) for m in models if (m.model, m.bias) == (model, bias)]))
+
+
+def study(scale: Scale, means: Means) -> Finding:
+    """Solve every panel, and check the claims."""
+    setting, seeds = SETTINGS[scale]
+    models = run(setting, seeds)
+    configuration = {"setting": setting, "seeds": seeds}
+    return Finding(models, claims(models), table(models), lambda suffix: draw(models, suffix), configuration)
+
+
+EXPERIMENT = Experiment(
+    "R9",
+    "pr_figure_1",
+    "Decision regions on the spiral: two layers, three with weight decay, three with the path norm",
+    "PR Fig. 1",
+    0,
+    study,
+)

@@ -1,8 +1,5 @@
 """Labelled images, normalised and whitened as in CP A.1.4, and as its Theorem 2 needs them."""
 
-import argparse
-import os
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -12,11 +9,9 @@ from jaxtyping import Float, UInt8
 from numpy import ndarray
 from torch import Tensor
 
-from bidual.datasets import load_images
-from bidual.files import check_target
+from bidual.datasets import ImageData
 from bidual.whitening import ZCAWhitening
 
-Path = str | os.PathLike[str]
 Images = UInt8[ndarray, "N channels height width"]
 Labels = UInt8[ndarray, " N"]
 
@@ -104,24 +99,10 @@ def split(
     return Split(train.reshape(len(train), -1), labels[chosen], test.reshape(len(test), -1), test_labels)
 
 
-def cifar10(data_dir: Path | None = None, per_class: int = 300, seed: int = 0, *, download: bool = False) -> Split:
-    """From the official files, as many as there are."""
-    data = load_images("cifar-10", data_dir, download=download)
+def split_of(data: ImageData, per_class: int = 300, seed: int = 0) -> Split:
+    """Of a data set."""
     labels, test_labels = (part.astype(np.uint8) for part in (data.train_labels, data.test_labels))
     return split(data.train_images, labels, data.test_images, test_labels, per_class, seed)
-
-
-def arguments(what: str | None, configurations: Sequence[str]) -> argparse.Namespace:
-    """What the experiments on whitened images are told on the command line."""
-    parser = argparse.ArgumentParser(description=what)
-    parser.add_argument("--data-dir", help="folder that holds CIFAR-10; by default BIDUAL_DATA or the cache")
-    parser.add_argument("--configuration", choices=tuple(configurations), default="cpu")
-    parser.add_argument("--download", action="store_true", help="download what is missing")
-    parser.add_argument("--figure", help="PNG file")
-    given = parser.parse_args()
-    if given.figure is not None:
-        check_target(given.figure)
-    return given
 
 
 def balanced(labels: Labels, per_class: int, seed: int) -> ndarray:
