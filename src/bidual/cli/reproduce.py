@@ -1,0 +1,134 @@
+"""`bidual reproduce`: published results, run and checked claim by claim."""
+
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from bidual import reproduction
+from bidual.cli.output import print_json, print_table
+from bidual.files import check_target
+from bidual.reproduction import SCALES, Experiment, Reproduction, everything, find, read
+from bidual.reproduction.page import write_page
+from bidual.reproduction.run import place
+
+
+def reproduce(
+    name: Annotated[
+        str | None, typer.Argument(help="An experiment such as cp_figure_1 or R4, or all; without it, the list.")
+    ] = None,
+    scale: Annotated[
+        str, typer.Option(help="paper (printed sizes), cpu (an hour at most) or smoke (seconds).")
+    ] = "cpu",
+    out: Annotated[Path, typer.Option(help="The folder for results; finished ones there are not run again.")] = Path(
+        "reproduction"
+    ),
+    data_dir: Annotated[
+        Path | None, typer.Option(help="The folder that holds the data sets.", show_default=False)
+    ] = None,
+    download: Annotated[bool, typer.Option("--download", help="Download image sets that are missing.")] = False,
+    device: Annotated[str, typer.Option(help="The torch device, such as cuda.")] = "cpu",
+    workers: Annotated[int, typer.Option(help="Processes of studies with many independent parts.")] = 1,
+    force: Annotated[bool, typer.Option("--force", help="Run again what has been run.")] = False,
+    page: Annotated[
+        Path | None, typer.Option(help="A Markdown page with all results to write.", show_default=False)
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Run published results, and say which of the papers' claims hold.
+
+    Every result goes to OUT/SCALE/NAME: result.json with all numbers, figure.png and figure.svg. An interrupted run goes
+    on where it was. `bidual report OUT/SCALE` makes one HTML page of them.
+    """
+    _check(scale, workers, page)
+    if name is None:
+        print_table(_catalogue(out, scale))
+        return
+    chosen = everything() if name.lower() == "all" else [find(name)]
+    place(out, chosen[0].name, scale)
+    settings: dict[str, Any] = {"data_dir": data_dir, "download": download, "device": device, "workers": workers}
+    done, failed = _run(chosen, scale, out, settings | {"force": force}, several=len(chosen) > 1)
+    if page is not None and done:
+        write_page(page, done)
+    if json:
+        print_json({"results": [_summary(result) for result in done], "not_run": failed})
+    else:
+        _show(done, scale)
+    if failed:
+        raise ValueError(f"{len(failed)} of {len(chosen)} were not run: " + "; ".join(failed.values()))
+
+
+def _check(scale: str, workers: int, page: Path | None) -> None:
+    if scale not in SCALES:
+        raise ValueError(f"scale must be one of {', '.join(SCALES)}, got {scale!r}.")
+    if workers < 1:
+        raise ValueError(f"workers must be at least 1, got {workers}.")
+    if page is not None:
+        check_target(page)
+
+
+def _run(
+    chosen: list[Experiment], scale: str, out: Path, settings: dict[str, Any], several: bool
+) -> tuple[list[Reproduction], dict[str, str]]:
+    """One after another; of several, those that lack their data are left out and named."""
+    done, failed = [], {}
+    for experiment in chosen:
+        began = time.perf_counter()
+        try:
+            done.append(reproduction.reproduce(experiment.name, scale, out, say=_say, **settings))  # type: ignore[arg-type]
+        except FileNotFoundError as error:
+            if not several:
+                raise
+            failed[experiment.name] = f"{experiment.name}: {error}"
+            continue
+        _say(f"{experiment.row} {experiment.name}: {time.perf_counter() - began:.0f} s")
+    return done, failed
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _summary(result: Reproduction) -> dict[str, Any]:
+    kept = ("row", "name", "title", "source", "scale", "seed", "seconds", "started", "version", "commit")
+    claims = [asdict(claim) for claim in result.claims]
+    return {name: getattr(result, name) for name in kept} | {"claims": claims, "folder": str(result.folder)}
+
+
+def _show(results: list[Reproduction], scale: str) -> None:
+    table = Table(title=_title(results, scale), title_justify="left")
+    for heading in ("row", "the paper says", "found", "holds"):
+        table.add_column(heading)
+    for result in results:
+        for number, claim in enumerate(result.claims):
+            found = f"{claim.ours} ({claim.why})" if claim.why else claim.ours
+            row = result.row if not number else ""
+            table.add_row(row, claim.paper, found, "yes" if claim.holds else "no", end_section=_last(result, number))
+    print_table(table)
+
+
+def _last(result: Reproduction, number: int) -> bool:
+    return number == len(result.claims) - 1
+
+
+def _title(results: list[Reproduction], scale: str) -> str:
+    total = sum(len(result.claims) for result in results)
+    note = "; generated data: only whether everything runs" if scale == "smoke" else ""
+    return f"{sum(result.holds for result in results)} of {total} claims hold (scale {scale}{note})"
+
+
+def _catalogue(out: Path, scale: str) -> Table:
+    table = Table(title=f"bidual reproduce NAME (finished at scale {scale}: in {out})", title_justify="left")
+    for heading in ("row", "name", "what", "where", "data", "finished"):
+        table.add_column(heading)
+    for experiment in everything():
+        kept = read(place(out, experiment.name, scale))
+        when = "" if kept is None else f"{kept.started[:10]}, {kept.seconds:.0f} s"
+        table.add_row(
+            experiment.row, experiment.name, experiment.title, experiment.source, ", ".join(experiment.needs), when
+        )
+    return table

@@ -1,0 +1,99 @@
+"""All results on one Markdown page, with their figures beside it."""
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from bidual.files import check_target, write_atomically
+from bidual.reproduction.run import Reproduction
+
+_FIGURES = Path("images") / "reproduction"
+_SCALES = {
+    "paper": "the printed sizes",
+    "cpu": "sizes that two cores finish within an hour each; where they are smaller than the printed ones, the claims say so",
+    "smoke": "tiny sizes on generated data: **this shows that everything runs, and nothing about the papers**",
+}
+
+
+def write_page(path: str | os.PathLike[str], results: Sequence[Reproduction]) -> None:
+    """Write the page, and every figure to ``images/reproduction/NAME.png`` in its folder."""
+    target = check_target(path)
+    if not results:
+        raise ValueError(f"there are no results for {target}; run some first, by bidual reproduce.")
+    figures = target.parent / _FIGURES
+    figures.mkdir(parents=True, exist_ok=True)
+    for result in results:
+        write_atomically(figures / f"{result.name}.png", (result.folder / "figure.png").read_bytes())
+    write_atomically(target, page(results).encode())
+
+
+def page(results: Sequence[Reproduction]) -> str:
+    """Markdown: what was run, a line for each result, and a section for each with its claims and figure."""
+    return "\n".join([*_introduction(results), *_overview(results), *(line for r in results for line in _section(r))])
+
+
+def _introduction(results: Sequence[Reproduction]) -> Iterator[str]:
+    scales = dict.fromkeys(result.scale for result in results)
+    first, claims = results[0], [claim for result in results for claim in result.claims]
+    yield "# Published results, reproduced"
+    yield ""
+    yield f"Written by `bidual reproduce all --scale {first.scale}`, with every claim of the papers as a predicate on what was"
+    yield f"measured: {sum(claim.holds for claim in claims)} of {len(claims)} hold. BM, CP and PR are the three papers, as in"
+    yield "[corrections.md](corrections.md), which has the statements that are false as printed."
+    yield ""
+    for scale in scales:
+        yield f"- Scale `{scale}`: {_SCALES[scale]}."
+    yield f"- Machine: {_machine(first)}."
+    yield "- Seconds are of the wall, on cores that were shared with other work."
+    yield ""
+
+
+def _machine(result: Reproduction) -> str:
+    facts = result.machine
+    software = ", ".join(f"{name} {facts[name]}" for name in ("python", "torch", "numpy", "scipy") if name in facts)
+    gpu = f", {facts['gpu']}" if "gpu" in facts else ""
+    return (
+        f"{facts['processor']}, {facts['cores']} cores, {facts['threads']} threads, {facts['memory']}{gpu}; {software}"
+    )
+
+
+def _overview(results: Sequence[Reproduction]) -> Iterator[str]:
+    yield "| row | result | where | claims that hold | seed | seconds | made on | commit |"
+    yield "|---|---|---|---|---|---|---|---|"
+    for result in results:
+        yield (
+            f"| {result.row} | [{result.title}](#{_anchor(result)}) | {result.source} | {result.holds} of "
+            f"{len(result.claims)} | {result.seed} | {result.seconds:,.0f} | {result.started[:10]} | "
+            f"{f'`{result.commit}`' if result.commit else result.version} |"
+        )
+    yield ""
+
+
+def _anchor(result: Reproduction) -> str:
+    return result.row.lower()
+
+
+def _section(result: Reproduction) -> Iterator[str]:
+    yield f'<a id="{_anchor(result)}"></a>'
+    yield ""
+    yield f"## {result.row}: {result.title}"
+    yield ""
+    yield f"{result.source}; `bidual reproduce {result.name} --scale {result.scale}`."
+    yield ""
+    yield "| the paper says | found | holds | |"
+    yield "|---|---|---|---|"
+    for claim in result.claims:
+        yield f"| {_cell(claim.paper)} | {_cell(claim.ours)} | {'yes' if claim.holds else '**no**'} | {_cell(claim.why)} |"
+    yield ""
+    yield f"![{result.title}]({(_FIGURES / f'{result.name}.png').as_posix()})"
+    yield ""
+    yield '<details markdown="1"><summary>All numbers</summary>'
+    yield ""
+    yield result.table
+    yield ""
+    yield "</details>"
+    yield ""
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
