@@ -41,8 +41,8 @@ def reproduce(
 ) -> None:
     """Run published results, and say which of the papers' claims hold.
 
-    Every result goes to OUT/SCALE/NAME: result.json with all numbers, figure.png and figure.svg. An interrupted run goes
-    on where it was. `bidual report OUT/SCALE` makes one HTML page of them.
+    Every result goes to OUT/SCALE/NAME: result.json with all numbers, figure.png and figure.svg. An interrupted run
+    goes on where it was. `bidual report OUT/SCALE` makes one HTML page of them.
     """
     _check(scale, workers, page)
     if name is None:

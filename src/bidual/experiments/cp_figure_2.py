@@ -352,8 +352,8 @@ def _formula(row: Row, data: str, why: str = "") -> Claim:
 def _faster(row: Row) -> Claim:
     (svd, certified), seconds = row.times_faster, row.sgd_seconds
     ours = f"the SVD takes {row.svd.seconds:.3f} s; " + (
-        f"SGD comes within {_CLOSE:g} after {seconds:.0f} s, {svd:.0f} times as long, and {certified:.1f} times as long "
-        "as the formula with its check of X X^T = I and its certificate"
+        f"SGD comes within {_CLOSE:g} after {seconds:.0f} s, {svd:.0f} times as long, and {certified:.1f} times as "
+        "long as the formula with its check of X X^T = I and its certificate"
         if math.isfinite(seconds)
         else f"no run of SGD comes within {_CLOSE:g}"
     )

@@ -10,7 +10,7 @@ from bidual.reproduction.run import Reproduction
 _FIGURES = Path("images") / "reproduction"
 _SCALES = {
     "paper": "the printed sizes",
-    "cpu": "sizes that two cores finish within an hour each; where they are smaller than the printed ones, the claims say so",
+    "cpu": "sizes that two cores finish within an hour each, some of them smaller than the printed ones",
     "smoke": "tiny sizes on generated data: **this shows that everything runs, and nothing about the papers**",
 }
 
@@ -37,9 +37,9 @@ def _introduction(results: Sequence[Reproduction]) -> Iterator[str]:
     first, claims = results[0], [claim for result in results for claim in result.claims]
     yield "# Published results, reproduced"
     yield ""
-    yield f"Written by `bidual reproduce all --scale {first.scale}`, with every claim of the papers as a predicate on what was"
-    yield f"measured: {sum(claim.holds for claim in claims)} of {len(claims)} hold. BM, CP and PR are the three papers, as in"
-    yield "[corrections.md](corrections.md), which has the statements that are false as printed."
+    yield f"Written by `bidual reproduce all --scale {first.scale}`. Every claim of the papers is a predicate on what was"
+    yield f"measured: {sum(claim.holds for claim in claims)} of {len(claims)} hold. BM, CP and PR are the three papers;"
+    yield "[corrections.md](corrections.md) has the statements that are false as printed."
     yield ""
     for scale in scales:
         yield f"- Scale `{scale}`: {_SCALES[scale]}."
@@ -83,7 +83,8 @@ def _section(result: Reproduction) -> Iterator[str]:
     yield "| the paper says | found | holds | |"
     yield "|---|---|---|---|"
     for claim in result.claims:
-        yield f"| {_cell(claim.paper)} | {_cell(claim.ours)} | {'yes' if claim.holds else '**no**'} | {_cell(claim.why)} |"
+        holds = "yes" if claim.holds else "**no**"
+        yield f"| {_cell(claim.paper)} | {_cell(claim.ours)} | {holds} | {_cell(claim.why)} |"
     yield ""
     yield f"![{result.title}]({(_FIGURES / f'{result.name}.png').as_posix()})"
     yield ""

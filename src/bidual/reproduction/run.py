@@ -1,5 +1,6 @@
 """Run an experiment and keep what it found: ``OUT/SCALE/NAME/`` holds result.json, figure.png and figure.svg."""
 
+import contextlib
 import json
 import os
 import time
@@ -96,7 +97,11 @@ def reproduce(
     work.mkdir(exist_ok=True)
     means = Means(work, data_dir, download, device, workers, scale == "smoke", say)
     started, began = datetime.now(UTC).isoformat(timespec="seconds"), time.perf_counter()
-    finding = experiment.study(scale, means)
+    try:
+        finding = experiment.study(scale, means)
+    except BaseException:
+        _remove_if_empty(work, folder, folder.parent, folder.parent.parent)
+        raise
     return _keep(experiment, scale, finding, folder, started, time.perf_counter() - began, device)
 
 
@@ -107,6 +112,13 @@ def place(out: str | os.PathLike[str], name: str, scale: str) -> Path:
     if Path(out).exists() and not Path(out).is_dir():
         raise NotADirectoryError(f"results go to a folder, but {os.fspath(out)!r} is a file; give another name.")
     return Path(out) / scale / find(name).name
+
+
+def _remove_if_empty(*folders: Path) -> None:
+    """Leave no empty folders behind where nothing was done; those that hold something stay."""
+    with contextlib.suppress(OSError):
+        for folder in folders:
+            folder.rmdir()
 
 
 def _forget(work: Path) -> None:
