@@ -5,7 +5,7 @@ STAMP := $(VENV)/.installed
 DEV_STAMP := $(VENV)/.installed-dev
 RACE ?=  # options of benchmarks/peers/race.py, such as --quick or --resume
 
-.PHONY: demo test test-slow lint bench bench-peers clean
+.PHONY: demo test test-slow lint docs bench bench-peers clean
 
 demo: $(STAMP)
 	$(BIN)/bidual demo
@@ -20,6 +20,9 @@ lint: $(DEV_STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+docs: $(DEV_STAMP)
+	$(BIN)/mkdocs build --strict --site-dir site
 
 bench: $(STAMP)
 	$(BIN)/bidual bench
@@ -36,7 +39,7 @@ $(STAMP): $(VENV)/bin/python pyproject.toml constraints.txt
 	touch $@
 
 $(DEV_STAMP): $(STAMP)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[test,lint]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[test,lint,docs]'
 	touch $@
 
 clean:

@@ -25,6 +25,50 @@ def assert_certified(gap: float) -> None:
     assert gap <= 1e-2
 
 
+def test_certify_my_network(tmp_path, capsys):
+    found = load("certify_my_network").main(tmp_path / "new", widths=(2,), steps=50, patients=100)[2]
+    assert (tmp_path / "new" / "certify_my_network.png").read_bytes().startswith(PNG)
+    assert found.lower_bound <= found.better_objective < found.objective
+    assert_certified(1 - found.lower_bound / found.better_objective)
+    assert f"objective {found.objective:.4f}, no network is below {found.lower_bound:.4f}" in capsys.readouterr().out
+
+
+def test_pick_beta(tmp_path, capsys):
+    path, chosen = load("pick_beta").main(tmp_path / "new", n_betas=6, patterns=15)
+    assert (tmp_path / "new" / "pick_beta.png").read_bytes().startswith(PNG)
+    assert path.n_neurons[0] == 0 < path.n_neurons[-1]
+    for solution in path.solutions:
+        assert_certified(solution.certificate.relative_gap)
+    assert chosen.beta_ in path.betas
+    assert f"cross-validation picks beta/beta_max {chosen.beta_ / path.beta_max:.4f}" in capsys.readouterr().out
+
+
+def test_exact_small_network(tmp_path, capsys):
+    exact, reached = load("exact_small_network").main(tmp_path / "new", seeds=2, steps=300)
+    assert (tmp_path / "new" / "exact_small_network.png").read_bytes().startswith(PNG)
+    assert exact.certificate_.scope.name == "ALL_PATTERNS"
+    assert exact.certificate_.relative_gap <= 1e-8
+    assert reached.min() >= exact.certificate_.dual
+    assert "28 activation patterns of 14 samples" in capsys.readouterr().out  # 2 n: all of the line
+
+
+def test_digits_cnn(tmp_path, capsys):
+    network = load("digits_cnn").main(tmp_path / "new", gates=(1, 8), samples=300)
+    assert (tmp_path / "new" / "digits_cnn.png").read_bytes().startswith(PNG)
+    assert_certified(network.certificate_.relative_gap)
+    assert "module_ and predict agree on 450 of 450 digits" in capsys.readouterr().out
+
+
+def test_reproduce_a_figure(tmp_path, capsys):
+    result = load("reproduce_a_figure").main(tmp_path)
+    folder = tmp_path / "smoke" / "cp_figure_1"
+    assert (folder / "figure.png").read_bytes().startswith(PNG)
+    printed = capsys.readouterr().out
+    assert result.claims
+    assert all(claim.paper in printed and claim.ours in printed for claim in result.claims)
+    assert f"file: {folder / 'result.json'}" in printed
+
+
 def test_digits_filters(tmp_path, capsys):
     result = load("digits_filters").main(tmp_path / "new", patterns=8, tol=1e-2, samples=300)
     assert (tmp_path / "new" / "digits_filters.png").read_bytes().startswith(PNG)

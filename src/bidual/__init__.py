@@ -1,5 +1,7 @@
 """Bidual: neural networks trained to a certified global optimum."""
 
+from typing import TYPE_CHECKING, Any
+
 from bidual.certificate import Certificate, Scope
 from bidual.certifying import NetworkCertificate, certify
 from bidual.estimators import (
@@ -19,6 +21,9 @@ from bidual.paths import Path, regularization_path
 from bidual.serialize import load
 from bidual.whitening import ZCAWhitening
 
+if TYPE_CHECKING:
+    from bidual.reporting import Report, report
+
 __version__ = "0.1.0"
 
 __all__ = [
@@ -36,9 +41,20 @@ __all__ = [
     "LayerwiseCNNClassifier",
     "NetworkCertificate",
     "Path",
+    "Report",
     "Scope",
     "ZCAWhitening",
     "certify",
     "load",
     "regularization_path",
+    "report",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Reports draw figures, and matplotlib is slow to import: only where it is used."""
+    if name in ("Report", "report"):
+        from bidual import reporting
+
+        return getattr(reporting, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

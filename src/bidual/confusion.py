@@ -24,8 +24,8 @@ def confusion_matrix(labels: Int64[ndarray, " n"], guesses: ArrayLike, classes: 
     return matrix
 
 
-def confusion_figure(matrix: Counts, classes: Sequence[Any], suffix: str = ".png") -> bytes:
-    """Shares of every class, a row each, with the counts in the cells."""
+def confusion_figure(matrix: Counts, classes: Sequence[Any], suffix: str = ".png", what: str = "images") -> bytes:
+    """Shares of every class, a row each, with the counts in the cells; ``what`` was classified."""
     count = len(classes)
     side = min(max(4.5, 0.55 * count), 12.0)
     figure = new_figure(side + 1.6, side + 0.8)
@@ -37,7 +37,7 @@ def confusion_figure(matrix: Counts, classes: Sequence[Any], suffix: str = ".png
     axes.set_xlabel("taken for")
     axes.set_ylabel("class")
     total = int(matrix.sum())
-    axes.set_title(f"accuracy {np.trace(matrix) / max(total, 1):.4f} on {total} images", loc="left", fontsize=11)
+    axes.set_title(f"accuracy {np.trace(matrix) / max(total, 1):.4f} on {total} {what}", loc="left", fontsize=11)
     if count <= _NUMBERS:
         for (row, column), number in np.ndenumerate(matrix):
             shade = "white" if shares[row, column] > 0.6 else "#222222"

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from bidual.experiments import cp_figure_2
-from bidual.experiments.cp_figure_2 import Row, Settings, theorem_2
+from bidual.datasets import load_images
+from bidual.experiments import cp_figure_2, whitened_form
 from bidual.experiments.whitened_descent import SGD, Pixels, Samples
-from bidual.experiments.whitened_images import Setting, Split, Whitened, cifar10, split, without_constant
+from bidual.experiments.whitened_form import Row, Settings, theorem_2
+from bidual.experiments.whitened_images import Setting, Split, Whitened, split, split_of, without_constant
 
 CIFAR = Path(__file__).parents[3] / "shared" / "data" / "cifar-10-batches-bin"
 FAST = SGD(n_neurons=60, epochs=400, step=3e-2, momentum=0.9)
@@ -38,7 +39,7 @@ def parts() -> Split:
 
 @pytest.fixture(scope="module")
 def rows(parts: Split) -> list[Row]:
-    return cp_figure_2.run([parts.whitened(setting) for setting in Setting], SETTINGS)
+    return whitened_form.measure([parts.whitened(setting) for setting in Setting], SETTINGS)
 
 
 def test_split_is_balanced_and_normalised_by_all_images(parts: Split) -> None:
@@ -147,10 +148,10 @@ def test_table_and_figure(rows: list[Row]) -> None:
 
 @pytest.mark.skipif(not CIFAR.is_dir(), reason="needs the binary version of CIFAR-10 in ../shared/data")
 def test_closed_form_on_real_images() -> None:
-    parts = cifar10(CIFAR.parent, per_class=10)
+    parts = split_of(load_images("cifar-10", CIFAR.parent), per_class=10)
     small = Split(parts.train, parts.labels, parts.test[:500], parts.labels_test[:500])
     data: list[Whitened] = [small.whitened(setting) for setting in Setting]
-    corrected, uncentred, literal = cp_figure_2.run(data, Settings("none", (), ()))
+    corrected, uncentred, literal = whitened_form.measure(data, Settings("none", (), ()))
     assert max(row.gap for row in (corrected, uncentred, literal)) <= 1e-9
     assert corrected.optimum == pytest.approx(10 * (math.sqrt(10) - 0.5)) == pytest.approx(uncentred.optimum)
     assert literal.optimum > 1.01 * corrected.optimum

@@ -9,9 +9,10 @@ from bidual.architectures import GatedParallel
 from bidual.auto import solve_auto
 from bidual.datafit import Datafit
 from bidual.datasets import ImageData, load_images
-from bidual.experiments import pr_figure_5
+from bidual.experiments import image_panels, pr_figure_5
 from bidual.experiments.image_race import NetworkModel, PenaltyModel, Race, Samples, Watch, stepper
-from bidual.experiments.pr_figure_5 import CONFIGS, Config, Panel, Result
+from bidual.experiments.pr_figure_5 import CONFIGS, Result
+from bidual.experiments.race_results import TITLES, Config, Panel
 from bidual.losses import Squared
 from bidual.parallel.cells import Cells
 from bidual.parallel.penalty import PenaltyForm
@@ -55,7 +56,7 @@ def images(name: str = "blobs", n: int = 90) -> ImageData:
 
 @pytest.fixture(scope="module")
 def panel() -> Panel:
-    return pr_figure_5.race_on(images(), TINY)
+    return image_panels.race_on(images(), TINY)
 
 
 @pytest.mark.parametrize("lam", [0.0, 0.3])
@@ -114,11 +115,11 @@ def test_no_optimiser_takes_the_penalty_form_below_its_certified_bound(name: str
 
 
 def test_every_method_lowers_its_objective(panel: Panel) -> None:
-    assert [curve.method for curve in panel.curves] == list(pr_figure_5.TITLES)
+    assert [curve.method for curve in panel.curves] == list(TITLES)
     for curve in panel.curves:
         assert curve.points[-1].objective < curve.points[0].objective
         assert curve.points[-1].epochs == pytest.approx(40)
-        assert len(curve.tried) == len(pr_figure_5.GRID)
+        assert len(curve.tried) == len(image_panels.GRID)
         assert max(curve.tried, key=lambda pair: pair[1])[0] == curve.rate
 
 
@@ -142,8 +143,8 @@ def test_the_decoded_network_agrees_on_training_images_and_costs_more(panel: Pan
 
 def test_learning_rates_are_the_papers_without_validation_images() -> None:
     config = replace(TINY, validation=0, decoded=False, certified=0, max_epochs=2)
-    panel = pr_figure_5.race_on(images("cifar-10"), config)
-    assert {curve.method: curve.rate for curve in panel.curves} == pr_figure_5.RATES["cifar-10"]
+    panel = image_panels.race_on(images("cifar-10"), config)
+    assert {curve.method: curve.rate for curve in panel.curves} == image_panels.RATES["cifar-10"]
     assert panel.curves[0].optimiser == "sgd"
     assert panel.decoded is None
     assert panel.certified is None
@@ -151,15 +152,13 @@ def test_learning_rates_are_the_papers_without_validation_images() -> None:
 
 def test_the_same_seed_gives_the_same_ends() -> None:
     config = replace(TINY, validation=0, decoded=False, certified=0, max_epochs=3, clock="processor")
-    ends = [
-        [curve.points[-1].objective for curve in pr_figure_5.race_on(images("fashion-mnist"), config, seed=seed).curves]
-        for seed in (5, 5, 6)
-    ]
+    panels = [image_panels.race_on(images("fashion-mnist"), config, seed=seed) for seed in (5, 5, 6)]
+    ends = [[curve.points[-1].objective for curve in panel.curves] for panel in panels]
     assert ends[0] == ends[1] != ends[2]
 
 
 def test_training_and_validation_images_are_apart_and_scaled_by_the_former() -> None:
-    train, validation, test = pr_figure_5.split(images(), TINY)
+    train, validation, test = image_panels.split(images(), TINY)
     assert (len(train), len(validation), len(test)) == (60, 20, 90)
     assert abs(float(train.X.mean())) < 1e-5
     assert float(train.X.std()) == pytest.approx(1, abs=1e-2)
@@ -170,7 +169,7 @@ def test_figure_and_table_say_what_ran(panel: Panel) -> None:
     result = Result(TINY, "cpu", (panel, panel))
     text = pr_figure_5.table(result)
     assert "`tiny` on cpu: K = 3, m_1 = 4" in text
-    assert all(text.count(f"| {title} |") == 2 for title in pr_figure_5.TITLES.values())
+    assert all(text.count(f"| {title} |") == 2 for title in TITLES.values())
     assert text.count("Decoded ReLU network") == text.count("(certified)") == 2
     assert pr_figure_5.draw(result).startswith(b"\x89PNG")
 
@@ -192,14 +191,12 @@ def test_bad_configurations_are_refused(changes: dict[str, object], match: str) 
 
 
 def test_what_cannot_be_run_is_refused_before_any_work() -> None:
-    with pytest.raises(ValueError, match="config must be one of paper, cpu or a Config, got 'gpu'"):
-        pr_figure_5.run("nowhere", config="gpu")
     with pytest.raises(ValueError, match="processor's clock does not see device 'cuda'"):
-        pr_figure_5.run("nowhere", config="cpu", device="cuda")
+        image_panels.race_on(images(), CONFIGS["cpu"], device="cuda")
     with pytest.raises(ValueError, match="blobs has 90 training images, fewer than 80 training and 20 validation"):
-        pr_figure_5.race_on(images(), replace(TINY, images=80))
+        image_panels.race_on(images(), replace(TINY, images=80))
     with pytest.raises(ValueError, match="no learning rates for 'blobs'"):
-        pr_figure_5.race_on(images(), replace(TINY, validation=0))
+        image_panels.race_on(images(), replace(TINY, validation=0))
 
 
 def test_the_configurations_are_the_papers_and_a_smaller_one() -> None:
@@ -211,6 +208,6 @@ def test_the_configurations_are_the_papers_and_a_smaller_one() -> None:
 @pytest.mark.skipif(not (DATA / "fashion-mnist").is_dir(), reason="no Fashion-MNIST in ../shared/data")
 def test_a_second_on_real_images_beats_guessing() -> None:
     small = Config("small", 4, 5, 1000, 200, 60.0, validation=200, tuning_seconds=0.05, max_epochs=5)
-    panel = pr_figure_5.race_on(load_images("fashion-mnist", DATA), small)
+    panel = image_panels.race_on(load_images("fashion-mnist", DATA), small)
     assert panel.d == 784
     assert panel.curves[0].points[-1].accuracy > 0.5

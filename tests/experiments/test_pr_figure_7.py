@@ -13,6 +13,7 @@ from bidual.losses import Squared
 from bidual.parallel.low_rank import guarantee
 from bidual.parallel.problem import ParallelProblem
 from bidual.parallel.training import ParallelTrainer
+from bidual.reproduction import Means, Scale
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 
@@ -101,7 +102,7 @@ def test_ranks_of_the_guarantee() -> None:
     assert one.factor(100, 0.1) == 1
 
 
-def images_of(name: str, *_: object, part: str, **__: object) -> ImageData:
+def images_of(self: Means, name: str, part: str) -> ImageData:
     """Fashion-MNIST with training images, MNIST without."""
     if name == "mnist" and part == "train":
         raise FileNotFoundError("no training images")
@@ -114,9 +115,9 @@ def images_of(name: str, *_: object, part: str, **__: object) -> ImageData:
 
 
 @pytest.mark.parametrize(("configuration", "count"), [("cpu", "10,000"), ("paper", "12,000")])
-def test_configurations(monkeypatch: pytest.MonkeyPatch, configuration: str, count: str) -> None:
-    monkeypatch.setattr(pr_figure_7, "load_images", images_of)
-    spectra = pr_figure_7.run(configuration, names=("mnist", "fashion-mnist"))
+def test_scales(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, configuration: Scale, count: str) -> None:
+    monkeypatch.setattr(Means, "images", images_of)
+    spectra = pr_figure_7.run(configuration, Means(tmp_path), ("mnist", "fashion-mnist"))
     assert [one.images for one in spectra] == [f"{count} test", f"{count} training"]
     assert {one.configuration for one in spectra} == {configuration}
     text = pr_figure_7.table(spectra)
@@ -126,15 +127,13 @@ def test_configurations(monkeypatch: pytest.MonkeyPatch, configuration: str, cou
 
 
 def test_bad_input() -> None:
-    with pytest.raises(ValueError, match="configuration must be one of paper, cpu, got 'gpu'"):
-        pr_figure_7.run("gpu")
     with pytest.raises(ValueError, match="must not be all black"):
         spectrum(np.zeros((3, 4), np.uint8), np.zeros(3, np.int64), "x", "", "cpu")
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the official files are not in ../shared/data")
-def test_mnist_decays_like_a_power_first() -> None:
-    (one,) = pr_figure_7.run("cpu", SHARED, ("mnist",))
+def test_mnist_decays_like_a_power_first(tmp_path: Path) -> None:
+    (one,) = pr_figure_7.run("cpu", Means(tmp_path, SHARED), ("mnist",))
     exponential, power = one.fits("head")
     assert one.rank == 661 or "training" in one.images
     assert power.error < 0.1 < exponential.error

@@ -72,8 +72,6 @@ def test_configurations(module) -> None:
     for configuration in ("paper", "cpu"):
         for name in module.SETS:
             assert all(plan.settings.n_stages >= 3 for plan in module.plans(configuration, name))
-    with pytest.raises(ValueError, match=r"the configurations are paper and cpu for .* got 'gpu' for 'cifar-10'"):
-        module.plans("gpu", "cifar-10")
     assert module.plans("paper", "cifar-10")[0].settings.n_stages == 5
 
 
@@ -84,6 +82,4 @@ def test_papers_own_settings() -> None:
         assert (chosen.gates, chosen.factors, chosen.epochs, chosen.batch_size) == (256, m, 50, 128)
         assert (chosen.momentum, chosen.weight_decay, chosen.drop, chosen.drop_every) == (0.9, 5e-4, 0.2, 15)
         assert chosen.rates == (1e-1, 1e-2, 1e-3, 1e-2, 1e-2)
-    with pytest.raises(ValueError, match="has networks 1 to 4, got 5"):
-        bm_figure_1.run("cpu", "cifar-10", only=5)
     assert all(plan.settings.units == 3 for plan in pr_figure_6.plans("cpu", "cifar-10")[:1])

@@ -13,6 +13,8 @@ from bidual.cli.demo import demo
 from bidual.cli.fit import fit
 from bidual.cli.path import path
 from bidual.cli.predict import predict
+from bidual.cli.report import report
+from bidual.cli.reproduce import reproduce
 from bidual.cli.train_images import train_images
 
 app = typer.Typer(
@@ -20,7 +22,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (demo, fit, predict, certify, path, train_images, bench):
+for command in (demo, fit, predict, certify, path, train_images, reproduce, report, bench):
     app.command()(command)
 
 

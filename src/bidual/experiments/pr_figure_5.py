@@ -6,7 +6,8 @@ from math import inf
 
 from matplotlib.axes import Axes
 
-from bidual.experiments.image_panels import TITLES, Config, Panel, race_on
+from bidual.experiments.image_panels import race_on
+from bidual.experiments.race_results import TITLES, Config, Panel
 from bidual.figures import COLOURS, figure_bytes, new_figure, plain
 from bidual.reproduction import Claim, Experiment, Finding, Means, Scale
 

@@ -37,8 +37,8 @@ def _introduction(results: Sequence[Reproduction]) -> Iterator[str]:
     first, claims = results[0], [claim for result in results for claim in result.claims]
     yield "# Published results, reproduced"
     yield ""
-    yield f"Written by `bidual reproduce all --scale {first.scale}`. Every claim of the papers is a predicate on what was"
-    yield f"measured: {sum(claim.holds for claim in claims)} of {len(claims)} hold. BM, CP and PR are the three papers;"
+    yield f"Written by `bidual reproduce all --scale {first.scale}`. Every claim of the papers is a predicate on what"
+    yield f"was measured: {sum(claim.holds for claim in claims)} of {len(claims)} hold. BM, CP, PR are the three papers;"
     yield "[corrections.md](corrections.md) has the statements that are false as printed."
     yield ""
     for scale in scales:

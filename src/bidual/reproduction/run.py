@@ -1,10 +1,11 @@
 """Run an experiment and keep what it found: ``OUT/SCALE/NAME/`` holds result.json, figure.png and figure.svg."""
 
-import contextlib
 import json
 import os
+import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -90,18 +91,9 @@ def reproduce(
     experiment, folder = find(name), place(out, name, scale)
     if not force and (kept := read(folder)) is not None:
         return kept
-    folder.mkdir(parents=True, exist_ok=True)
-    work = folder / "parts"
-    if force:
-        _forget(work)
-    work.mkdir(exist_ok=True)
-    means = Means(work, data_dir, download, device, workers, scale == "smoke", say)
     started, began = datetime.now(UTC).isoformat(timespec="seconds"), time.perf_counter()
-    try:
-        finding = experiment.study(scale, means)
-    except BaseException:
-        _remove_if_empty(work, folder, folder.parent, folder.parent.parent)
-        raise
+    with _workplace(folder, force) as work:
+        finding = experiment.study(scale, Means(work, data_dir, download, device, workers, scale == "smoke", say))
     return _keep(experiment, scale, finding, folder, started, time.perf_counter() - began, device)
 
 
@@ -114,16 +106,20 @@ def place(out: str | os.PathLike[str], name: str, scale: str) -> Path:
     return Path(out) / scale / find(name).name
 
 
-def _remove_if_empty(*folders: Path) -> None:
-    """Leave no empty folders behind where nothing was done; those that hold something stay."""
-    with contextlib.suppress(OSError):
-        for folder in folders:
-            folder.rmdir()
-
-
-def _forget(work: Path) -> None:
-    for path in sorted(work.glob("**/*"), reverse=True):
-        path.rmdir() if path.is_dir() else path.unlink()
+@contextmanager
+def _workplace(folder: Path, fresh: bool) -> Iterator[Path]:
+    """The folder for work half done; where a study fails before there is any, no empty folders stay."""
+    work = folder / "parts"
+    if fresh:
+        shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True, exist_ok=True)
+    try:
+        yield work
+    except BaseException:
+        with suppress(OSError):
+            for empty in (work, folder, folder.parent, folder.parent.parent):
+                empty.rmdir()
+        raise
 
 
 def _keep(

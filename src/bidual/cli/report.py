@@ -1,0 +1,76 @@
+"""`bidual report`: one HTML page of a fit, a path, a certificate or a reproduction."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import pandas as pd
+import typer
+from numpy.typing import NDArray
+from sklearn.base import is_classifier
+
+from bidual.cli import training as t
+from bidual.cli.output import print_facts, print_json, working
+from bidual.serialize import SavedModel, read
+from bidual.tables import read_table, split_target, target_values
+
+
+def report(
+    result: Annotated[
+        Path,
+        typer.Argument(
+            help="A model file (.safetensors), what --json of fit, path or certify printed (.json), the folder or "
+            "result.json of a reproduction, or a folder of such folders.",
+            metavar="INPUT",
+            show_default=False,
+        ),
+    ],
+    out: Annotated[Path, typer.Option(help="The page to write (.html).", show_default=False)],
+    data: Annotated[
+        Path | None, typer.Option(help="A CSV or Parquet file to show a model on.", show_default=False)
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option(help="The column of --data that the model predicts.", show_default=False)
+    ] = None,
+    title: Annotated[str | None, typer.Option(help="The title of the page.", show_default=False)] = None,
+    json: t.Json = False,
+    quiet: t.Quiet = False,
+) -> None:
+    """Write one self-contained HTML page: what was reached, what is proved, and the figures and tables behind it."""
+    from bidual.reporting import check_page
+    from bidual.reporting import report as make_report
+
+    check_page(out, result, *([] if data is None else [data]))
+    if (data is None) is not (target is None):
+        raise ValueError("--data and --target go together; give both, or neither.")
+    X, y = (None, None) if data is None or target is None else _samples(result, data, target)
+    with working("writing the report", quiet):
+        page = make_report(result, X, y, title)
+        page.save(out)
+    facts = {"title": page.title, "sections": list(page.sections), "bytes": len(page.html.encode()), "out": str(out)}
+    if json:
+        print_json(facts)
+    elif not quiet:
+        print_facts({name: ", ".join(v) if isinstance(v, list) else str(v) for name, v in facts.items()})
+
+
+def _samples(path: Path, data: Path, target: str) -> tuple[Any, NDArray[Any]]:
+    """The table as samples and targets of a model file."""
+    if path.suffix.lower() != ".safetensors":
+        raise ValueError(f"--data is for model files (.safetensors), got {path}; leave --data and --target out.")
+    saved = read(path)
+    frame, column = split_target(read_table(data), target)
+    y = target_values(column, "classification" if is_classifier(saved.estimator) else "regression")
+    return _features(saved, frame), y
+
+
+def _features(saved: SavedModel, frame: pd.DataFrame) -> Any:
+    """The columns as the model was trained on them; without names, all of them in their order."""
+    if saved.encoder is not None:
+        return saved.encoder.transform(frame)
+    names = getattr(saved.estimator, "feature_names_in_", None)
+    if names is None:
+        return frame.to_numpy()
+    lost = [name for name in names if name not in frame.columns]
+    if lost:
+        raise ValueError(f"the table lacks {lost[0]!r}; the model was trained with {len(names)} columns.")
+    return frame[list(names)]

@@ -1,0 +1,46 @@
+"""Drawing a figure twice, for light pages and for dark ones."""
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import matplotlib
+import numpy as np
+from numpy.typing import NDArray
+
+from bidual.figures import COLOURS
+from bidual.reporting.elements import Html, figure, image
+
+_CLEAR = {"figure.facecolor": "none", "axes.facecolor": "none", "savefig.facecolor": "none"}
+_INK = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
+_SHADES = {"in-light": ("#2b3442", "#8893a3"), "in-dark": ("#d7dde6", "#8893a3")}
+
+
+def both(draw: Callable[[], bytes], alt: str, caption: str) -> Html:
+    """The picture on a clear ground with dark ink and with light ink; the page shows the one that fits."""
+    pictures = []
+    for kind, (ink, grid) in _SHADES.items():
+        settings: dict[Any, Any] = _CLEAR | dict.fromkeys(_INK, ink) | {"grid.color": grid}
+        with matplotlib.rc_context(settings), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Glyph .* missing")
+            pictures.append(image(draw(), alt, kind))
+    return figure(Html("".join(pictures)), caption)
+
+
+def literal(name: object) -> str:
+    """A name of a column or class as a text to draw, whatever dollars it holds."""
+    text = str(name).replace("$", r"\$")
+    return text if len(text) <= 40 else f"{text[:38]}…"
+
+
+def palette(count: int) -> list[str]:
+    """Colours that differ, one per class."""
+    if count <= len(COLOURS):
+        return list(COLOURS[:count])
+    shades = matplotlib.colormaps["turbo"](np.linspace(0.05, 0.95, count))
+    return [matplotlib.colors.to_hex(shade) for shade in shades]
+
+
+def spread(count: int, most: int) -> NDArray[np.int64]:
+    """At most so many of ``count`` indices, evenly spread."""
+    return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(np.int64))

@@ -1,0 +1,83 @@
+"""From a thing to its page."""
+
+import os
+from pathlib import Path as FilePath
+from typing import Any
+
+from numpy.typing import ArrayLike
+from sklearn.pipeline import Pipeline
+from sklearn.utils.validation import check_is_fitted
+
+from bidual.certificate import Certificate
+from bidual.certifying import NetworkCertificate
+from bidual.estimators import ConvexEstimator, LayerwiseCNNClassifier
+from bidual.paths import Path
+from bidual.reporting.certificate import Judged, certificate_report, judged_report
+from bidual.reporting.fit import fit_report
+from bidual.reporting.layerwise import layerwise_report
+from bidual.reporting.page import Report
+from bidual.reporting.path import path_report, path_rows
+from bidual.reporting.written import written_report
+from bidual.serialize import load
+
+
+def report(thing: Any, X: Any = None, y: ArrayLike | None = None, title: str | None = None) -> Report:
+    """One self-contained HTML page of a result; it works offline and needs no other file.
+
+    Args:
+        thing: a fitted estimator (or a scikit-learn pipeline that ends in one), the :class:`Path` of
+            :func:`regularization_path`, a :class:`Certificate`, what :func:`certify` returns, or a path: of a model
+            file, of the JSON of `bidual fit`, `path` or `certify`, or of a reproduction's folder.
+        X: samples to show an estimator on, as in ``fit``; they need not be the training samples.
+        y: their targets or labels.
+        title: of the page.
+    """
+    if X is None and y is not None:
+        raise ValueError("y was given without X; give both, or neither.")
+    if isinstance(thing, (str, os.PathLike)):
+        return _of_file(FilePath(thing), X, y, title)
+    if isinstance(thing, Pipeline):
+        check_is_fitted(thing[-1])
+        return report(thing[-1], X if X is None or len(thing) == 1 else thing[:-1].transform(X), y, title)
+    if isinstance(thing, (ConvexEstimator, LayerwiseCNNClassifier)):
+        check_is_fitted(thing)
+        make = layerwise_report if isinstance(thing, LayerwiseCNNClassifier) else fit_report
+        return make(thing, X, y, title)
+    if X is not None:
+        raise ValueError(f"X and y are for estimators, got them with a {type(thing).__name__}; leave them out.")
+    return _of_result(thing, title)
+
+
+def _of_file(path: FilePath, X: Any, y: ArrayLike | None, title: str | None) -> Report:
+    if not path.exists():
+        raise FileNotFoundError(f"cannot report {path}: there is no such file or folder; give one that was written.")
+    if path.suffix.lower() == ".safetensors" and not path.is_dir():
+        return _of_model(path, X, y, title)
+    if X is not None:
+        raise ValueError(f"X and y are for models, and {path} is none; leave them out.")
+    return written_report(path, title)
+
+
+def _of_model(path: FilePath, X: Any, y: ArrayLike | None, title: str | None) -> Report:
+    """A file may hold attributes that no fit writes; where samples are given, they may be what is wrong too."""
+    model = load(path)
+    try:
+        return report(model, X, y, title)
+    except (TypeError, AttributeError, LookupError, ArithmeticError, ValueError) as error:
+        if X is not None and isinstance(error, ValueError):
+            raise
+        reason = " ".join(str(error).split()).rstrip(".")[:200] or type(error).__name__
+        raise ValueError(f"{path} is a damaged model file ({reason}); save the model again.") from error
+
+
+def _of_result(thing: Any, title: str | None) -> Report:
+    if isinstance(thing, Path):
+        return path_report(path_rows(thing), thing.beta_max, title)
+    if isinstance(thing, NetworkCertificate):
+        return judged_report(Judged.of(thing), {}, title)
+    if isinstance(thing, Certificate):
+        return certificate_report(thing, title)
+    raise ValueError(
+        f"a report is of a fitted estimator, a path, a certificate or a file, got {type(thing).__name__}; give one "
+        "of them."
+    )

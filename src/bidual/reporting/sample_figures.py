@@ -1,0 +1,155 @@
+"""Figures of a network on samples: regions, predictions, activity, filters and attention maps."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import ListedColormap
+from numpy.typing import NDArray
+
+from bidual.figures import COLOURS, figure_bytes, new_figure, plain
+from bidual.reporting.drawing import literal, palette, spread
+
+Numbers = NDArray[np.float64]
+_POINTS = 3000  # of a scatter plot
+_GRID = 220
+_DIAGONAL = "#8893a3"
+
+
+def regions_figure(
+    X: Numbers,
+    labels: NDArray[np.int64],
+    guess: Callable[[Numbers], NDArray[np.int64]],
+    classes: Sequence[Any],
+    names: Sequence[str],
+) -> bytes:
+    """Which class every point of the plane is given, and the samples in the colours of their own classes."""
+    figure = new_figure(5.4, 4.6)
+    axes = figure.subplots()
+    colours, extent = palette(len(classes)), _extent(X)
+    top = max(len(colours) - 1, 1)
+    shown = guess(_grid(extent)).reshape(_GRID, _GRID)
+    axes.imshow(
+        shown,
+        origin="lower",
+        extent=extent,
+        cmap=ListedColormap(colours),
+        alpha=0.3,
+        vmin=0,
+        vmax=top,
+        aspect="auto",
+        interpolation="nearest",
+    )
+    some = spread(len(X), _POINTS)
+    for k, (label, colour) in enumerate(zip(classes, colours, strict=True)):
+        across, up = X[some][labels[some] == k].T
+        axes.scatter(across, up, s=16, color=colour, edgecolor="white", linewidth=0.5, label=literal(label))
+    _named(axes, names)
+    if len(classes) <= 8:
+        axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
+    return figure_bytes(figure, ".png")
+
+
+def surface_figure(X: Numbers, y: Numbers, guess: Callable[[Numbers], Numbers], names: Sequence[str]) -> bytes:
+    """What is predicted at every point of the plane, and the samples in the colours of their targets."""
+    figure = new_figure(5.4, 4.4)
+    axes, extent = figure.subplots(), _extent(X)
+    shown = guess(_grid(extent)).reshape(_GRID, _GRID)
+    some = spread(len(X), _POINTS)
+    low, high = float(min(shown.min(), y.min())), float(max(shown.max(), y.max()))
+    picture = axes.imshow(
+        shown, origin="lower", extent=extent, cmap="viridis", vmin=low, vmax=high, alpha=0.85, aspect="auto"
+    )
+    axes.scatter(
+        X[some, 0], X[some, 1], c=y[some], s=18, cmap="viridis", vmin=low, vmax=high, edgecolor="white", linewidth=0.6
+    )
+    _named(axes, names)
+    figure.colorbar(picture, ax=axes, label="prediction, and target of the samples")
+    return figure_bytes(figure, ".png")
+
+
+def curve_figure(x: Numbers, y: Numbers, guess: Callable[[Numbers], Numbers], name: str) -> bytes:
+    """The prediction along the only feature, and the samples."""
+    figure = new_figure(5.4, 3.4)
+    axes = figure.subplots()
+    some, ticks = spread(len(x), _POINTS), np.linspace(x.min(), x.max(), 500)
+    axes.scatter(x[some], y[some], s=12, color=COLOURS[0], alpha=0.6, label="samples")
+    axes.plot(ticks, guess(ticks[:, None]), color=COLOURS[1], label="prediction")
+    axes.set_xlabel(literal(name))
+    axes.set_ylabel("target")
+    axes.legend(frameon=False)
+    plain(axes)
+    return figure_bytes(figure, ".png")
+
+
+def truth_figure(truth: Numbers, guess: Numbers) -> bytes:
+    """Predictions against targets, one colour per output; on the line they agree."""
+    figure = new_figure(5.0, 4.4)
+    axes = figure.subplots()
+    some = spread(len(truth), _POINTS)
+    for k, colour in zip(range(min(truth.shape[1], len(COLOURS))), COLOURS, strict=False):
+        label = f"output {k}" if truth.shape[1] > 1 else None
+        axes.scatter(truth[some, k], guess[some, k], s=12, color=colour, alpha=0.6, label=label)
+    low, high = float(min(truth.min(), guess.min())), float(max(truth.max(), guess.max()))
+    axes.plot([low, high], [low, high], color=_DIAGONAL, linestyle="--", linewidth=1)
+    axes.set_xlabel("target")
+    axes.set_ylabel("prediction")
+    if truth.shape[1] > 1:
+        axes.legend(frameon=False)
+    plain(axes)
+    return figure_bytes(figure, ".png")
+
+
+def activity_figure(on: Numbers, unit: str) -> bytes:
+    """Which neurons are on for which samples, and the share of samples that every neuron is on for."""
+    figure = new_figure(5.4, 4.6)
+    above, below = figure.subplots(2, 1, height_ratios=[2, 1], sharex=True)
+    order = np.argsort(-on.mean(0), kind="stable")
+    ordered = on[:, order]
+    rows = np.lexsort(ordered.T[::-1]) if ordered.shape[1] else np.arange(len(on))
+    colours = ListedColormap(["#8893a326", COLOURS[0]]) if set(np.unique(on)) <= {0.0, 1.0} else "Blues"
+    above.imshow(ordered[rows], aspect="auto", cmap=colours, vmin=0, vmax=1, interpolation="nearest")
+    above.set_ylabel("samples")
+    above.set_yticks([])
+    below.bar(range(on.shape[1]), 100 * on.mean(0)[order], width=1.0, color=COLOURS[0], alpha=0.8)
+    below.set_ylim(0, 100)
+    below.set_ylabel("on for, %")
+    below.set_xlabel(f"{unit}s, from the most active to the least")
+    plain(below)
+    return figure_bytes(figure, ".png")
+
+
+def tiles_figure(tiles: Sequence[Numbers], titles: Sequence[str], columns: int) -> bytes:
+    """Small pictures in a grid, each in its own symmetric scale: blue negative, red positive."""
+    columns = min(columns, len(tiles))
+    lines = -(-len(tiles) // columns)
+    figure = new_figure(5.4, max(1.2, 5.4 / columns * lines * _flatness(tiles[0]) + 0.25 * lines))
+    for place, axes in enumerate(figure.subplots(lines, columns, squeeze=False).flat):
+        axes.axis("off")
+        if place < len(tiles):
+            reach = float(np.abs(tiles[place]).max()) or 1.0
+            axes.imshow(tiles[place], cmap="RdBu_r", vmin=-reach, vmax=reach, interpolation="nearest")
+            axes.set_title(titles[place], fontsize=8)
+    return figure_bytes(figure, ".png")
+
+
+def _flatness(tile: Numbers) -> float:
+    return min(max(tile.shape[0] / tile.shape[1], 0.25), 3.0)
+
+
+def _extent(X: Numbers) -> tuple[float, float, float, float]:
+    low, high = X.min(0), X.max(0)
+    margin = 0.06 * np.where(high > low, high - low, 1.0)
+    (left, bottom), (right, top) = low - margin, high + margin
+    return float(left), float(right), float(bottom), float(top)
+
+
+def _grid(extent: tuple[float, float, float, float]) -> Numbers:
+    across, up = np.linspace(*extent[:2], _GRID), np.linspace(*extent[2:], _GRID)
+    return np.stack(np.meshgrid(across, up), axis=-1).reshape(-1, 2)
+
+
+def _named(axes: Axes, names: Sequence[str]) -> None:
+    axes.set_xlabel(literal(names[0]))
+    axes.set_ylabel(literal(names[1]))

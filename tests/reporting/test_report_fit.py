@@ -1,0 +1,163 @@
+import copy
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from report_tools import LABELS, NUMBERS, X, assert_self_contained, text_of
+from sklearn.exceptions import NotFittedError
+from sklearn.neural_network import MLPRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import bidual
+from bidual.driver import Record
+from bidual.reporting.units import activity_of, units_of
+
+rng = np.random.default_rng(1)
+IMAGES = rng.standard_normal((30, 1, 6, 6))
+TOKENS = rng.standard_normal((30, 4, 2))
+HALF = np.arange(30) % 2
+GATED: dict[str, Any] = {"activation": "gated_relu", "patterns": 6, "tol": 1e-2}
+
+CASES: dict[str, tuple[Any, Any, Any, set[str]]] = {
+    "relu classes": (
+        bidual.ConvexMLPClassifier(tol=1e-2),
+        X,
+        LABELS,
+        {"Decision boundary", "Confusion matrix", "Neurons"},
+    ),
+    "gated classes": (bidual.ConvexMLPClassifier(**GATED), X, LABELS, {"Active patterns", "Gap over time"}),
+    "linear": (
+        bidual.ConvexMLPRegressor(activation="linear"),
+        X,
+        NUMBERS,
+        {"Predicted surface", "Predictions and targets"},
+    ),
+    "one feature": (bidual.ConvexMLPRegressor(tol=1e-2), X[:, :1], NUMBERS, {"Prediction curve"}),
+    "two outputs": (bidual.ConvexMLPRegressor(**GATED), X, np.c_[NUMBERS, X[:, 0]], {"Predictions and targets"}),
+    "cv": (bidual.ConvexMLPClassifierCV(n_betas=3, cv=2, **GATED), X, LABELS, {"Cross-validation"}),
+    "cnn": (bidual.ConvexCNNClassifier(**GATED), IMAGES, HALF, {"Learned filters", "Filters", "Active patterns"}),
+    "attention": (bidual.ConvexAttentionClassifier(**GATED), TOKENS, HALF, {"Attention maps", "Heads"}),
+    "tokens": (bidual.ConvexAttentionRegressor(**GATED), TOKENS, TOKENS, {"Attention maps", "Predictions and targets"}),
+    "parallel": (bidual.ConvexParallelRegressor(tol=0.1, max_time=2), X[:12], NUMBERS[:12], {"Sub-networks"}),
+    "gated parallel": (bidual.ConvexParallelClassifier(**GATED), X, LABELS, {"Sub-networks", "Decision boundary"}),
+    "layerwise": (
+        bidual.LayerwiseCNNClassifier(stages=2, gates=4, epochs=1, certificate_samples=10, learning_rate=0.05),
+        IMAGES,
+        HALF,
+        {"Certificates", "Training", "Learned filters", "Confusion matrix"},
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("name", CASES)
+def test_every_family(name: str, tmp_path: Path) -> None:
+    estimator, samples, targets, wanted = CASES[name]
+    estimator.fit(samples, targets)
+    page = bidual.report(estimator, samples, targets)
+    assert wanted | {"Summary", "Settings"} <= set(page.sections)
+    assert_self_contained(page.html)
+    estimator.save(str(tmp_path / "model.safetensors"))
+    bare = bidual.report(tmp_path / "model.safetensors")
+    assert "bidual.report(model, X, y)" in text_of(bare.html)
+    assert not {"Confusion matrix", "Decision boundary", "Active patterns", "Attention maps"} & set(bare.sections)
+
+
+@pytest.fixture(scope="module")
+def fitted() -> bidual.ConvexMLPClassifier:
+    return bidual.ConvexMLPClassifier(tol=1e-3).fit(X, LABELS)
+
+
+def test_words_of_a_fit(fitted: bidual.ConvexMLPClassifier) -> None:
+    text = text_of(bidual.report(fitted, X, LABELS, title="A <title>").html)
+    assert "<title>A &lt;title&gt;</title>" in text
+    assert f"{fitted.n_neurons_} neurons" in text
+    assert "&lt;b&gt;no&lt;/b&gt;" in text
+    assert "every two-layer ReLU network, of any width" in text
+    assert f"accuracy is <strong>{fitted.score(X, LABELS):.4g}</strong>" in text
+
+
+def test_prices_add_up_to_the_objective(fitted: bidual.ConvexMLPClassifier) -> None:
+    units = units_of(fitted.module_)
+    one_hot = (LABELS[:, None] == fitted.classes_).astype(float)
+    loss = 0.5 * float(((fitted._outputs(X) - one_hot) ** 2).sum())
+    assert units is not None
+    assert loss + fitted.beta_ * units.prices.sum() == pytest.approx(fitted.certificate_.primal, rel=1e-6)
+
+
+def test_activity_counts_patterns(fitted: bidual.ConvexMLPClassifier) -> None:
+    found = activity_of(fitted.module_, torch.tensor(X))
+    on = fitted.module_.hidden(torch.tensor(X)).detach().numpy() > 0
+    assert found is not None
+    np.testing.assert_array_equal(found.shares, on)
+    assert found.n_patterns == len(np.unique(on.T, axis=0))
+
+
+def test_a_pipeline() -> None:
+    model = make_pipeline(StandardScaler(), bidual.ConvexMLPClassifier(**GATED)).fit(X, LABELS)
+    page = bidual.report(model, X, LABELS)
+    assert f"accuracy is <strong>{model.score(X, LABELS):.4g}</strong>" in page.html
+
+
+def test_many_neurons_are_cut_and_said() -> None:
+    model = bidual.ConvexMLPRegressor(activation="gated_relu", patterns=300, beta=1e-4, tol=0.1, penalty="frobenius")
+    samples = rng.standard_normal((60, 5))
+    page = bidual.report(model.fit(samples, np.sin(3 * samples)))
+    assert len(model.module_.output.weight.T) > 200
+    assert "the 200 that weigh most" in page.html
+
+
+def test_paths_and_certificates(fitted: bidual.ConvexMLPClassifier) -> None:
+    path = bidual.regularization_path(bidual.ConvexMLPClassifier(**GATED), X, LABELS, n_betas=4, ratio=0.1)
+    page = bidual.report(path)
+    assert page.sections == ("Summary", "Regularisation path", "Certificates", "Networks")
+    assert_self_contained(page.html)
+    page = bidual.report(fitted.certificate_)
+    assert f"{fitted.certificate_.dual:.9g}" in page.html
+    network = MLPRegressor(hidden_layer_sizes=(5,), max_iter=20, random_state=0).fit(X, NUMBERS)
+    found = bidual.certify(network, X, NUMBERS, 0.5, tol=1e-2)
+    assert f"{found.lower_bound:.9g}" in bidual.report(found).html
+
+
+def test_pages_are_the_same_every_time(fitted: bidual.ConvexMLPClassifier) -> None:
+    assert bidual.report(fitted, X, LABELS).html == bidual.report(fitted, X, LABELS).html
+
+
+RECORDS = (Record("<b>", 1, 0.1, 1.0, 0.5, 0.5), Record("<b>", 2, math.inf, 1.0, 1.0, math.nan))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("history_", RECORDS), ("beta_", "<b>"), ("beta_max_", None), ("solver_", "<script>"), ("cv_scores_", "x")],
+)
+def test_a_damaged_model_file(fitted: bidual.ConvexMLPClassifier, name: str, value: Any, tmp_path: Path) -> None:
+    broken = copy.copy(fitted)
+    setattr(broken, name, value)
+    broken.save(str(tmp_path / "model.safetensors"))
+    try:
+        html, said = bidual.report(tmp_path / "model.safetensors").html, ""
+    except ValueError as error:
+        html, said = "", str(error)
+    assert "damaged model file" in said or "<b>" not in html
+    if html:
+        assert_self_contained(html)
+
+
+def test_refusals(fitted: bidual.ConvexMLPClassifier, tmp_path: Path) -> None:
+    for wrong, message in (
+        ((fitted, None, LABELS), "y was given without X"),
+        ((fitted, X, LABELS[:5]), "X has 36 samples and y has 5"),
+        ((fitted, X, np.full(36, "maybe")), "'maybe'"),
+        ((fitted, X[:, :1], LABELS), "feature"),
+        ((fitted.certificate_, X, None), "are for estimators"),
+        (("no/such/file", None, None), "no such file"),
+        ((3, None, None), "got int"),
+    ):
+        with pytest.raises((ValueError, FileNotFoundError), match=message):
+            bidual.report(*wrong)
+    with pytest.raises(NotFittedError):
+        bidual.report(bidual.ConvexMLPClassifier())

@@ -1,0 +1,182 @@
+"""All published results at the smallest scale, through the command line, kept and resumed."""
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bidual.cli import main
+from bidual.experiments import cp_figure_1, pr_figure_1
+from bidual.reproduction import ROWS, Experiment, Means, find, read, reproduce
+from bidual.reproduction.page import page, write_page
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("reproduction") / "out"
+    with pytest.raises(SystemExit) as leave:
+        main(["reproduce", "all", "--scale", "smoke", "--out", str(folder), "--page", str(folder.parent / "page.md")])
+    assert leave.value.code == 0
+    return folder
+
+
+def results(out: Path) -> Iterator[dict[str, Any]]:
+    for name in ROWS.values():
+        yield json.loads((out / "smoke" / name / "result.json").read_text(), parse_constant=_refuse)
+
+
+def _refuse(text: str) -> None:
+    raise AssertionError(f"{text} is not JSON")
+
+
+def test_every_row_is_there() -> None:
+    assert [f"R{k}" for k in range(1, 16)] == [row for row in ROWS if row.startswith("R")]
+    for row, name in ROWS.items():
+        experiment = find(row)
+        assert (experiment.row, experiment.name) == (row, name)
+        assert find(name.upper()) is experiment
+
+
+def test_every_result_states_paper_ours_and_circumstances(out: Path) -> None:
+    for result in results(out):
+        assert result["claims"], result["name"]
+        for claim in result["claims"]:
+            assert claim["paper"]
+            assert claim["ours"]
+            assert isinstance(claim["holds"], bool)
+        assert result["machine"]["cores"] >= 1
+        assert result["machine"]["torch"]
+        assert 0 < result["seconds"] < 300
+        assert isinstance(result["seed"], int)
+        assert result["configuration"] is not None
+        assert result["data"]
+        assert "|" in result["table"]
+
+
+def test_every_figure_is_drawn_in_both_formats(out: Path) -> None:
+    for name in ROWS.values():
+        folder = out / "smoke" / name
+        assert (folder / "figure.png").read_bytes().startswith(b"\x89PNG")
+        assert b"<svg" in (folder / "figure.svg").read_bytes()[:2000]
+
+
+def test_no_result_tells_of_the_machine_s_folders(out: Path) -> None:
+    for name in ROWS.values():
+        text = (out / "smoke" / name / "result.json").read_text()
+        assert str(Path.home()) not in text
+        assert str(out) not in text
+
+
+def test_finished_results_are_read_and_not_run_again(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cp_figure_1, "EXPERIMENT", _broken(cp_figure_1.EXPERIMENT))
+    kept = reproduce("R4", "smoke", out)
+    assert kept == read(out / "smoke" / "cp_figure_1")
+    with pytest.raises(KeyboardInterrupt):
+        reproduce("R4", "smoke", out, force=True)
+    assert read(out / "smoke" / "cp_figure_1") == kept
+
+
+def _broken(experiment: Experiment) -> Experiment:
+    def study(scale: str, means: Means) -> None:
+        raise KeyboardInterrupt
+
+    return Experiment(experiment.row, experiment.name, "", "", 0, study)  # type: ignore[arg-type]
+
+
+def test_an_interrupted_run_leaves_nothing_and_the_next_one_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(pr_figure_1, "EXPERIMENT", _broken(pr_figure_1.EXPERIMENT))
+        with pytest.raises(KeyboardInterrupt):
+            reproduce("R9", "smoke", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    assert reproduce("R9", "smoke", tmp_path / "out").claims
+
+
+def test_networks_of_a_layerwise_run_are_not_trained_twice(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: object) -> None:
+        raise AssertionError("trained again")
+
+    monkeypatch.setattr("bidual.experiments.staged_accuracy.grow", never)
+    (out / "smoke" / "pr_figure_6" / "result.json").unlink()
+    again = reproduce("R14", "smoke", out)
+    assert len(again.data["cifar-10"]) == 2
+
+
+def test_the_page_has_every_claim_and_figure(out: Path) -> None:
+    text = (out.parent / "page.md").read_text()
+    for result in results(out):
+        assert f"## {result['row']}: {result['title']}" in text
+        assert (out.parent / "images" / "reproduction" / f"{result['name']}.png").is_file()
+        assert text.count("| yes |") + text.count("| **no** |") >= len(result["claims"])
+    assert "generated data" in text
+
+
+def test_results_of_another_kind_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "result.json").write_text('{"format": 2, "kind": "something"}')
+    with pytest.raises(ValueError, match="does not hold a result of bidual reproduce; delete it, or use --force"):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["R99"], "there is no experiment 'R99'; did you mean"),
+        (["cp_figure_9"], "did you mean cp_figure"),
+        (["R4", "--scale", "big"], "scale must be one of paper, cpu, smoke, got 'big'"),
+        (["R4", "--workers", "0"], "workers must be at least 1, got 0"),
+        (["R4", "--page", "/nowhere/page.md"], "the folder /nowhere does not exist"),
+        (["R15", "--data-dir", "/nowhere"], "data_dir is '/nowhere', which is no folder"),
+    ],
+)
+def test_bad_arguments(words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as leave:
+        main(["reproduce", *words, "--out", str(tmp_path / "out")])
+    assert leave.value.code == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_lacks_its_data_is_named_and_the_others_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chosen = [find("R9"), find("R15")]
+    monkeypatch.setattr("bidual.cli.reproduce.everything", lambda: chosen)
+    monkeypatch.setitem(pr_figure_1.SETTINGS, "cpu", pr_figure_1.SETTINGS["smoke"])  # type: ignore[index]
+    with pytest.raises(SystemExit) as leave:
+        main(["reproduce", "all", "--out", str(tmp_path / "out"), "--data-dir", str(tmp_path), "--json"])
+    shown = capsys.readouterr()
+    assert leave.value.code == 2
+    assert "1 of 2 were not run: pr_figure_7: MNIST lacks" in shown.err
+    assert [result["name"] for result in json.loads(shown.out)["results"]] == ["pr_figure_1"]
+
+
+def test_the_list_says_what_is_finished(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as leave:
+        main(["reproduce", "--scale", "smoke", "--out", str(out)])
+    assert leave.value.code == 0
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in ROWS.values())
+    assert shown.count(" s │") >= len(ROWS) - 1
+
+
+def test_out_must_be_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(NotADirectoryError, match="results go to a folder"):
+        reproduce("R4", "smoke", tmp_path / "file")
+
+
+def test_a_page_needs_results(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="there are no results"):
+        write_page(tmp_path / "page.md", [])
+
+
+def test_a_page_keeps_pipes_in_cells(out: Path) -> None:
+    result = read(out / "smoke" / "cp_figure_2")
+    assert result is not None
+    assert "\\|" in page([result]) or "|" not in "".join(claim.ours for claim in result.claims)
+    assert math.isfinite(result.seconds)
