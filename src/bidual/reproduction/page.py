@@ -38,7 +38,7 @@ def _introduction(results: Sequence[Reproduction]) -> Iterator[str]:
     yield "# Published results, reproduced"
     yield ""
     yield f"Written by `bidual reproduce all --scale {first.scale}`. Every claim of the papers is a predicate on what"
-    yield f"was measured: {sum(claim.holds for claim in claims)} of {len(claims)} hold. BM, CP, PR are the three papers;"
+    yield f"was measured: {sum(claim.holds for claim in claims)} of {len(claims)} hold. BM, CP, PR are the papers;"
     yield "[corrections.md](corrections.md) has the statements that are false as printed."
     yield ""
     for scale in scales:
