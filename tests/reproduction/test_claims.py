@@ -84,9 +84,9 @@ def descent(*ends: float) -> DescentRun:
 
 def test_r4() -> None:
     record = Record("", 1, 1.0, 1.0, 1.0, 1e-3)
-    result = cp_figure_1.Figure1(1.0, 1.0, 1e-8, 1.0, 1.0, {10: descent(1.2, 1.0), 50: descent(1.001)}, (record,), ())
+    result = cp_figure_1.Figure1(1.0, 1.0, 1e-8, 1.0, 1.0, {10: descent(1.2, 1.1), 50: descent(1.001)}, (record,), ())
     assert holds(cp_figure_1.claims(result)) == [True, True, True]
-    other = replace(result, descent={10: descent(1.0), 50: descent(1.3, 0.9)})
+    other = replace(result, descent={10: descent(1.2, 1.0), 50: descent(1.3, 0.9)})
     assert holds(cp_figure_1.claims(other)) == [False, False, False]
 
 

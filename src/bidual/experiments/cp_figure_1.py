@@ -4,6 +4,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
+from statistics import median
 from typing import Any
 
 import torch
@@ -136,16 +137,16 @@ def claims(result: Figure1) -> tuple[Claim, ...]:
     lowest = min(min(values) for values in ends.values())
     return (
         Claim(
-            f"with {few} neurons SGD has trouble finding the optimum: runs end in local minima",
+            f"with {few} neurons, none of the runs of SGD converges to the global optimum",
             f"{above[few]} above the certified lower bound",
-            any(value > (1 + _NEAR) * result.optimum for value in ends[few]),
-            f"read as: some run stays more than {_NEAR:.0%} above",
+            min(ends[few]) > (1 + _NEAR) * result.optimum,
+            f"read as: all runs stay more than {_NEAR:.0%} above",
         ),
         Claim(
-            f"with {many} neurons SGD finds the optimum that Algorithm 1 finds",
+            f"shown in the figure: with {many} neurons they do",
             f"{above[many]} above",
-            all(value <= (1 + _NEAR) * result.optimum for value in ends[many]),
-            f"read as: all runs come within {_NEAR:.0%}",
+            median(ends[many]) <= (1 + _NEAR) * result.optimum,
+            f"read as: at least half of the runs come within {_NEAR:.0%}",
         ),
         Claim(
             "the convex program finds the global minimum",
