@@ -88,7 +88,7 @@ class Cell:
     @property
     def bound_fails(self) -> bool:
         """Whether (20) is below the true gap by more than rounding and the uncertainty of the optimum."""
-        return self.bound < self.gap - self.optimum.relative_gap - _ROUNDING
+        return not self.bound >= self.gap - self.optimum.relative_gap - _ROUNDING
 
 
 def make_problem(n: int, beta: float, seed: int = 0, gates: int = _GATES) -> Problem:
@@ -228,7 +228,7 @@ def _legend(factors: Sequence[int]) -> Iterator[Line2D]:
 
 SETTINGS: Mapping[Scale, Mapping[str, Any]] = {  # of run()
     "paper": {},
-    "cpu": {"seeds": (0, 1, 2), "epochs": 10_000, "preconditioned_steps": 2000},
+    "cpu": {"seeds": (0, 1, 2), "epochs": 5000, "preconditioned_steps": 1000},
     "smoke": {"ns": (3, 15), "betas": (1e-2, 1e-1), "factors": (1, 2), "seeds": (0,), "epochs": 60}
     | {"preconditioned_steps": 20},
 }
@@ -239,7 +239,7 @@ def claims(cells: Sequence[Cell]) -> tuple[Claim, ...]:
     """What BM says in section 4.1."""
     descent = [cell for cell in cells if cell.method == "descent"]
     escape = [cell for cell in cells if cell.method == "escape"]
-    fails, found = sum(cell.bound_fails for cell in descent), sum(cell.gap <= _FOUND for cell in descent)
+    fails, found = sum(cell.bound_fails for cell in descent), sum(not cell.gap > _FOUND for cell in descent)
     worst, slack = max(cell.certified for cell in escape), min(cell.certified - cell.gap for cell in cells)
     certified = f"{worst:.0e} at most; over all cells, certified minus true gap is at least {slack:.0e}"
     return (
@@ -250,6 +250,7 @@ def claims(cells: Sequence[Cell]) -> tuple[Claim, ...]:
             "(20) is proved for exactly stationary points; the sound certificate is never below" if fails else "",
         ),
         _easier(descent),
+        _minor(descent),
         Claim(
             "gradient descent almost never finds the global minimum",
             f"within {_FOUND:g} in {found} of {len(descent)} cells",
@@ -259,7 +260,7 @@ def claims(cells: Sequence[Cell]) -> tuple[Claim, ...]:
         Claim(
             "Theorem 3.3: with enough factors no local minimum is spurious, so leaving saddles leads to the optimum",
             f"certified gap after saddle escape: {certified}",
-            worst <= 1.01e-6,
+            worst <= 1.01e-6 and slack >= -_ROUNDING,
             "with factors added where a saddle has no way out",
         ),
     )
@@ -271,6 +272,14 @@ def _easier(cells: Sequence[Cell]) -> Claim:
     ours = ", ".join(f"{gap:.1e} at {beta:g}" for beta, gap in zip(betas, gaps, strict=True))
     paper = "for larger beta it becomes much easier for gradient descent to find an optimal solution"
     return Claim(paper, f"median true gap {ours}", gaps[-1] < gaps[0])
+
+
+def _minor(cells: Sequence[Cell]) -> Claim:
+    factors = sorted({cell.m for cell in cells})
+    gaps = [max(median(max(cell.gap, 0.0) for cell in cells if cell.m == m), _FLOOR) for m in factors]
+    ours = ", ".join(f"{gap:.1e} for m = {m}" for m, gap in zip(factors, gaps, strict=True))
+    paper = "there is only a minor relationship between the optimality gap and m"
+    return Claim(paper, f"median true gap {ours}", max(gaps) <= 10 * min(gaps), "read as: within a factor of ten")
 
 
 def study(scale: Scale, means: Means) -> Finding:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from types import MappingProxyType
 
 import numpy as np
@@ -248,37 +249,43 @@ def _finish(axes: Axes, label: str, rows: Sequence[Row]) -> None:
 
 
 def claims(rows: Sequence[Row]) -> tuple[Claim, ...]:
-    """What BM says in C.2."""
-    lifted = [row for row in paper_needs() if row.form == CONVEX]
-    factored = [row for row in paper_needs() if row.form.startswith("factored")]
-    stages = ", ".join(human_bytes(row.needed.total) for row in lifted)
-    largest = human_bytes(max(row.needed.total for row in factored))
-    here = [row.stage for row in rows if row.form == CONVEX and row.stopped]
-    stopped = f"here ({human_bytes(rows[0].free)} free) it stops at stage {here[0]}" if here else "here it fits"
-    fits = lifted[0].needed.total <= CARD and all(row.needed.total <= CARD for row in factored)
+    """What BM says in C.2; time and memory are compared at the first stage, the only one that the convex form has."""
+    first = {row.form: row for row in rows if row.stage == 1}
+    lifted, small = first[CONVEX], first["factored, m = 1"]
+    sizes = f"by shapes {human_bytes(small.needed.total)} and {human_bytes(lifted.needed.total)}"
     return (
+        _beyond_the_card(rows),
         Claim(
-            "the convex form exceeds 12 GB after the first stage; the factored form does not",
-            f"by its shapes the paper's convex form needs {stages}, the factored one {largest} at most; {stopped}",
-            fits and lifted[1].needed.total > CARD,
-            "by the sizes of tensors; the paper's configuration was not run",
+            "significantly reduced time per iteration",
+            f"stage 1: {_seconds(small)} s per epoch with m = 1, convex {_seconds(lifted)} s",
+            (small.seconds or inf) < (lifted.seconds or inf),
         ),
-        *_first_stage(rows),
+        Claim(
+            "significantly reduced memory",
+            f"stage 1: {_peak(small)} with m = 1, convex {_peak(lifted)}; {sizes}",
+            (small.peak or inf) < (lifted.peak or inf),
+            "at the first stage, which has three input channels; what follows needs more",
+        ),
     )
 
 
-def _first_stage(rows: Sequence[Row]) -> Iterator[Claim]:
-    """Time and memory at the first stage, the only one that the convex form has."""
-    first = {row.form: row for row in rows if row.stage == 1}
-    lifted, small = first[CONVEX], first["factored, m = 1"]
-    if lifted.seconds and small.seconds:
-        ours = f"stage 1: {small.seconds:.3g} s per epoch with m = 1, convex {lifted.seconds:.3g} s"
-        yield Claim("significantly reduced time per iteration", ours, small.seconds < lifted.seconds)
-    if lifted.peak and small.peak:
-        needed = f"by shapes {human_bytes(small.needed.total)} and {human_bytes(lifted.needed.total)}"
-        ours = f"stage 1: {human_bytes(small.peak)} with m = 1, convex {human_bytes(lifted.peak)}; {needed}"
-        holds, why = small.peak < lifted.peak, "the first stage has three input channels, so that both are small"
-        yield Claim("significantly reduced memory", ours, holds, "" if holds else why)
+def _beyond_the_card(rows: Sequence[Row]) -> Claim:
+    """Measured where the paper's configuration ran, else by the sizes of its tensors."""
+    ran = rows[0].configuration == "paper"
+    judged = rows if ran else paper_needs()
+    lifted = [row for row in judged if row.form == CONVEX]
+    factored = [row for row in judged if row.form.startswith("factored")]
+    stages = ", ".join(human_bytes(row.needed.total) for row in lifted)
+    largest = human_bytes(max(row.needed.total for row in factored))
+    here = next((f"it stops at stage {row.stage}" for row in rows if row.form == CONVEX and row.stopped), "it fits")
+    fits = all(row.needed.total <= CARD for row in (lifted[0], *factored))
+    return Claim(
+        "the convex form exceeds 12 GB after the first stage; the factored form does not",
+        f"by its shapes the paper's convex form needs {stages}, the factored one {largest} at most; here, with "
+        f"{human_bytes(rows[0].free)} free, {here}",
+        fits and lifted[1].needed.total > CARD,
+        "" if ran else "computed from the paper's sizes; what ran here is smaller",
+    )
 
 
 def study(scale: Scale, means: Means) -> Finding:

@@ -4,7 +4,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
-from statistics import median
 from typing import Any
 
 import torch
@@ -145,8 +144,8 @@ def claims(result: Figure1) -> tuple[Claim, ...]:
         Claim(
             f"shown in the figure: with {many} neurons they do",
             f"{above[many]} above",
-            median(ends[many]) <= (1 + _NEAR) * result.optimum,
-            f"read as: at least half of the runs come within {_NEAR:.0%}",
+            max(ends[many]) <= (1 + _NEAR) * result.optimum,
+            f"read as: all runs come within {_NEAR:.0%}; the text does not say it",
         ),
         Claim(
             "the convex program finds the global minimum",

@@ -252,17 +252,18 @@ def claims(sets: Mapping[str, Sequence[ImageRow]]) -> tuple[Claim, ...]:
 
 
 def _where(sets: Mapping[str, Sequence[ImageRow]]) -> Claim:
-    """Where the best network is farthest from the bound."""
-    places = []
-    for name, rows in sets.items():
-        far = max(rows, key=lambda row: row.above(min(row.descent, row.network)))
-        places.append((name, far.multiple, far.above(min(far.descent, far.network)), far is rows[0]))
-    ours = "; ".join(f"{name}: {distance:.2%} at {multiple:g} sigma_2" for name, multiple, distance, _ in places)
+    """At which beta SGD is farther from the bound than what nearly corresponds."""
+    far = {name: [row for row in rows if not row.above(row.descent) <= _NEARLY] for name, rows in sets.items()}
+    worst = {name: max(rows, key=lambda row: row.above(row.descent)) for name, rows in sets.items()}
+    ours = "; ".join(
+        f"{name}: at {len(far[name])} beta, farthest {row.above(row.descent):.2%} at {row.multiple:g} sigma_2"
+        for name, row in worst.items()
+    )
     return Claim(
         "they differ at the lowest beta only, for numerical reasons",
-        f"the best network is farthest from the bound at: {ours}",
-        all(first for *_, first in places),
-        "the relaxation is solved to 1e-12 or better; whether it is tight in the middle is not known",
+        f"SGD more than {_NEARLY:.0%} from the bound: {ours}",
+        all(rows in ([], [sets[name][0]]) for name, rows in far.items()),
+        "the relaxation is solved to 1e-12 or better, so that the rest is SGD or a relaxation that is not tight",
     )
 
 

@@ -63,7 +63,7 @@ def race_on(
         curves, models = zip(*found, strict=True)
         decoded = decode(models[0], test) if config.decoded else None
         certified = entry.certify(curves[0].rate) if config.certified else None
-    return Panel(data.name, len(train), train.X.shape[1], data.note, curves, decoded, certified)
+    return Panel(data.name, len(train), train.X.shape[1], data.note, curves, decoded, certified, len(test))
 
 
 def split(data: ImageData, config: Config, device: str = "cpu", seed: int = 0) -> tuple[Samples, Samples, Samples]:

@@ -8,12 +8,13 @@ stands a two-layer network of as many channels.
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from bidual.experiments.noise import clearly_above
 from bidual.experiments.staged_accuracy import Plan, StagedRow, draw, grow_all, improves, table
 from bidual.layerwise import Settings
 from bidual.reproduction import Claim, Experiment, Finding, Means, Scale
 
 SETS = ("fashion-mnist", "cifar-10")
-PRINTED = 0.85  # "almost", on CIFAR-10 at the fifth stage
+PRINTED = 0.84  # "almost 85 %", on CIFAR-10 at the fifth stage
 _PAPER = Settings(gates=40, units=100, downsample=(False, False, True, True, False))
 _CPU = Settings(
     gates=24, units=3, downsample=(True, False, True), epochs=5, drop_every=2, rates=(0.1, 0.05, 0.05), crop=0
@@ -37,14 +38,13 @@ def plans(scale: Scale, data: str) -> list[Plan]:
 
 def run(scale: Scale, means: Means) -> dict[str, list[StagedRow]]:
     """Train both networks on both data sets."""
-    return {name: grow_all(plans(scale, name), means.images(name), scale, means) for name in SETS}
+    data = {name: means.images(name) for name in SETS}  # what is missing is said before any training
+    return {name: grow_all(plans(scale, name), images, scale, means) for name, images in data.items()}
 
 
 def claims(sets: Mapping[str, Sequence[StagedRow]]) -> tuple[Claim, ...]:
     """What PR says in A.1 and Fig. 6."""
-    three, two = ([rows[place] for rows in sets.values()] for place in (0, 1))
-    pairs = [(one.data, one.test[-1], other.test[-1]) for one, other in zip(three, two, strict=True)]
-    beside = "; ".join(f"{name}: {one:.4f} against {other:.4f}" for name, one, other in pairs)
+    three = [rows[0] for rows in sets.values()]
     end = next(row for row in three if row.data == "cifar-10")
     small = f"{end.name}, {len(end.test)} stages, {end.images} images, a smaller network than the paper's"
     return (
@@ -56,10 +56,9 @@ def claims(sets: Mapping[str, Sequence[StagedRow]]) -> tuple[Claim, ...]:
             "" if end.configuration == "paper" else small,
         ),
         Claim(
-            "implied: three-layer stages are better than two-layer stages",
-            f"last stage, three layers against two: {beside}",
-            all(one > other for _, one, other in pairs),
-            "the paper does not train two-layer stages; as many channels and epochs here",
+            "unlike a single three-layer network, below 60 % in Fig. 5",
+            f"CIFAR-10: {end.test[0]:.1%} with one stage, {end.test[-1]:.1%} with {len(end.test)}",
+            clearly_above(end.test[-1], end.test[0], end.n_test),
         ),
     )
 

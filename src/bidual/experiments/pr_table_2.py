@@ -241,13 +241,17 @@ SETTINGS: Mapping[Scale, Mapping[str, Any]] = {  # of run()
 }
 
 
+_CONVERGED = 0.3  # above the optimum: PR's runs with K = 40 end at 0.0008 and 0.0009, its optimum is 0.0007
+_READING = f"converged, as in Table 2: at most {_CONVERGED:.0%} above the optimum"
+
+
 def claims(rows: Sequence[ToyRow]) -> tuple[Claim, ...]:
     """What PR says of Table 2."""
     below = sum(row.count_at_most(row.optimum.lower_bound) for row in rows)
     total, gap = sum(len(row.values) for row in rows), max(row.optimum.gap for row in rows)
     return (
         _few(rows),
-        *(_more(rows, name) for name in TITLES),
+        *(_more(rows, name) for name in ("paper", "sgd")),
         _faster(rows),
         Claim(
             "the convex program finds the global minimum",
@@ -257,32 +261,31 @@ def claims(rows: Sequence[ToyRow]) -> tuple[Claim, ...]:
     )
 
 
-def _within(rows: Sequence[ToyRow], name: str) -> dict[int, int]:
-    """How many runs come within 1 % of the optimum, by K."""
+def _converged(rows: Sequence[ToyRow], name: str) -> dict[int, int]:
+    """How many runs come to what counts as converged in Table 2, by K."""
     counts = dict.fromkeys(sorted({row.n_networks for row in rows}), 0)
     for row in rows:
-        counts[row.n_networks] += _near(row, name, 0.01)
+        counts[row.n_networks] += _near(row, name, _CONVERGED)
     return counts
 
 
 def _few(rows: Sequence[ToyRow]) -> Claim:
-    counts = _within(rows, "paper")
-    K, count = next(iter(counts.items()))
+    K, count = next(iter(_converged(rows, "paper").items()))
     total = sum(len(row.best("paper").values) for row in rows if row.n_networks == K)
     paper = f"for small K, SGD trials fail to find the minimum of the convex program (K = {K})"
-    return Claim(paper, f"{count} of {total} runs at the paper's rate come within 1 %", count < total / 2)
+    ours = f"{count} of {total} runs at the paper's rate come within {_CONVERGED:.0%}"
+    return Claim(paper, ours, count < total / 2, _READING)
 
 
 def _more(rows: Sequence[ToyRow], name: str) -> Claim:
-    counts = _within(rows, name)
+    counts = _converged(rows, name)
     ours = ", ".join(f"{count} for K = {K}" for K, count in counts.items())
     values = list(counts.values())
-    why = "no run arrives in this number of steps" if not any(values) else ""
     return Claim(
         f"the number of trials that converge increases with K ({TITLES[name]})",
-        f"runs within 1 %: {ours}",
+        f"runs within {_CONVERGED:.0%} of the optimum: {ours}",
         values == sorted(values) and values[-1] > values[0],
-        why,
+        _READING,
     )
 
 

@@ -165,3 +165,4 @@ class Panel:
     curves: tuple[Curve, ...]
     decoded: Decoded | None
     certified: Certified | None
+    n_test: int = 10_000

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from bidual.datasets import ImageData
 from bidual.experiments.end_to_end import train_end_to_end
+from bidual.experiments.noise import clearly_above
 from bidual.figures import COLOURS, GREY, figure_bytes, new_figure, plain
 from bidual.files import write_atomically
 from bidual.layerwise import EpochRecord, Growth, Settings
@@ -65,6 +66,7 @@ class StagedRow:
         seconds: of all stages.
         gaps: certified relative gap of every stage on ``certified`` images, for its gates.
         end_to_end: test accuracy of the plain CNN after as many seconds, NaN where there was none.
+        n_test: how many images were tested on.
     """
 
     data: str
@@ -79,6 +81,7 @@ class StagedRow:
     gaps: tuple[float, ...] = ()
     certified: int = 0
     end_to_end: float = math.nan
+    n_test: int = 10_000
 
 
 def grow_all(plans: Sequence[Plan], data: ImageData, scale: str, means: Means) -> list[StagedRow]:
@@ -123,6 +126,7 @@ def grow(
         seconds,
         tuple(_gap(part, images, labels, plan) for part in parts if plan.certified),
         plan.certified,
+        n_test=len(data.test_labels),
     )
     return row if not plan.end_to_end else _beside(row, plan, images, labels, data, device)
 
@@ -181,13 +185,13 @@ def _line(row: StagedRow, count: int) -> str:
 
 
 def improves(rows: Sequence[StagedRow], paper: str) -> Claim:
-    """Whether every stage of every network is better on the test images than the one before."""
+    """Whether every stage of every network is better than the one before, by more than the noise of the test images."""
     worse = [
         f"{row.data}, {row.name}: {' / '.join(f'{value:.3f}' for value in row.test)}"
         for row in rows
-        if any(after <= before for before, after in pairwise(row.test))
+        if not all(clearly_above(after, before, row.n_test) for before, after in pairwise(row.test))
     ]
-    ours = f"{len(rows) - len(worse)} of {len(rows)} networks improve at every stage"
+    ours = f"{len(rows) - len(worse)} of {len(rows)} networks improve at every stage by more than noise"
     return Claim(paper, ours, not worse, "not " + "; ".join(worse) if worse else "")
 
 

@@ -48,7 +48,7 @@ def commit() -> str | None:
     """Of the checkout that this package is imported from, with a + where files differ from it; None outside of one."""
     try:
         head = _git("rev-parse", "--short=10", "HEAD")
-        return head + ("+" if _git("status", "--porcelain", "--untracked-files=no", "--", "src") else "")
+        return head + ("+" if _git("status", "--porcelain", "--untracked-files=no", "--", ":/src") else "")
     except (OSError, subprocess.SubprocessError):
         return None
 

@@ -1,13 +1,14 @@
 """Run an experiment and keep what it found: ``OUT/SCALE/NAME/`` holds result.json, figure.png and figure.svg."""
 
+import hashlib
+import inspect
 import json
 import os
 import shutil
-import time
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -15,14 +16,28 @@ from typing import Any
 from bidual.datasets.folders import DataDir
 from bidual.files import write_atomically
 from bidual.reproduction.catalogue import find
+from bidual.reproduction.clock import forget_if_idle, read_spent, timed
 from bidual.reproduction.experiment import SCALES, Claim, Experiment, Finding, Scale
-from bidual.reproduction.machine import commit, machine
+from bidual.reproduction.machine import machine
 from bidual.reproduction.means import Means, silent
 from bidual.reproduction.plain_data import plain_data
 
 FORMAT = 1
 KIND = "bidual reproduction"
-_FIELDS = ("row", "name", "title", "source", "scale", "seed", "seconds", "started", "machine", "version", "commit")
+_FIELDS = (
+    "row",
+    "name",
+    "title",
+    "source",
+    "scale",
+    "seed",
+    "seconds",
+    "started",
+    "machine",
+    "version",
+    "commit",
+    "fingerprint",
+)
 
 
 @dataclass(frozen=True)
@@ -33,7 +48,8 @@ class Reproduction:
         row, name, title, source: which one.
         scale: "paper", "cpu" or "smoke".
         configuration: what ran.
-        seed, seconds, started, machine, version, commit: how, when and where.
+        seed, seconds, started, machine, version, commit: how, when and where; of a resumed run, over all sessions.
+        fingerprint: of the experiment's source.
         claims: of the paper, checked.
         table: Markdown.
         data: everything measured.
@@ -51,6 +67,7 @@ class Reproduction:
     machine: dict[str, Any]
     version: str
     commit: str | None
+    fingerprint: str
     configuration: Any
     claims: tuple[Claim, ...]
     table: str
@@ -89,12 +106,21 @@ def reproduce(
         say: is told of progress.
     """
     experiment, folder = find(name), place(out, name, scale)
-    if not force and (kept := read(folder)) is not None:
+    if force:
+        _set_aside(folder)
+    elif (kept := read(folder)) is not None:
+        if kept.fingerprint != fingerprint(experiment):
+            say(f"{experiment.name} was made by another version of the experiment; --force runs it again")
         return kept
-    started, began = datetime.now(UTC).isoformat(timespec="seconds"), time.perf_counter()
-    with _workplace(folder, force) as work:
+    with _workplace(folder) as work, timed(work):
         finding = experiment.study(scale, Means(work, data_dir, download, device, workers, scale == "smoke", say))
-    return _keep(experiment, scale, finding, folder, started, time.perf_counter() - began, device)
+    return _keep(experiment, scale, finding, folder, device)
+
+
+def fingerprint(experiment: Experiment) -> str:
+    """Of the experiment's own file: another one may have other sizes or claims."""
+    source = inspect.getsource(sys.modules[experiment.study.__module__])
+    return hashlib.sha256(source.encode()).hexdigest()[:16]
 
 
 def place(out: str | os.PathLike[str], name: str, scale: str) -> Path:
@@ -106,44 +132,53 @@ def place(out: str | os.PathLike[str], name: str, scale: str) -> Path:
     return Path(out) / scale / find(name).name
 
 
+def _set_aside(folder: Path) -> None:
+    """Forget work half done, and keep the finished result under another name."""
+    shutil.rmtree(folder / "parts", ignore_errors=True)
+    with suppress(FileNotFoundError):
+        os.replace(folder / "result.json", folder / "result.old.json")
+
+
 @contextmanager
-def _workplace(folder: Path, fresh: bool) -> Iterator[Path]:
+def _workplace(folder: Path) -> Iterator[Path]:
     """The folder for work half done; where a study fails before there is any, no empty folders stay."""
     work = folder / "parts"
-    if fresh:
-        shutil.rmtree(work, ignore_errors=True)
+    made = [path for path in (work, folder, folder.parent, folder.parent.parent) if not path.exists()]
     work.mkdir(parents=True, exist_ok=True)
     try:
         yield work
     except BaseException:
+        forget_if_idle(work)
         with suppress(OSError):
-            for empty in (work, folder, folder.parent, folder.parent.parent):
+            for empty in made:
                 empty.rmdir()
         raise
 
 
-def _keep(
-    experiment: Experiment, scale: str, finding: Finding, folder: Path, started: str, seconds: float, device: str
-) -> Reproduction:
-    """Figures first: a result.json stands for a whole result."""
-    for suffix in (".png", ".svg"):
-        write_atomically(folder / f"figure{suffix}", finding.draw(suffix))
+def _keep(experiment: Experiment, scale: str, finding: Finding, folder: Path, device: str) -> Reproduction:
+    """Numbers first, then figures; a result.json stands for a whole result."""
+    spent = read_spent(folder / "parts")
     facts = {
         "format": FORMAT,
         "kind": KIND,
         **{name: getattr(experiment, name) for name in ("row", "name", "title", "source", "seed")},
         "scale": scale,
-        "seconds": seconds,
-        "started": started,
+        "seconds": spent.seconds,
+        "started": spent.started,
         "machine": machine(device),
         "version": version("bidual"),
-        "commit": commit(),
+        "commit": ", ".join(spent.commits) or None,
+        "fingerprint": fingerprint(experiment),
         "configuration": plain_data(finding.configuration),
         "claims": [asdict(claim) for claim in finding.claims],
         "table": finding.table,
         "data": plain_data(finding.data),
     }
-    write_atomically(folder / "result.json", (json.dumps(facts, indent=1, allow_nan=False) + "\n").encode())
+    written = (json.dumps(facts, indent=1, allow_nan=False) + "\n").encode()
+    write_atomically(folder / "parts" / "result.json", written)
+    for suffix in (".png", ".svg"):
+        write_atomically(folder / f"figure{suffix}", finding.draw(suffix))
+    write_atomically(folder / "result.json", written)
     return _from_json(facts, folder)
 
 
