@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from bidual.cli import training as t
+from bidual.cli.fit_distributed import Request, fit_distributed, show
 from bidual.cli.output import print_facts, print_json, working
 from bidual.estimators.base import ConvexEstimator
 from bidual.files import check_target
@@ -28,6 +29,16 @@ def fit(
     tol: t.Tol = 1e-4,
     max_time: t.MaxTime = None,
     seed: t.Seed = 0,
+    distributed: Annotated[
+        bool, typer.Option("--distributed", help="One fit over the processes that torchrun started (docs/scale.md).")
+    ] = False,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(
+            help="With --distributed: where the best point is kept, and started from if it is there.",
+            show_default=False,
+        ),
+    ] = None,
     json: t.Json = False,
     quiet: t.Quiet = False,
 ) -> None:
@@ -35,7 +46,10 @@ def fit(
 
     Numeric columns are standardised, others one-hot encoded; the model file remembers how.
     """
-    check_target(out, data)
+    if checkpoint is not None and not distributed:
+        raise ValueError("a checkpoint is kept by distributed runs only; add --distributed, or leave --checkpoint out.")
+    if not distributed:
+        check_target(out, data)
     settings: dict[str, Any] = {"activation": activation, "loss": loss, "penalty": penalty, "solver": solver}
     settings |= {
         "patterns": "auto" if patterns is None else patterns,
@@ -43,6 +57,9 @@ def fit(
         "max_time": max_time,
         "random_state": seed,
     }
+    if distributed:
+        _fit_distributed(Request(data, target, out, task, beta, settings, checkpoint), json, quiet)
+        return
     table = t.load_training(data, target, task)
     estimator = t.make_estimator(table.task, beta, settings)
     began = time.perf_counter()
@@ -53,6 +70,12 @@ def fit(
         print_json(_payload(estimator, table, seconds, out))
     elif not quiet:
         print_facts(_facts(estimator, table, seconds, out))
+
+
+def _fit_distributed(request: Request, json: bool, quiet: bool) -> None:
+    outcome = fit_distributed(request)
+    if outcome is not None:
+        show(outcome, request, json, quiet)
 
 
 def _train(estimator: ConvexEstimator, table: t.TrainingTable, beta: str, quiet: bool) -> None:

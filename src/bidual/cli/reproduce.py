@@ -12,9 +12,9 @@ from rich.table import Table
 from bidual import reproduction
 from bidual.cli.output import print_json, print_table
 from bidual.files import check_target
-from bidual.reproduction import SCALES, Experiment, Reproduction, everything, find, read
+from bidual.reproduction import Experiment, Reproduction, everything, find, read
 from bidual.reproduction.page import write_page
-from bidual.reproduction.run import place
+from bidual.reproduction.run import check_scale, place
 
 
 def reproduce(
@@ -59,12 +59,11 @@ def reproduce(
     else:
         _show(done, scale)
     if failed:
-        raise ValueError(f"{len(failed)} of {len(chosen)} were not run: " + "; ".join(failed.values()))
+        raise ValueError(f"{len(failed)} of {len(chosen)} did not run: " + "; ".join(failed.values()))
 
 
 def _check(scale: str, workers: int, page: Path | None) -> None:
-    if scale not in SCALES:
-        raise ValueError(f"scale must be one of {', '.join(SCALES)}, got {scale!r}.")
+    check_scale(scale)
     if workers < 1:
         raise ValueError(f"workers must be at least 1, got {workers}.")
     if page is not None:
@@ -74,13 +73,13 @@ def _check(scale: str, workers: int, page: Path | None) -> None:
 def _run(
     chosen: list[Experiment], scale: str, out: Path, settings: dict[str, Any], several: bool
 ) -> tuple[list[Reproduction], dict[str, str]]:
-    """One after another; of several, those that lack their data are left out and named."""
+    """One after another; of several, those that cannot run, for lack of data or otherwise, are left out and named."""
     done, failed = [], {}
     for experiment in chosen:
         began = time.perf_counter()
         try:
             done.append(reproduction.reproduce(experiment.name, scale, out, say=_say, **settings))  # type: ignore[arg-type]
-        except FileNotFoundError as error:
+        except (ValueError, OSError, MemoryError, FloatingPointError) as error:
             if not several:
                 raise
             failed[experiment.name] = f"{experiment.name}: {error}"

@@ -29,6 +29,7 @@ from bidual.parallel.cells import Cells
 from bidual.parallel.decoding import real_sub_networks, violation
 from bidual.parallel.path_norm import path_norm_of
 from bidual.problem import Problem
+from bidual.reproduction.means import silent
 from bidual.threads import one_thread
 
 RATES: Mapping[str, Mapping[str, float]] = {  # PR A.1
@@ -43,12 +44,8 @@ _ROWS = 1000
 _TOL, _LIMIT = 1e-2, 120.0  # relative gap and seconds of the exact solution
 
 
-def _silent(text: str) -> None:
-    pass
-
-
 def race_on(
-    data: ImageData, config: Config, device: str = "cpu", seed: int = 0, say: Callable[[str], None] = _silent
+    data: ImageData, config: Config, device: str = "cpu", seed: int = 0, say: Callable[[str], None] = silent
 ) -> Panel:
     """All methods on one data set, one after another, from the same seed."""
     if config.clock == "processor" and torch.device(device).type != "cpu":
@@ -102,7 +99,7 @@ class _Entry:
     validation: Samples
     test: Samples
     seed: int
-    say: Callable[[str], None] = field(default=_silent)
+    say: Callable[[str], None] = field(default=silent)
 
     def race(self, method: str) -> tuple[Curve, Contender]:
         tried = tuple(self._tuned(method))

@@ -153,8 +153,9 @@ def accuracy(network: nn.Module, data: ImageData) -> float:
 
 
 def keep(rows: Sequence[StagedRow], path: str | os.PathLike[str]) -> None:
-    """Write rows as JSON."""
-    write_atomically(path, json.dumps([asdict(row) for row in rows], indent=1).encode())
+    """Write rows as JSON, with null for NaN."""
+    plain = [{k: None if v != v else v for k, v in asdict(row).items()} for row in rows]
+    write_atomically(path, json.dumps(plain, indent=1, allow_nan=False).encode())
 
 
 def kept(text: str) -> list[StagedRow]:
@@ -163,7 +164,8 @@ def kept(text: str) -> list[StagedRow]:
 
 
 def _row(fields: dict[str, Any]) -> StagedRow:
-    parts: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
+    known = {k: math.nan if v is None else v for k, v in fields.items()}
+    parts: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in known.items()}
     return StagedRow(**parts)
 
 

@@ -131,7 +131,7 @@ def read_rows(path: str | Path, settings: Settings) -> list[Row]:
     except (ValueError, LookupError, TypeError) as error:
         raise ValueError(f"{path} does not hold rows of this study; give another file.") from error
     if made_with != asdict(settings):
-        raise ValueError(f"{path} was made with other settings, {made_with}; use these, or another file.")
+        raise ValueError(f"{path} was made with other settings, {made_with}; delete it, or run with --force.")
     return rows
 
 

@@ -37,14 +37,15 @@ def _introduction(results: Sequence[Reproduction]) -> Iterator[str]:
     first, claims = results[0], [claim for result in results for claim in result.claims]
     yield "# Published results, reproduced"
     yield ""
-    yield f"Written by `bidual reproduce all --scale {first.scale}`. Every claim of the papers is a predicate on what"
-    yield f"was measured: {sum(claim.holds for claim in claims)} of {len(claims)} hold. BM, CP, PR are the papers;"
+    yield f"Written by `bidual reproduce --scale {first.scale} --page`. Every claim of the papers is a predicate on"
+    yield f"what was measured: {sum(claim.holds for claim in claims)} of {len(claims)} hold. BM, CP, PR are the papers;"
     yield "[corrections.md](corrections.md) has the statements that are false as printed."
     yield ""
     for scale in scales:
         yield f"- Scale `{scale}`: {_SCALES[scale]}."
-    yield f"- Machine: {_machine(first)}."
-    yield "- Seconds are of the wall, on cores that were shared with other work."
+    for kind in dict.fromkeys(map(_machine, results)):
+        yield f"- Machine: {kind}."
+    yield "- Seconds are those of the clock on the wall."
     yield ""
 
 
@@ -74,11 +75,9 @@ def _anchor(result: Reproduction) -> str:
 
 
 def _section(result: Reproduction) -> Iterator[str]:
-    yield f'<a id="{_anchor(result)}"></a>'
+    yield f"## {result.row}"
     yield ""
-    yield f"## {result.row}: {result.title}"
-    yield ""
-    yield f"{result.source}; `bidual reproduce {result.name} --scale {result.scale}`."
+    yield f"**{result.title}.** {result.source}; `bidual reproduce {result.name} --scale {result.scale}`."
     yield ""
     yield "| the paper says | found | holds | |"
     yield "|---|---|---|---|"

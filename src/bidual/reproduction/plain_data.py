@@ -14,7 +14,7 @@ from torch import Tensor, nn
 def plain_data(value: Any) -> Any:
     """Mappings, lists, numbers and texts only; numbers that are not finite become "nan", "inf" and "-inf".
 
-    Dataclasses become mappings of their fields; modules and functions are left out.
+    Dataclasses become mappings of their fields; modules are left out.
     """
     if value is None or isinstance(value, (bool, int, str)):
         return value

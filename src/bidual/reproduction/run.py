@@ -125,11 +125,15 @@ def fingerprint(experiment: Experiment) -> str:
 
 def place(out: str | os.PathLike[str], name: str, scale: str) -> Path:
     """The folder of an experiment's results."""
-    if scale not in SCALES:
-        raise ValueError(f"scale must be one of {', '.join(SCALES)}, got {scale!r}.")
+    check_scale(scale)
     if Path(out).exists() and not Path(out).is_dir():
         raise NotADirectoryError(f"results go to a folder, but {os.fspath(out)!r} is a file; give another name.")
     return Path(out) / scale / find(name).name
+
+
+def check_scale(scale: str) -> None:
+    if scale not in SCALES:
+        raise ValueError(f"scale must be one of {', '.join(SCALES)}, got {scale!r}.")
 
 
 def _set_aside(folder: Path) -> None:

@@ -1,0 +1,199 @@
+"""`bidual fit --distributed`: one fit over the processes that torchrun has started."""
+
+import sys
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+import typer
+from numpy.typing import NDArray
+
+from bidual.cli import training as t
+from bidual.distributed.encoding import mapped_encoder, mixed_columns, shared_encoder
+from bidual.distributed.fitting import Data, Estimator, fit_shards
+from bidual.distributed.ranks import FailedTogetherError, LeaderEndedError, Ranks, torchrun_ranks
+from bidual.distributed.rows import RowsInMemory, RowsOnDisk
+from bidual.distributed.shards import check_file, mapped_shard, table_shard
+from bidual.files import check_target
+from bidual.operators.tiled import MappedRows
+from bidual.serialize import save
+from bidual.tables import TableEncoder, guess_task, split_target, target_values
+
+
+class Request(NamedTuple):
+    """What was asked for on the command line."""
+
+    data: Path
+    target: str
+    out: Path
+    task: str
+    beta: str
+    settings: dict[str, Any]
+    checkpoint: Path | None
+
+
+class Outcome(NamedTuple):
+    """A fit as rank 0 reports it."""
+
+    estimator: Estimator
+    encoder: TableEncoder
+    task: str
+    reason: str
+    rows: int
+    score: float
+    seconds: float
+    ranks: int
+
+
+def fit_distributed(request: Request) -> Outcome | None:
+    """Read, train and save together; what came out on rank 0, None on the others.
+
+    What is refused is said by rank 0, and the others end without a word; a lost rank is said by those that are left.
+    """
+    with torchrun_ranks() as ranks:
+        try:
+            ranks.together(lambda: _check(request))
+            return _fit(request, ranks)
+        except (FailedTogetherError, LeaderEndedError) as error:
+            if ranks.leads:
+                raise
+            raise typer.Exit(2) from error
+
+
+def _check(request: Request) -> None:
+    """What can be refused before anything is read."""
+    if request.beta == "cv":
+        raise ValueError("a distributed run fits one network: give --beta auto, or a number.")
+    if request.settings["activation"] != "gated_relu":
+        raise ValueError(
+            "a distributed run trains networks with fixed gates, because a relu network finds its neurons from all "
+            "rows at once; add --activation gated_relu."
+        )
+    if request.task not in t.TASKS:
+        raise ValueError(f"task must be one of {', '.join(t.TASKS)}, got {request.task!r}.")
+
+
+def _fit(request: Request, ranks: Ranks) -> Outcome | None:
+    inputs = [request.data] if request.checkpoint is None else [request.data, request.checkpoint]
+    ranks.together(lambda: (check_file(request.data), check_target(request.out, *inputs)))
+    if request.checkpoint is not None:
+        checkpoint = request.checkpoint
+        ranks.together(lambda: check_target(checkpoint, request.data))
+    data, encoder, task, reason = _read(request, ranks)
+    estimator = ranks.together(lambda: t.make_estimator(task, request.beta, request.settings))
+    assert isinstance(estimator, Estimator)
+    began = time.perf_counter()
+    score = fit_shards(estimator, data, ranks, checkpoint=request.checkpoint)
+    seconds = time.perf_counter() - began
+    if data.targets is None:
+        return None
+    save(estimator, request.out, encoder)
+    return Outcome(estimator, encoder, task, reason, len(data.targets), score, seconds, ranks.size)
+
+
+def _read(request: Request, ranks: Ranks) -> tuple[Data, TableEncoder, str, str]:
+    if request.data.suffix.lower() == ".npy":
+        rows, column, encoder = _read_array(request, ranks)
+        data_rows: RowsOnDisk | RowsInMemory = RowsOnDisk(rows)
+    else:
+        features, column = _read_table(request, ranks)
+        encoder = shared_encoder(features, ranks)
+        X = ranks.together(lambda: encoder.transform(features).to_numpy())
+        data_rows = RowsInMemory(torch.tensor(np.ascontiguousarray(X)))
+    targets, task, reason = _all_targets(column, request, ranks)
+    return Data(data_rows, encoder.feature_names, targets), encoder, task, reason
+
+
+def _read_table(request: Request, ranks: Ranks) -> tuple[pd.DataFrame, pd.Series]:
+    """A rank's rows; columns that are numbers on some ranks only are read once more, as texts."""
+    frame = table_shard(request.data, ranks)
+    features, column = ranks.together(lambda: split_target(frame, request.target))
+    if texts := mixed_columns(features, ranks):
+        features = table_shard(request.data, ranks, texts)[list(features.columns)]
+    return features, column
+
+
+def _read_array(request: Request, ranks: Ranks) -> tuple[MappedRows, pd.Series, TableEncoder]:
+    """The rows of an array on disk, of which the target is a column."""
+    rows = ranks.together(lambda: mapped_shard(request.data, ranks))
+    width = rows.array.shape[1]
+    target = ranks.together(lambda: _column_number(request.target, width))
+    columns = [k for k in range(width) if k != target]
+    encoder = mapped_encoder(rows, columns, ranks)
+    numbers = torch.tensor([[c.mean, c.scale] for c in encoder.columns], dtype=torch.float64)  # type: ignore[union-attr]
+    samples = MappedRows(rows.array, np.array(columns), numbers[:, 0], numbers[:, 1])
+    return samples, pd.Series(np.array(rows.array[:, target]), name=request.target), encoder
+
+
+def _column_number(target: str, width: int) -> int:
+    try:
+        number = int(target)
+    except ValueError:
+        number = width
+    if width < 2 or not -width <= number < width:
+        raise ValueError(f"the target of an array is the number of a column, -{width} to {width - 1}, got {target!r}.")
+    return number % width
+
+
+def _all_targets(column: pd.Series, request: Request, ranks: Ranks) -> tuple[NDArray[Any] | None, str, str]:
+    """The targets of all ranks on rank 0, and the task for everybody."""
+    columns = ranks.bring(column)
+
+    def values() -> tuple[NDArray[Any] | None, str, str]:
+        if columns is None:
+            return None, "", ""
+        whole = pd.concat(columns, ignore_index=True)
+        task, reason = request.task, "as asked"
+        if task == "auto":
+            task = guess_task(whole)
+            reason = f"guessed from {whole.nunique()} different values of type {whole.dtype} in {request.target!r}"
+        return target_values(whole, task), task, reason
+
+    targets, task, reason = ranks.together(values)
+    return (targets, *ranks.tell((task, reason)))
+
+
+def show(outcome: Outcome, request: Request, json: bool, quiet: bool) -> None:
+    """What rank 0 prints."""
+    from bidual.cli.output import print_facts, print_json
+
+    estimator, certificate = outcome.estimator, outcome.estimator.certificate_
+    metric = "accuracy" if outcome.task == "classification" else "r2"
+    if json:
+        print_json(
+            {
+                "task": outcome.task,
+                "rows": outcome.rows,
+                "features": estimator.n_features_in_,
+                "ranks": outcome.ranks,
+                "beta": estimator.beta_,
+                "beta_max": estimator.beta_max_,
+                "primal": certificate.primal,
+                "dual": certificate.dual,
+                "relative_gap": certificate.relative_gap,
+                "scope": certificate.scope.name,
+                "neurons": estimator.n_neurons_,
+                "solver": estimator.solver_,
+                f"train_{metric}": outcome.score,
+                "seconds": outcome.seconds,
+                "out": str(request.out),
+            }
+        )
+    elif not quiet:
+        share = estimator.beta_ / max(estimator.beta_max_, 1e-300)
+        print_facts(
+            {
+                "task": f"{outcome.task} ({outcome.reason})",
+                "data": f"{outcome.rows} rows on {outcome.ranks} ranks; {outcome.encoder.summary}",
+                "beta": f"{estimator.beta_:.4g}, that is {share:.3g} of beta_max",
+                "certificate": str(certificate),
+                "network": f"{estimator.n_neurons_} neurons ({estimator.solver_}, {estimator.n_iter_} steps)",
+                f"train {metric}": f"{outcome.score:.4f}",
+                "seconds": f"{outcome.seconds:.2f}",
+                "saved": str(request.out),
+            }
+        )
+    sys.stdout.flush()
