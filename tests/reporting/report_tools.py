@@ -14,6 +14,7 @@ X = rng.standard_normal((36, 2))
 LABELS = np.array(["<b>no</b>", "yes & $x^$", "so"])[np.arange(36) % 3]
 NUMBERS = X[:, 0] - np.abs(X[:, 1])
 SVG = b'<svg xmlns="http://www.w3.org/2000/svg" width="20" height="10"><script>alert(1)</script></svg>'
+MARKED = "**x** <b>"  # a name that is Markdown and HTML
 HOSTILE = '"><script>alert(1)</script><img src=x onerror=alert(2)>'
 
 
@@ -70,7 +71,8 @@ def result(**changes: Any) -> dict[str, Any]:
         "started": "2026-11-17T01:02:03+00:00",
         "machine": {"processor": "some", "cores": 2},
         "version": "0.1.0",
-        "commit": None,
+        "commit": "4e08305, e821a7b",
+        "fingerprint": "0123456789abcdef",
         "claims": [
             {"paper": "It is reached.", "ours": "It is.", "holds": True, "why": ""},
             {"paper": "Always.", "ours": "4 of 5.", "holds": False, "why": "One stalls."},

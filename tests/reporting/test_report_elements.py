@@ -3,11 +3,11 @@ import math
 from pathlib import Path
 
 import pytest
-from report_tools import HOSTILE, assert_self_contained
+from report_tools import HOSTILE, MARKED, assert_self_contained
 
 from bidual.networks import NETWORKS
 from bidual.reporting import Report, check_page
-from bidual.reporting.elements import Html, escaped, facts, image, inline, number, paragraph, percent, table
+from bidual.reporting.elements import Html, escaped, facts, figure, image, inline, number, paragraph, percent, table
 from bidual.reporting.markdown import to_html
 from bidual.reporting.page import Section, assemble
 from bidual.reporting.shapes import Fields, read_json
@@ -30,6 +30,15 @@ def test_text_is_never_markup() -> None:
 
 def test_html_passes() -> None:
     assert escaped(Html("<b>x</b>")) == "<b>x</b>"
+    assert inline("**a** ", Html("<i>**b**</i>"), escaped(" **c**")) == "<strong>a</strong> <i>**b**</i> **c**"
+
+
+def test_escaped_text_has_no_marks() -> None:
+    shown = "**x** &lt;b&gt;"
+    text = escaped(MARKED)
+    for piece in (paragraph(text), facts({text: text}), table([text], [[text]], text), figure(Html(""), text)):
+        assert "<strong>" not in piece
+        assert shown in piece
 
 
 def test_numbers() -> None:
@@ -42,6 +51,22 @@ def test_cells_keep_their_value() -> None:
     assert 'data-value="0.123456789">0.1235<' in found
     assert '<th scope="col" aria-sort="none" class="n">' in found
     assert found.count('class="n"') == 3
+
+
+@pytest.mark.parametrize(
+    ("cells", "right"),
+    [
+        (["information", "Nancy", "infant"], False),
+        (["3rd", "2nd"], False),
+        (["2026-11-17"], False),
+        (["1.2.3"], False),
+        (["R4"], False),
+        (["inf", "-inf", "nan", "–", ""], True),
+        (["1e-3", "<0.5", "1,024", "−2", "12 of 30", "17 s", "5%", ".5"], True),
+    ],
+)
+def test_columns_of_numbers_are_aligned(cells: list[str], right: bool) -> None:
+    assert ('class="n"' in table(["x"], [[cell] for cell in cells], "")) is right
 
 
 def test_markdown_tables_and_paragraphs() -> None:

@@ -1,19 +1,26 @@
 import copy
 import math
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
-from report_tools import LABELS, NUMBERS, X, assert_self_contained, text_of
+from report_tools import LABELS, MARKED, NUMBERS, X, assert_self_contained, text_of
 from sklearn.exceptions import NotFittedError
 from sklearn.neural_network import MLPRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import bidual
+from bidual.certificate import Certificate, Scope
 from bidual.driver import Record
+from bidual.layerwise.certificates import StageCertificate
+from bidual.layerwise.descent import EpochRecord
+from bidual.reporting import making
+from bidual.reporting.model_checks import check_model
 from bidual.reporting.units import activity_of, units_of
 
 rng = np.random.default_rng(1)
@@ -81,6 +88,33 @@ def test_words_of_a_fit(fitted: bidual.ConvexMLPClassifier) -> None:
     assert f"accuracy is <strong>{fitted.score(X, LABELS):.4g}</strong>" in text
 
 
+def test_foreign_names_are_shown_as_they_are() -> None:
+    """As the name of a class, of a feature, and of what mistakes are taken for."""
+    labels = np.array([MARKED, "no"])[np.arange(36) % 2]
+    frame = pd.DataFrame(X, columns=[MARKED, "`y`"])
+    classes = bidual.ConvexMLPClassifier(**GATED).fit(frame, labels)
+    surface = bidual.ConvexMLPRegressor(**GATED).fit(frame, NUMBERS)
+    first, second = (
+        text_of(bidual.report(model, frame, y).html) for model, y in ((classes, labels), (surface, NUMBERS))
+    )
+    for text in (first, second):
+        assert text.count("**x** &lt;b&gt;") >= 2
+        assert not re.search(r"<strong>x|<code>y|<b>", text)
+    assert "(**x** &lt;b&gt;, no), trained on" in first
+    assert "<td>**x** &lt;b&gt;</td>" in first
+    assert "plane of **x** &lt;b&gt; and `y`, and the samples.</figcaption>" in second
+
+
+def test_objectives_never_look_equal() -> None:
+    """However small they are; gaps need no such digits."""
+    point = torch.zeros(1, 1, 1, dtype=torch.float64)
+    certificate = Certificate(1.234567e-5, 1.234566e-5, point, point[0], 1.0, Scope.BLOCKS)
+    text = text_of(bidual.report(certificate).html)
+    assert "<strong>1.234567e-05</strong>" in text
+    assert "<strong>1.234566e-05</strong>" in text
+    assert "<strong>8.1e-07</strong>" in text
+
+
 def test_prices_add_up_to_the_objective(fitted: bidual.ConvexMLPClassifier) -> None:
     units = units_of(fitted.module_)
     one_hot = (LABELS[:, None] == fitted.classes_).astype(float)
@@ -132,19 +166,98 @@ RECORDS = (Record("<b>", 1, 0.1, 1.0, 0.5, 0.5), Record("<b>", 2, math.inf, 1.0,
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("history_", RECORDS), ("beta_", "<b>"), ("beta_max_", None), ("solver_", "<script>"), ("cv_scores_", "x")],
+    [("history_", RECORDS), ("solver_", "<script>"), ("solver_", MARKED), ("beta_max_", 0), ("n_iter_", 3)],
+)
+def test_a_strange_model_file(fitted: bidual.ConvexMLPClassifier, name: str, value: Any, tmp_path: Path) -> None:
+    html = bidual.report(_saved(fitted, name, value, tmp_path)).html
+    assert_self_contained(html)
+    assert "<b>" not in html
+    assert "<strong>x" not in html
+
+
+def _saved(model: Any, name: str, value: Any, folder: Path) -> Path:
+    """The file of a model with one attribute that is another."""
+    broken = copy.copy(model)
+    setattr(broken, name, value)
+    broken.save(str(folder / "model.safetensors"))
+    return folder / "model.safetensors"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("beta_", "<b>"),
+        ("beta_", None),
+        ("beta_max_", None),
+        ("beta_max_", "inf"),
+        ("solver_", 3),
+        ("n_iter_", [1]),
+        ("tol", "x"),
+        ("loss", "none"),
+        ("loss", [1]),
+        ("penalty", np.ones(3)),
+        ("cv_scores_", "x"),
+    ],
 )
 def test_a_damaged_model_file(fitted: bidual.ConvexMLPClassifier, name: str, value: Any, tmp_path: Path) -> None:
+    path = _saved(fitted, name, value, tmp_path)
+    with pytest.raises(ValueError, match="damaged model file") as caught:
+        bidual.report(path)
+    assert str(path) in str(caught.value)
+    assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize(("name", "value"), [("seconds", None), ("relative_gap", "0.1"), ("solver", 3)])
+def test_a_damaged_history(fitted: bidual.ConvexMLPClassifier, name: str, value: Any) -> None:
     broken = copy.copy(fitted)
-    setattr(broken, name, value)
-    broken.save(str(tmp_path / "model.safetensors"))
-    try:
-        html, said = bidual.report(tmp_path / "model.safetensors").html, ""
-    except ValueError as error:
-        html, said = "", str(error)
-    assert "damaged model file" in said or "<b>" not in html
-    if html:
-        assert_self_contained(html)
+    broken.history_ = (copy.copy(RECORDS[0]),)
+    object.__setattr__(broken.history_[0], name, value)
+    with pytest.raises(ValueError, match=rf"damaged model file some: history_\[0\]: '{name}' must be"):
+        check_model(broken, "some")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"cv_scores_": np.ones((2, 2)), "betas_": np.ones(3)},
+        {"cv_scores_": np.ones((2, 0)), "betas_": np.ones(2)},
+        {"cv_scores_": np.ones((2, 2)), "betas_": -np.ones(2)},
+        {"sample_shape_": "ab"},
+        {"n_features_in_": 2.0},
+        {"classes_": np.array([["a", "b"], ["c", "d"]])},
+    ],
+)
+def test_damaged_attributes(fitted: bidual.ConvexMLPClassifier, wrong: dict[str, Any]) -> None:
+    broken = copy.copy(fitted)
+    vars(broken).update(wrong)
+    with pytest.raises(ValueError, match=rf"damaged model file some: '({'|'.join(wrong)})' must be"):
+        check_model(broken, "some")
+
+
+def test_damaged_stages() -> None:
+    model = bidual.LayerwiseCNNClassifier()
+    vars(model).update(n_features_in_=36, sample_shape_=(1, 6, 6), classes_=np.arange(2), interrupted_=False)
+    model.certificates_ = (StageCertificate(1, 10, 0.1, 2.0, 1.0, 2.0),)
+    model.history_ = (EpochRecord(1, 1, 0.1, math.nan, 0.5, 1.0),)
+    check_model(model, "some")
+    model.history_ = (model.history_[0]._replace(loss=None),)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"history_\[0\]: 'loss' must be a number"):
+        check_model(model, "some")
+    object.__setattr__(model.certificates_[0], "stage", "1")
+    with pytest.raises(ValueError, match=r"certificates_\[0\]: 'stage' must be a whole number"):
+        check_model(model, "some")
+
+
+def test_errors_of_ours_are_not_the_files(
+    fitted: bidual.ConvexMLPClassifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wrong(*_: object) -> None:
+        raise AttributeError("ours")
+
+    fitted.save(str(tmp_path / "model.safetensors"))
+    monkeypatch.setattr(making, "fit_report", wrong)
+    with pytest.raises(AttributeError, match="ours"):
+        bidual.report(tmp_path / "model.safetensors")
 
 
 def test_refusals(fitted: bidual.ConvexMLPClassifier, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from report_tools import HOSTILE, assert_self_contained, result, text_of, write_reproduction
+from report_tools import HOSTILE, MARKED, assert_self_contained, result, text_of, write_reproduction
 
 import bidual
 
@@ -120,11 +120,32 @@ def test_a_hostile_figure_is_only_an_image(tmp_path: Path) -> None:
         bidual.report(tmp_path / "one")
 
 
-def test_the_format_is_the_one_that_is_written() -> None:
-    from bidual.reporting import reproduction
-    from bidual.reproduction import run
+def test_how_it_was_run(tmp_path: Path) -> None:
+    """All commits of a resumed run, and the fingerprint, which older files lack."""
+    html = page_of(result(), tmp_path).html
+    assert "<dd>4e08305, e821a7b</dd>" in html
+    assert "<dd>0123456789abcdef</dd>" in html
+    older = {name: value for name, value in result(commit=None).items() if name != "fingerprint"}
+    assert "fingerprint" not in page_of(older, tmp_path).html
 
-    assert (reproduction.FORMAT, reproduction.KIND) == (run.FORMAT, run.KIND)
+
+def test_texts_of_files_are_shown_as_they_are(tmp_path: Path) -> None:
+    """Where a file has a text, its asterisks are no bold; only the tables of a reproduction are Markdown."""
+    claim = {"paper": MARKED, "ours": MARKED, "holds": True, "why": MARKED}
+    texts = dict.fromkeys(("row", "name", "title", "source", "scale", "started", "version", "commit"), MARKED)
+    whole = result(**texts, claims=[claim], machine={MARKED: MARKED}, configuration=MARKED, table="**bold**")
+    for value in (
+        whole,
+        FIT | {"task": MARKED, "solver": MARKED},
+        JUDGED | {"status": MARKED, "task": MARKED, "loss": MARKED},
+    ):
+        html = page_of(value, tmp_path).html
+        assert "**x** &lt;b&gt;" in html
+        assert "<strong>x" not in html
+    assert "<strong>bold</strong>" in page_of(whole, tmp_path).html
+    for name in ("one", "two"):
+        write_reproduction(tmp_path / "both" / name, **texts)
+    assert "<strong>x" not in bidual.report(tmp_path / "both").html
 
 
 def test_scales_of_one_folder(tmp_path: Path) -> None:

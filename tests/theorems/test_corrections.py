@@ -12,9 +12,17 @@ from pathlib import Path
 import cvxpy as cp
 import numpy as np
 import pytest
+import torch
 from scipy.optimize import minimize, minimize_scalar
 
 from bidual import ConvexCNNRegressor
+from bidual.column_generation import ColumnGeneration
+from bidual.datafit import Datafit
+from bidual.losses import Squared
+from bidual.patterns import count_bound
+from bidual.patterns import enumerate as all_patterns
+from bidual.polar import Faces
+from bidual.relu import ReluProblem
 from bidual.reproduction import ROWS
 from oracles import parallel_oracle
 from oracles.parallel_cases import data
@@ -180,14 +188,30 @@ def test_cp_78_needs_the_conjugate_of_half_the_loss() -> None:
     assert (-conjugate(Z)).max() > 1.1 * one_sample(y, beta)
 
 
-def test_cp_algorithm_1_needs_a_bounded_output_direction() -> None:
-    """Step 2(a) is linear in g: without |g| <= 1 its maximum is infinite; with it, the length of the residual seen."""
-    rng = np.random.default_rng(0)
-    seen = np.maximum(rng.normal(size=(5, 2)) @ np.array([0.6, 0.8]), 0) @ rng.normal(size=(5, 3))
-    g = seen / np.linalg.norm(seen)
-    assert g @ seen == pytest.approx(np.linalg.norm(seen))
-    assert (10 * g) @ seen > 5 * np.linalg.norm(seen)
-    assert all(other @ seen <= g @ seen for other in rng.normal(size=(200, 3)) if np.linalg.norm(other) <= 1)
+DIRECTIONS = {  # which g is the steepest for what neurons see, and how far the loss then is from the right one
+    "|g|_2 <= 1": (lambda seen: seen / np.linalg.norm(seen, axis=1, keepdims=True), 0.99, 1.01),
+    "|g|_1 <= 1": (lambda seen: np.sign(seen) * (np.abs(seen) == np.abs(seen).max(1, keepdims=True)), 1.05, np.inf),
+    "|g|_inf <= 1": (np.sign, 0.0, 0.98),
+    "|g|_2 <= 2": (lambda seen: 2 * seen / np.linalg.norm(seen, axis=1, keepdims=True), 0.0, 0.95),
+}
+
+
+@pytest.mark.parametrize("bound", DIRECTIONS)
+def test_cp_algorithm_1_needs_a_bounded_output_direction(bound: str) -> None:
+    """Algorithm 1 at the price of the certified optimum comes to its loss with |g|_2 <= 1, and with no other bound."""
+    steepest, least, most = DIRECTIONS[bound]
+    X, Y = torch.from_numpy(np.random.default_rng(0).normal(size=(2, 8, 2)))
+    done = ColumnGeneration().train(ReluProblem(X, Datafit(Squared(), Y), BETA), Faces(X), tol=1e-8)
+    t = done.problem.gauge.value(done.solution.Z)
+    turns = np.linspace(0, 2 * np.pi, 721)
+    hidden, f = np.maximum(X.numpy() @ np.stack([np.cos(turns), np.sin(turns)]), 0), np.zeros(Y.shape)
+    for step in range(1500):
+        seen = hidden.T @ (Y.numpy() - f) + 1e-300
+        g = steepest(seen)
+        best = np.argmax(np.sum(seen * g, axis=1))
+        f += 2 / (step + 2) * (t * np.outer(hidden[:, best], g[best]) - f)
+    right = done.solution.certificate.primal - BETA * t
+    assert least <= 0.5 * np.sum((f - Y.numpy()) ** 2) / right <= most
 
 
 @pytest.mark.parametrize("loss", ["absolute", "hinge"])
@@ -221,15 +245,6 @@ def test_cp_a_6_not_every_subgradient_serves(loss: str) -> None:
 # --------------------------------------------------------------------------------------------------------------- PR
 
 
-def test_pr_8_adds_up_blocks() -> None:
-    """X-tilde is 1_M^T kron X_s, a prediction per sample from all weights; I_M kron X_s has n M rows."""
-    rng = np.random.default_rng(0)
-    X, Z = rng.normal(size=(4, 3)), rng.normal(size=(5, 3))
-    added = np.kron(np.ones((1, 5)), X) @ Z.ravel()
-    assert added == pytest.approx(sum(X @ z for z in Z))
-    assert (np.kron(np.eye(5), X) @ Z.ravel()).shape == (20,)
-
-
 def test_pr_theorem_1_runs_over_tuples_of_patterns(monkeypatch: pytest.MonkeyPatch) -> None:
     """With one pattern for all units of a sub-network the program is dearer than what two patterns reach."""
     X, y = (part.numpy() for part in data(4, 5, "alternating"))
@@ -243,12 +258,45 @@ def test_pr_theorem_1_runs_over_tuples_of_patterns(monkeypatch: pytest.MonkeyPat
     assert parallel_oracle.three_layer_optimum(X, y[:, 0], 0.01, 2) > 1.2 * tuples
 
 
-@pytest.mark.parametrize(("m", "r"), [(1, 2), (2, 3)])
-def test_pr_25_has_twice_the_exponent(m: int, r: int) -> None:
-    """The middle of (25), (e (n - 1))^(2 m r) up to constants, grows like n^(2 m r) and not like n^(m r)."""
-    n = np.array([1e4, 1e6])
-    logs = 2 * m * r * np.log(np.e * (n - 1))
-    assert np.diff(logs)[0] / np.log(100) == pytest.approx(2 * m * r, rel=1e-4)
+def listed(X: torch.Tensor) -> int:
+    """P_2-bar (2 P_1)^2 of PR (25) for m_1 = 2: the most patterns of [D_1 X, D_2 X], and all pairs with their signs."""
+    first = all_patterns(X).active
+    pairs = (torch.cat([a[:, None] * X, b[:, None] * X], 1) for a, b in combinations_with_replacement(first, 2))
+    return max(len(all_patterns(pair)) for pair in pairs) * (2 * len(first)) ** 2
+
+
+def cells(X: torch.Tensor) -> int:
+    """How many patterns of both layers with signs m_1 = 2 units have, by the hyperplanes that bound them."""
+    zero, count = torch.zeros_like(X), 0
+    for sign in (1, -1):
+        walls = torch.cat([torch.cat(pair, 1) for pair in ((X, zero), (zero, X), (X, sign * X))])
+        found = all_patterns(walls)
+        before = found.directions @ walls.T
+        a, b = before[:, : len(X)], before[:, len(X) : 2 * len(X)]
+        both = torch.cat([a > 0, b > 0, a.clamp(min=0) + sign * b.clamp(min=0) > 0], 1)
+        count += 2 * len(torch.unique(both, dim=0))  # and the opposite signs
+    return count
+
+
+def test_pr_25_counts_more_than_it_prints_and_than_there_is() -> None:
+    """m_1 = r = 2: from n = 4 to 8 what (25) multiplies grows faster than n^(m_1 r), what networks have slower."""
+    rng = np.random.default_rng(0)
+    few, many = (torch.from_numpy(rng.normal(size=(n, 2))) for n in (4, 8))
+    assert listed(many) > 2**4 * listed(few)
+    assert cells(many) < 2**3 * cells(few)
+    assert cells(many) < min(listed(many), 4 * count_bound(3 * 8, 4))
+
+
+def test_pr_25_misses_no_cell() -> None:
+    """The patterns of random units are among those that hyperplanes bound."""
+    rng = np.random.default_rng(0)
+    X = torch.from_numpy(rng.normal(size=(4, 2)))
+    w = torch.from_numpy(rng.normal(size=(200_000, 2, 2)))
+    on = torch.einsum("nd,kjd->kjn", X, w).clamp(min=0)
+    signs = [(s, t) for s in (1, -1) for t in (1, -1)]
+    seen = [torch.cat([on[:, 0] > 0, on[:, 1] > 0, s * on[:, 0] + t * on[:, 1] > 0], 1) for s, t in signs]
+    drawn = sum(len(torch.unique(patterns, dim=0)) for patterns in seen)
+    assert 0.95 * cells(X) <= drawn <= cells(X)
 
 
 def test_pr_a_6_losses_are_not_subadditive() -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from bidual.certificate import Certificate, Scope
 from bidual.certifying import NetworkCertificate
-from bidual.reporting.elements import Html, badge, facts, inline, joined, number, paragraph, percent, tiles
+from bidual.reporting.elements import Html, badge, escaped, facts, inline, joined, number, paragraph, percent, tiles
 from bidual.reporting.page import Report, Section, assemble
 
 _KINDS = {
@@ -48,6 +48,11 @@ def reach(gap: float) -> str:
     return f"no network in scope improves on it by more than {percent(gap)}"
 
 
+def objective(value: float) -> str:
+    """An objective or a bound of one, with digits enough to tell the two apart."""
+    return number(float(value), 9)
+
+
 def gap_words(gap: float) -> str:
     """A gap as a short text."""
     return f"{gap:.1e}" if gap < 1e-2 else percent(gap)
@@ -63,18 +68,17 @@ def certificate_body(bounds: Bounds, tol: float | None, kind: str = "") -> Html:
     """The numbers, each with what it means, and what they do not say."""
     pairs = {
         "primal": _meaning(
-            bounds.primal,
+            objective(bounds.primal),
             "The training objective of this network: the sum of losses over the training samples, plus `beta` times "
-            "the "
-            "price of its weights. The best possible value cannot be larger.",
+            "the price of its weights. The best possible value cannot be larger.",
         ),
         "dual": _meaning(
-            bounds.dual,
+            objective(bounds.dual),
             "A proved lower bound: no network in scope has a smaller objective. Its witness, the dual point, is kept "
             "with the model, and the bound can be computed again from it without trust in the solver.",
         ),
         "relative gap": _meaning(
-            bounds.relative_gap,
+            number(bounds.relative_gap, 3),
             "(primal − dual) / primal, computed in float64 at the network that is returned: "
             f"{reach(bounds.relative_gap)}.",
         ),
@@ -84,8 +88,8 @@ def certificate_body(bounds: Bounds, tol: float | None, kind: str = "") -> Html:
     return joined([_verdict(bounds.relative_gap, tol), facts(pairs), paragraph(limits, "soft")])
 
 
-def _meaning(value: float, text: str) -> Html:
-    return Html(f"<strong>{number(value, 9 if value >= 1e-3 else 3)}</strong><br>{inline(text)}")
+def _meaning(shown: str, text: str) -> Html:
+    return Html(f"<strong>{shown}</strong><br>{inline(text)}")
 
 
 def _verdict(gap: float, tol: float | None) -> Html:
@@ -103,9 +107,8 @@ def certificate_report(certificate: Certificate, title: str | None) -> Report:
     summary = joined(
         [
             paragraph(
-                f"A point of a convex training problem with objective {number(bounds.primal, 6)} is certified by a "
-                "lower "
-                f"bound of {number(bounds.dual, 6)}: {reach(bounds.relative_gap)}."
+                f"A point of a convex training problem with objective {objective(bounds.primal)} is certified by a "
+                f"lower bound of {objective(bounds.dual)}: {reach(bounds.relative_gap)}."
             ),
             tiles({"relative gap": gap_words(bounds.relative_gap), "scope": bounds.scope.name}),
         ]
@@ -147,34 +150,35 @@ def judged_report(found: Judged, context: dict[str, object], title: str | None) 
     summary = joined(
         [
             paragraph(
-                f"The given network has objective {number(found.objective, 6)}. No two-layer ReLU network, of any "
-                "width "
-                f"and however it is trained, has an objective below {number(found.lower_bound, 6)}: "
+                f"The given network has objective {objective(found.objective)}. No two-layer ReLU network, of any "
+                f"width and however it is trained, has an objective below {objective(found.lower_bound)}: "
                 f"{reach(found.relative_gap)}."
             ),
             paragraph(_better(found, better)),
             tiles(
                 {
                     "relative gap": gap_words(found.relative_gap),
-                    "objective": found.objective,
-                    "lower bound": found.lower_bound,
+                    "objective": objective(found.objective),
+                    "lower bound": objective(found.lower_bound),
                 }
             ),
         ]
     )
     pairs = {
         "objective": _meaning(
-            found.objective,
+            objective(found.objective),
             "Of the network as it is: the sum of losses plus `beta/2` times the sum of squares of its weights.",
         ),
         "lower bound": _meaning(
-            found.lower_bound, "Proved for every network of its kind and any width (scope ALL_PATTERNS)."
+            objective(found.lower_bound), "Proved for every network of its kind and any width (scope ALL_PATTERNS)."
         ),
         "relative gap": _meaning(
-            found.relative_gap, f"(objective − lower bound) / objective: {reach(found.relative_gap)}."
+            number(found.relative_gap, 3), f"(objective − lower bound) / objective: {reach(found.relative_gap)}."
         ),
-        "best network found": _meaning(found.better_objective, "The smallest objective that was met on the way."),
-        "search": inline(found.status),
+        "best network found": _meaning(
+            objective(found.better_objective), "The smallest objective that was met on the way."
+        ),
+        "search": escaped(found.status),
     }
     sections = [Section("Summary", summary), Section("Certificate", facts(pairs))]
     if context:
@@ -186,5 +190,5 @@ def judged_report(found: Judged, context: dict[str, object], title: str | None) 
 
 def _better(found: Judged, better: bool) -> str:
     if better:
-        return f"A better one was found on the way, with objective {number(found.better_objective, 6)}."
+        return f"A better one was found on the way, with objective {objective(found.better_objective)}."
     return "No better one was found on the way."

@@ -1,4 +1,8 @@
-"""Pieces of a page. Every text is escaped on its way in; only ``Html`` passes as it is."""
+"""Pieces of a page. Every text is escaped on its way in; only ``Html`` passes as it is.
+
+Our own prose may hold `code` and **bold**. What comes from files and data goes through ``escaped`` first, so that its
+backticks and asterisks are shown and not obeyed.
+"""
 
 import base64
 import html
@@ -9,7 +13,9 @@ from typing import Any
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _INLINE = re.compile(r"`([^`]+)`|\*\*(.+?)\*\*")
-_NUMBER = re.compile(r"[<>~≈]?\s*[+−-]?(\d[\d,]*\.?\d*|\.\d+)(e[+-]?\d+)?(?![\d.-])|[+-]?inf|nan|[-–]?$", re.IGNORECASE)
+_NUMBER = re.compile(
+    r"[<>~≈]?\s*[+−-]?(\d[\d,]*\.?\d*|\.\d+)(e[+-]?\d+)?(?![\w.-])|[+−-]?inf(inity)?$|nan$|[-–]?$", re.IGNORECASE
+)
 _MEDIA = {b"\x89PNG\r\n\x1a\n": "image/png"}
 _SHORT = 24  # characters that need no wide column
 
@@ -33,14 +39,18 @@ def joined(parts: Iterable[str]) -> Html:
     return Html("\n".join(escaped(part) for part in parts))
 
 
-def inline(text: str) -> Html:
-    """Text with `code` and **bold**; all else is escaped."""
+def inline(*texts: str) -> Html:
+    """Texts one after another, with `code` and **bold**; all else is escaped, and ``Html`` passes as it is."""
+    return Html("".join(text if isinstance(text, Html) else _marked(text) for text in texts))
+
+
+def _marked(text: str) -> str:
     parts, end = [], 0
     for found in _INLINE.finditer(text):
         tag, inside = ("code", found[1]) if found[1] else ("strong", found[2])
         parts += [escaped(text[end : found.start()]), f"<{tag}>{escaped(inside)}</{tag}>"]
         end = found.end()
-    return Html("".join([*parts, escaped(text[end:])]))
+    return "".join([*parts, escaped(text[end:])])
 
 
 def paragraph(text: str, kind: str = "") -> Html:
@@ -91,7 +101,7 @@ def _align(right: bool) -> str:
 def _cell(value: Any, right: bool) -> str:
     if isinstance(value, str):
         mark = _align(right) if right or len(value) <= _SHORT else ' class="long"'
-        return f"<td{mark}>{value if isinstance(value, Html) else inline(value)}</td>"
+        return f"<td{mark}>{inline(value)}</td>"
     return f'<td{_align(right)} data-value="{float(value)!r}">{escaped(number(value))}</td>'
 
 
@@ -108,7 +118,7 @@ def tiles(pairs: Mapping[str, Any]) -> Html:
 
 
 def _fact(value: Any) -> Html:
-    return inline(value) if isinstance(value, str) and not isinstance(value, Html) else escaped(_plain(value))
+    return inline(value) if isinstance(value, str) else escaped(_plain(value))
 
 
 def _plain(value: Any) -> Any:

@@ -10,9 +10,9 @@ from sklearn.base import is_classifier
 from bidual.estimators import ConvexEstimator
 from bidual.networks.cnn import ConvNetwork
 from bidual.networks.parallel import ParallelNetwork
-from bidual.reporting.certificate import Bounds, certificate_body, gap_words, reach
+from bidual.reporting.certificate import Bounds, certificate_body, gap_words, objective, reach
 from bidual.reporting.drawing import both
-from bidual.reporting.elements import Html, details, escaped, facts, joined, number, paragraph, table, tiles
+from bidual.reporting.elements import Html, details, escaped, facts, inline, joined, number, paragraph, table, tiles
 from bidual.reporting.figures import cv_figure, gap_figure
 from bidual.reporting.page import Report, Section, assemble
 from bidual.reporting.sample_figures import tiles_figure
@@ -32,9 +32,8 @@ _ROWS = 200  # of the table of units
 _FILTERS, _CHANNELS = 24, 4
 _MORE = (
     "With the data this page also shows the active patterns, the confusion matrix or the predictions, and the decision "
-    "boundary of two features: `bidual report model.safetensors --data table.csv --target column --out "
-    "report.html`, or in "
-    "Python `bidual.report(model, X, y)`."
+    "boundary of two features: `bidual report model.safetensors --data table.csv --target column --out report.html`, "
+    "or in Python `bidual.report(model, X, y)`."
 )
 
 
@@ -76,8 +75,8 @@ def _summary(estimator: ConvexEstimator, samples: Samples | None, units: Units |
     words = [paragraph(_task(estimator)), paragraph(_network(estimator, units))]
     words.append(
         paragraph(
-            f"Its training objective is **{number(certificate.primal, 6)}**, and the proved lower bound is "
-            f"**{number(certificate.dual, 6)}**: {reach(certificate.relative_gap)}."
+            f"Its training objective is **{objective(certificate.primal)}**, and the proved lower bound is "
+            f"**{objective(certificate.dual)}**: {reach(certificate.relative_gap)}."
         )
     )
     if samples is not None and samples.y is not None:
@@ -91,16 +90,16 @@ def _summary(estimator: ConvexEstimator, samples: Samples | None, units: Units |
     return joined([*words, tiles(_key_numbers(estimator, samples, units))])
 
 
-def _task(estimator: ConvexEstimator) -> str:
+def _task(estimator: ConvexEstimator) -> Html:
     shape = getattr(estimator, "sample_shape_", None)
     what = f"{estimator.n_features_in_} features" if shape is None else f"shape {' × '.join(map(str, shape))}"
     rows = f"trained on {_rows(estimator)} samples of {what}."
     if not is_classifier(estimator):
         count = estimator.module_.sizes["n_outputs"]
-        return f"This is a regressor with {'one output' if count == 1 else f'{count} outputs'}, {rows}"
+        return inline(f"This is a regressor with {'one output' if count == 1 else f'{count} outputs'}, {rows}")
     classes = estimator.classes_.tolist()
     shown = ", ".join(map(str, classes[:6])) + (", …" if len(classes) > 6 else "")
-    return f"This is a classifier of {len(classes)} classes ({shown}), {rows}"
+    return inline(f"This is a classifier of {len(classes)} classes (", escaped(shown), f"), {rows}")
 
 
 def _rows(estimator: ConvexEstimator) -> int:
@@ -109,16 +108,16 @@ def _rows(estimator: ConvexEstimator) -> int:
     return count if getattr(estimator, "_average", True) else count // estimator.sample_shape_[0]
 
 
-def _network(estimator: ConvexEstimator, units: Units | None) -> str:
+def _network(estimator: ConvexEstimator, units: Units | None) -> Html:
     kind = estimator.module_.kind
     unit = "unit" if units is None else units.name
     last = estimator.history_[-1].seconds if estimator.history_ else float("nan")
-    return (
+    return inline(
         f"The network is a {WORDS.get(kind, kind)} with **{estimator.module_.n_neurons} {unit}s**, fitted with "
         f"{estimator._make_loss().name} loss and `beta` {number(estimator.beta_)}, which is "
-        f"{number(_fraction(estimator), 3)} of "
-        f"`beta_max`, where the zero network becomes the best. The solver was {estimator.solver_}, with "
-        f"{estimator.n_iter_} steps in {number(last, 3)} seconds."
+        f"{number(_fraction(estimator), 3)} of `beta_max`, where the zero network becomes the best. The solver was ",
+        escaped(estimator.solver_),
+        f", with {estimator.n_iter_} steps in {number(last, 3)} seconds.",
     )
 
 

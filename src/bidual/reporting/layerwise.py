@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike
 
 from bidual.estimators import LayerwiseCNNClassifier
 from bidual.layerwise.certificates import StageCertificate
-from bidual.reporting.certificate import reach
+from bidual.reporting.certificate import objective, reach
 from bidual.reporting.drawing import both
 from bidual.reporting.elements import Html, joined, number, paragraph, table, tiles
 from bidual.reporting.figures import epochs_figure
@@ -39,9 +39,8 @@ def _summary(estimator: LayerwiseCNNClassifier, samples: Samples | None) -> Html
     words = [
         paragraph(
             f"This is a classifier of images of shape {shape} into {len(classes)} classes. Its network has "
-            f"**{count} stages**, each "
-            f"trained while the ones before it were frozen; the last has {estimator.module_.n_neurons} channels "
-            "that its head uses."
+            f"**{count} stages**, each trained while the ones before it were frozen; the last has "
+            f"{estimator.module_.n_neurons} channels that its head uses."
         )
     ]
     if estimator.interrupted_:
@@ -64,19 +63,16 @@ def _certificates(estimator: LayerwiseCNNClassifier) -> Html:
     if not found:
         return paragraph("No stage was certified; `certificate_samples` says on how many images they are.")
     headers = ("stage", "images", "beta", "objective", "lower bound", "relative gap")
-    rows = [[c.stage, c.n, c.beta, c.objective, c.dual, c.relative_gap] for c in found]
+    rows = [[c.stage, c.n, c.beta, objective(c.objective), objective(c.dual), c.relative_gap] for c in found]
     return joined([_meaning(found[-1]), table(headers, rows, "Certificates of the stages")])
 
 
 def _meaning(last: StageCertificate) -> Html:
     return paragraph(
         "The objective of a stage is the sum of losses over some training images plus the weight decay of its own "
-        "filters and "
-        "head. The lower bound is proved for every stage with the same gates and inputs, of any number of filters; "
-        "the relative "
-        f"gap is (objective − lower bound) / objective. For the last stage, {reach(last.relative_gap)}. Nothing is "
-        "proved "
-        "about all stages together, nor about new images."
+        "filters and head. The lower bound is proved for every stage with the same gates and inputs, of any number of "
+        "filters; the relative gap is (objective − lower bound) / objective. For the last stage, "
+        f"{reach(last.relative_gap)}. Nothing is proved about all stages together, nor about new images."
     )
 
 

@@ -15,6 +15,7 @@ from bidual.paths import Path
 from bidual.reporting.certificate import Judged, certificate_report, judged_report
 from bidual.reporting.fit import fit_report
 from bidual.reporting.layerwise import layerwise_report
+from bidual.reporting.model_checks import check_model
 from bidual.reporting.page import Report
 from bidual.reporting.path import path_report, path_rows
 from bidual.reporting.written import written_report
@@ -59,15 +60,9 @@ def _of_file(path: FilePath, X: Any, y: ArrayLike | None, title: str | None) -> 
 
 
 def _of_model(path: FilePath, X: Any, y: ArrayLike | None, title: str | None) -> Report:
-    """A file may hold attributes that no fit writes; where samples are given, they may be what is wrong too."""
     model = load(path)
-    try:
-        return report(model, X, y, title)
-    except (TypeError, AttributeError, LookupError, ArithmeticError, ValueError) as error:
-        if X is not None and isinstance(error, ValueError):
-            raise
-        reason = " ".join(str(error).split()).rstrip(".")[:200] or type(error).__name__
-        raise ValueError(f"{path} is a damaged model file ({reason}); save the model again.") from error
+    check_model(model, path)
+    return report(model, X, y, title)
 
 
 def _of_result(thing: Any, title: str | None) -> Report:

@@ -49,12 +49,9 @@ def _summary(rows: Rows, beta_max: float) -> Html:
     worst = max(row["relative_gap"] for row in rows)
     words = (
         f"{len(rows)} networks were trained, for weight decays `beta` from {number(first['beta'])} down to "
-        f"{number(last['beta'])}, each "
-        f"starting from the one before. From `beta_max` = {number(beta_max)} on the zero network is the best one. "
-        "The networks grow from "
-        f"{first['neurons']} to {last['neurons']} neurons, while the training loss per sample goes from "
-        f"{number(first['loss'])} to "
-        f"{number(last['loss'])}."
+        f"{number(last['beta'])}, each starting from the one before. From `beta_max` = {number(beta_max)} on the zero "
+        f"network is the best one. The networks grow from {first['neurons']} to {last['neurons']} neurons, while the "
+        f"training loss per sample goes from {number(first['loss'])} to {number(last['loss'])}."
     )
     proof = (
         f"Every one of them is certified: no network in scope improves on any of them by more than {percent(worst)}."
@@ -79,8 +76,7 @@ def _path(rows: Rows) -> Html:
 def _certificates(rows: Rows) -> Html:
     words = (
         "Each network has a certificate of its own: a lower bound of its training objective that is proved. The "
-        "relative gap is "
-        "(objective − lower bound) / objective. Small weight decays are usually harder."
+        "relative gap is (objective − lower bound) / objective. Small weight decays are usually harder."
     )
     alt = f"Certified relative gap and seconds against beta for {len(rows)} networks."
     return joined([paragraph(words), both(lambda: path_gaps_figure(rows), alt, "")])

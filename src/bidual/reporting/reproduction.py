@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from bidual.reporting.elements import (
     facts,
     figure,
     image,
-    inline,
     joined,
     number,
     paragraph,
@@ -24,45 +22,16 @@ from bidual.reporting.elements import (
 from bidual.reporting.markdown import to_html
 from bidual.reporting.page import Report, Section, assemble
 from bidual.reporting.shapes import Fields, read_json
+from bidual.reproduction import Claim, Reproduction
+from bidual.reproduction.run import FORMAT, KIND
 
-KIND, RESULT, FORMAT = "bidual reproduction", "result.json", 1
+RESULT = "result.json"
 _CLAIMS, _FOLDERS = 500, 500
 _LARGEST = 20 * 2**20  # bytes of a figure
 _PNG = b"\x89PNG\r\n\x1a\n"
 _SMOKE = "At smoke scale sizes are tiny: it shows that everything runs, and nothing about the papers."
 _LONGEST = 2000  # characters of a setting
-
-
-@dataclass(frozen=True)
-class Claim:
-    """What a paper says, what was measured, and whether that agrees."""
-
-    paper: str
-    ours: str
-    holds: bool
-    why: str
-
-
-@dataclass(frozen=True)
-class Reproduction:
-    """A result with its figure."""
-
-    row: str
-    name: str
-    title: str
-    source: str
-    scale: str
-    facts: dict[str, Any]
-    claims: tuple[Claim, ...]
-    table: str
-    seconds: float
-    machine: dict[str, Any]
-    configuration: dict[str, Any]
-    picture: bytes | None
-
-    @property
-    def held(self) -> int:
-        return sum(claim.holds for claim in self.claims)
+_NONE = paragraph("None.")
 
 
 def is_reproduction(value: Any) -> bool:
@@ -84,7 +53,7 @@ def find_results(folder: Path) -> list[Path]:
 
 
 def read_reproduction(path: Path) -> Reproduction:
-    """A result file, and the figure beside it."""
+    """A result file that anybody may have written: every field that is shown must be of its kind."""
     fields = Fields(read_json(path), str(path))
     if fields.text("kind", "") != KIND:
         raise ValueError(
@@ -92,34 +61,29 @@ def read_reproduction(path: Path) -> Reproduction:
         )
     if fields.number("format") != FORMAT:
         raise ValueError(f"{path} has format {fields.value['format']!r}, this version reads {FORMAT}; write it again.")
-    claims = tuple(
-        Claim(claim.text("paper"), claim.text("ours"), claim.truth("holds"), claim.text("why", ""))
-        for claim in fields.each("claims", _CLAIMS)
-    )
-    commit = fields.value.get("commit")
     return Reproduction(
         row=fields.text("row"),
         name=fields.text("name"),
         title=fields.text("title"),
         source=fields.text("source"),
         scale=fields.text("scale"),
-        facts={
-            "seed": _shown(fields.value.get("seed")),
-            "started": fields.text("started", ""),
-            "version": fields.text("version", "") + (f", commit {_shown(commit)}" if commit else ""),
-        },
-        claims=claims,
-        table=fields.text("table", ""),
+        seed=fields.whole("seed"),
         seconds=fields.number("seconds"),
+        started=fields.text("started", ""),
         machine=fields.fields("machine").value,
-        configuration=_settings_of(fields.value.get("configuration")),
-        picture=_picture(path.parent),
+        version=fields.text("version", ""),
+        commit=None if fields.value.get("commit") is None else fields.text("commit"),
+        fingerprint=fields.text("fingerprint", ""),
+        configuration=fields.value.get("configuration"),
+        claims=tuple(map(_read_claim, fields.each("claims", _CLAIMS))),
+        table=fields.text("table", ""),
+        data=None,  # not shown
+        folder=path.parent,
     )
 
 
-def _settings_of(value: Any) -> dict[str, Any]:
-    """The settings by name; anything but an object has none."""
-    return value if isinstance(value, dict) else {"value": value}
+def _read_claim(fields: Fields) -> Claim:
+    return Claim(fields.text("paper"), fields.text("ours"), fields.truth("holds"), fields.text("why", ""))
 
 
 def _picture(folder: Path) -> bytes | None:
@@ -161,55 +125,64 @@ def _natural(text: str) -> list[tuple[int, int, str]]:
     return [(0, int(part[:18]), "") if part.isdecimal() else (1, 0, part) for part in parts]
 
 
-def _lead(one: Reproduction) -> str:
-    return f"{one.source}, row {one.row}, {one.scale} scale"
+def _lead(one: Reproduction) -> Html:
+    return escaped(f"{one.source}, row {one.row}, {one.scale} scale")
 
 
 def _sections(one: Reproduction) -> list[Section]:
     sections = [Section("Summary", _summary(one))]
     if one.claims:
         sections.append(Section("Claims", joined(map(_claim, one.claims))))
-    if one.picture is not None:
-        alt = f"The reproduced figure: {one.title}."
-        sections.append(
-            Section("Figure", figure(image(one.picture, alt, "card"), f"{one.title} ({one.source})", "wide"))
-        )
+    picture = _picture(one.folder)
+    if picture is not None:
+        alt, caption = f"The reproduced figure: {one.title}.", escaped(f"{one.title} ({one.source})")
+        sections.append(Section("Figure", figure(image(picture, alt, "card"), caption, "wide")))
     if one.table.strip():
         sections.append(Section("Results", to_html(one.table)))
     return [*sections, Section("How it was run", _run(one))]
 
 
 def _summary(one: Reproduction) -> Html:
-    words = (
-        f"This reproduces **{one.source}**: {one.title}. It took {number(one.seconds, 3)} seconds at {one.scale} scale."
+    words = escaped(
+        f"This reproduces {one.source}: {one.title}. It took {number(one.seconds, 3)} seconds at {one.scale} scale."
     )
     note = [paragraph(_SMOKE)] if one.scale == "smoke" else []
     if not one.claims:
         return joined([paragraph(words), *note, paragraph("No claims were checked.")])
-    good = one.held == len(one.claims)
-    verdict = badge(f"{one.held} of {len(one.claims)} claims hold", good)
+    good = one.holds == len(one.claims)
+    verdict = badge(f"{one.holds} of {len(one.claims)} claims hold", good)
     return joined([paragraph(words), *note, Html(f"<p>{verdict}</p>")])
 
 
 def _claim(claim: Claim) -> Html:
     verdict = badge("holds" if claim.holds else "does not hold", claim.holds)
-    why = f'<p class="soft">{inline(claim.why)}</p>' if claim.why.strip() else ""
+    why = f'<p class="soft">{escaped(claim.why)}</p>' if claim.why.strip() else ""
     return Html(
-        f'<div class="claim"><p>{verdict}</p><p><strong>The paper:</strong> {inline(claim.paper)}</p>'
-        f"<p><strong>Measured:</strong> {inline(claim.ours)}</p>{why}</div>"
+        f'<div class="claim"><p>{verdict}</p><p><strong>The paper:</strong> {escaped(claim.paper)}</p>'
+        f"<p><strong>Measured:</strong> {escaped(claim.ours)}</p>{why}</div>"
     )
 
 
 def _run(one: Reproduction) -> Html:
-    shown = {name: value for name, value in one.facts.items() if value}
-    pairs = {"name": one.name, "scale": one.scale, "seconds": number(one.seconds)} | shown
+    pairs = {
+        "name": one.name,
+        "scale": one.scale,
+        "seed": str(one.seed),
+        "seconds": number(one.seconds),
+        "started": one.started,
+        "version": one.version,
+        "commit": one.commit or "",
+        "fingerprint of the experiment": one.fingerprint,
+    }
+    shown = {name: escaped(value) for name, value in pairs.items() if value}
     machine, configuration = (_settings(part) for part in (one.machine, one.configuration))
-    parts = [facts(pairs), details("Machine", machine), details("Configuration", configuration)]
-    return joined(parts)
+    return joined([facts(shown), details("Machine", machine), details("Configuration", configuration)])
 
 
-def _settings(values: dict[str, Any]) -> Html:
-    return facts({name: escaped(_shown(value)) for name, value in values.items()}) if values else paragraph("None.")
+def _settings(values: Any) -> Html:
+    """An object by its names; anything else as one value."""
+    named = values if isinstance(values, dict) else {"value": values}
+    return facts({escaped(name): escaped(_shown(value)) for name, value in named.items()}) if named else _NONE
 
 
 def _shown(value: Any) -> str:
@@ -218,15 +191,15 @@ def _shown(value: Any) -> str:
 
 
 def _index(found: Sequence[Reproduction]) -> Html:
-    held, total = sum(one.held for one in found), sum(len(one.claims) for one in found)
+    held, total = sum(one.holds for one in found), sum(len(one.claims) for one in found)
     words = f"{len(found)} reproductions; {held} of {total} claims hold. A click on a heading sorts the table."
     rows = [
         [
-            one.row,
+            escaped(one.row),
             Html(f'<a href="#{_anchor(count)}">{escaped(one.title)}</a>'),
-            one.source,
-            one.scale,
-            f"{one.held} of {len(one.claims)}",
+            escaped(one.source),
+            escaped(one.scale),
+            f"{one.holds} of {len(one.claims)}",
             one.seconds,
         ]
         for count, one in enumerate(found)

@@ -15,7 +15,7 @@ from bidual.confusion import confusion_figure, confusion_matrix
 from bidual.estimators import ConvexEstimator, LayerwiseCNNClassifier
 from bidual.networks.attention import AttentionNetwork
 from bidual.reporting.drawing import both, literal, spread
-from bidual.reporting.elements import joined, number, paragraph, table
+from bidual.reporting.elements import Html, escaped, joined, number, paragraph, table
 from bidual.reporting.page import Section
 from bidual.reporting.sample_figures import (
     activity_figure,
@@ -103,7 +103,7 @@ def plane_section(estimator: Estimator, samples: Samples) -> list[Section]:
     if len(names) == 1:
         picture = both(lambda: curve_figure(X[:, 0], values, guess, names[0]), "The prediction and the samples.", "")
         return [Section("Prediction curve", picture)]
-    text = f"The prediction over the plane of {names[0]} and {names[1]}, and the samples."
+    text = escaped(f"The prediction over the plane of {names[0]} and {names[1]}, and the samples.")
     return [Section("Predicted surface", both(lambda: surface_figure(X, values, guess, names), text, text))]
 
 
@@ -143,7 +143,7 @@ def _confusion(estimator: Estimator, samples: Samples) -> list[Section]:
     words = f"{wrong} of {samples.count} samples are taken for another class: accuracy {number(samples.score)}."
     shares = matrix / np.maximum(matrix.sum(1, keepdims=True), 1)
     rows = [
-        [str(name), int(matrix[k].sum()), int(matrix[k, k]), float(shares[k, k]), _mistaken(matrix[k], k, classes)]
+        [escaped(name), int(matrix[k].sum()), int(matrix[k, k]), float(shares[k, k]), _mistaken(matrix[k], k, classes)]
         for k, name in enumerate(classes.tolist())
     ]
     parts, names = [paragraph(words)], [literal(name) for name in classes.tolist()]
@@ -154,9 +154,9 @@ def _confusion(estimator: Estimator, samples: Samples) -> list[Section]:
     return [Section("Confusion matrix", joined([*parts, table(headers, rows, "Every class by itself")]))]
 
 
-def _mistaken(row: NDArray[np.int64], k: int, classes: NDArray[Any]) -> str:
+def _mistaken(row: NDArray[np.int64], k: int, classes: NDArray[Any]) -> Html:
     others = np.where(np.arange(len(row)) == k, 0, row)
-    return f"{classes[int(others.argmax())]} ({int(others.max())})" if others.any() else "–"
+    return escaped(f"{classes[int(others.argmax())]} ({int(others.max())})" if others.any() else "–")
 
 
 def _truth(samples: Samples) -> list[Section]:
@@ -221,8 +221,7 @@ def attention_section(estimator: Estimator, samples: Samples) -> list[Section]:
     titles = [f"sample {k}, head {head}" for k in some for head in heads]
     caption = (
         f"A row per sample, a column for each of the {len(heads)} heads that weigh most; a token's row says which "
-        "tokens "
-        "it looks at. Red positive, blue negative, each map in its own scale."
+        "tokens it looks at. Red positive, blue negative, each map in its own scale."
     )
     alt = f"Attention maps of {len(heads)} heads on {len(some)} sequences."
     return [Section("Attention maps", both(lambda: tiles_figure(tiles, titles, len(heads)), alt, caption))]

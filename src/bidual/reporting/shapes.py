@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,11 @@ class Fields:
             raise self._wrong(name, "true or false")
         return value
 
+    def satisfies(self, name: str, test: Callable[[Any], bool], wanted: str) -> None:
+        """Refuse a value that fails a test; ``wanted`` says what would pass."""
+        if not test(self._get(name)):
+            raise self._wrong(name, wanted)
+
     def fields(self, name: str) -> "Fields":
         return Fields(self._get(name), f"{self.where}: {name!r}")
 
@@ -100,5 +106,6 @@ def read_json(path: Path) -> Any:
 def _kind(value: Any) -> str:
     if isinstance(value, (dict, list)):
         return f"{'an object' if isinstance(value, dict) else 'a list'} of {len(value)}"
-    text = repr(value) if not isinstance(value, int) or abs(value) < 2**63 else "a huge number"
+    huge = isinstance(value, int) and abs(value) >= 2**63
+    text = "a huge number" if huge else " ".join(repr(value).split())
     return text if len(text) <= 60 else f"{text[:60]}..."

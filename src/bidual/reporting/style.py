@@ -93,7 +93,7 @@ footer {{ font-size: .85rem; padding-bottom: 2rem; }}
 SCRIPT = r"""
 "use strict";
 (() => {
-  const start = /^[<>~≈]?\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)(?![\d.-])/i;
+  const start = /^[<>~≈]?\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)(?![\w.-])/i;
   const word = /^([+-]?)inf(?:inity)?$/i;
   const blank = /^(?:nan|[-–]|)$/i;
   const text = cell => (cell.dataset.value ?? cell.textContent).trim().replace(/−/g, "-");

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from bidual.certificate import Scope
-from bidual.reporting.certificate import Bounds, Judged, certificate_body, gap_words, judged_report, reach
-from bidual.reporting.elements import Html, facts, joined, number, paragraph, tiles
+from bidual.reporting.certificate import Bounds, Judged, certificate_body, gap_words, judged_report, objective, reach
+from bidual.reporting.elements import Html, escaped, facts, inline, joined, number, paragraph, tiles
 from bidual.reporting.fit import cv_section
 from bidual.reporting.page import Report, Section, assemble
 from bidual.reporting.path import path_report
@@ -61,11 +61,11 @@ def _gap(fields: Fields) -> float:
 
 
 def _judged(fields: Fields, title: str | None) -> Report:
-    objective, lower = fields.number("objective"), fields.number("lower_bound")
-    found = Judged(objective, lower, _gap(fields), fields.number("better_objective"), fields.text("status"))
+    reached, lower = fields.number("objective"), fields.number("lower_bound")
+    found = Judged(reached, lower, _gap(fields), fields.number("better_objective"), fields.text("status"))
     context = {
-        "task": fields.text("task", ""),
-        "loss": fields.text("loss", ""),
+        "task": escaped(fields.text("task", "")),
+        "loss": escaped(fields.text("loss", "")),
         "samples": fields.whole("rows"),
         "network": ", ".join(f"{fields.whole(name)} {name}" for name in ("features", "neurons", "outputs")),
         "beta": fields.number("beta"),
@@ -86,12 +86,12 @@ def _fit(fields: Fields, title: str | None) -> Report:
 
 
 def _summary(fields: Fields, bounds: Bounds) -> Html:
-    words = (
-        f"A network of **{fields.whole('neurons')} neurons** for {fields.text('task')}, trained on "
-        f"{fields.whole('rows')} samples of "
-        f"{fields.whole('features')} features. Its training objective is {number(bounds.primal, 6)}, the proved "
-        "lower bound "
-        f"{number(bounds.dual, 6)}: {reach(bounds.relative_gap)}."
+    words = inline(
+        f"A network of **{fields.whole('neurons')} neurons** for ",
+        escaped(fields.text("task")),
+        f", trained on {fields.whole('rows')} samples of {fields.whole('features')} features. Its training objective "
+        f"is {objective(bounds.primal)}, the proved lower bound {objective(bounds.dual)}: "
+        f"{reach(bounds.relative_gap)}.",
     )
     more = "A report of the model file shows its neurons and the gap over time too, and with `--data` how it predicts."
     scores = {
@@ -104,7 +104,7 @@ def _summary(fields: Fields, bounds: Bounds) -> Html:
         "beta": fields.number("beta"),
     }
     run = {
-        "solver": fields.text("solver", ""),
+        "solver": escaped(fields.text("solver", "")),
         "beta_max": fields.number("beta_max"),
         "seconds": fields.number("seconds"),
     }
