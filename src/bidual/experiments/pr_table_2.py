@@ -208,7 +208,7 @@ def draw(rows: Sequence[ToyRow], suffix: str = ".png") -> bytes:
         _panel(axes, [row for row in rows if row.seed == seed])
     panels[0].set_ylabel("objective / certified lower bound $-$ 1")
     figure.supxlabel("sub-networks $K$", fontsize=10)
-    figure.legend(handles=list(_legend()), loc="outside upper center", ncols=4, frameon=False)
+    figure.legend(handles=list(_legend()), loc="outside upper center", ncols=4 if len(seeds) > 3 else 2, frameon=False)
     return figure_bytes(figure, suffix)
 
 

@@ -204,7 +204,7 @@ def draw(sets: Mapping[str, Sequence[StagedRow]], suffix: str = ".png") -> bytes
     for axes, (name, rows) in zip(panels, sets.items(), strict=True):
         for row, colour in zip(rows, COLOURS, strict=False):
             _curve(axes, row, colour)
-        axes.set_title(f"{name}, {rows[0].images} images", loc="left", fontsize=11)
+        axes.set_title(name, loc="left", fontsize=11)
         axes.set_xlabel("stage")
         axes.set_xticks(range(1, max(len(row.test) for row in rows) + 1))
         if np.isfinite([row.train for row in rows]).all():
@@ -217,7 +217,7 @@ def draw(sets: Mapping[str, Sequence[StagedRow]], suffix: str = ".png") -> bytes
 
 def _curve(axes: Axes, row: StagedRow, colour: str) -> None:
     stages = range(1, len(row.test) + 1)
-    axes.plot(stages, row.test, "o-", color=colour, label=f"{row.name}: test")
+    axes.plot(stages, row.test, "o-", color=colour, label=f"{row.name}, {row.images:,} images")
     axes.plot(stages, row.train, ":", color=colour, lw=1)
     if not math.isnan(row.end_to_end):
         axes.axhline(row.end_to_end, color=GREY, ls="--", lw=1, label="end to end, same time: test")
