@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from bidual.certificate import certify
-from bidual.driver import Callback, Record, Solution, Solver, Status, solve
+from bidual.driver import Callback, Record, Solution, Solver, Status, Watch, solve
 from bidual.gauges import Blocks, Conic, Factorised
 from bidual.losses.base import Matrix
 from bidual.operators import HasKernel
@@ -125,10 +125,11 @@ def solve_auto(
     dual: Matrix | None = None,
     callback: Callback | None = None,
     solver: str | Solver | Sequence[Stage] = "auto",
+    watch: Watch | None = None,
 ) -> Solution:
     """Solve with a named solver, with given stages, or with the plan for this problem.
 
-    The best dual is carried from stage to stage.
+    The best dual is carried from stage to stage. ``watch`` is shown the best certificates as they come.
     """
     if solver == "auto":
         stages: Sequence[Stage] = plan(problem, tol)
@@ -137,7 +138,7 @@ def solve_auto(
     else:
         stages = solver
     with threads_for(problem.operator):
-        return _run(problem, stages, tol, max_steps, max_time, start, dual, callback)
+        return _run(problem, stages, tol, max_steps, max_time, start, dual, callback, watch)
 
 
 def _run(
@@ -149,6 +150,7 @@ def _run(
     start: Blocks | None,
     dual: Matrix | None,
     callback: Callback | None,
+    watch: Watch | None,
 ) -> Solution:
     began, done, failure = time.perf_counter(), None, None
     for stage in stages:
@@ -164,6 +166,7 @@ def _run(
                 dual=dual,
                 callback=_later(callback, spent, done),
                 known=None if done is None else done.certificate,
+                watch=watch,
             )
         except _NUMERICAL as error:  # numbers beyond this stage's precision; the next may have more
             failure = error

@@ -113,6 +113,7 @@ class Solver(ABC):
 
 
 Callback = Callable[[Record], None]
+Watch = Callable[[Certificate], None]
 
 
 def solve(
@@ -126,10 +127,12 @@ def solve(
     dual: Matrix | None = None,
     callback: Callback | None = None,
     known: Certificate | None = None,
+    watch: Watch | None = None,
 ) -> Solution:
     """Run ``solver`` until the certified relative gap is at most ``tol``, and return the best point seen.
 
-    ``known`` is the certificate of ``start`` for this very problem, where there is one.
+    ``known`` is the certificate of ``start`` for this very problem, where there is one. ``watch`` is shown the best
+    certificate so far whenever ``callback`` is told of it.
     """
     if math.isnan(tol):
         raise ValueError("tol must be a number, got nan. It is a relative duality gap, like 1e-4.")
@@ -137,7 +140,7 @@ def solve(
     solver = solver.limited(max_time)
     start = None if start is None else start.to(problem.operator.like)
     dual = None if dual is None else dual.to(problem.operator.like)
-    judge = _Judge(problem, solver.name, callback)
+    judge = _Judge(problem, solver.name, callback, watch)
     if known is None:
         judge.look(0, problem.operator.zeros() if start is None else start, () if dual is None else (dual,))
     else:
@@ -175,8 +178,8 @@ class _Judge:
 
     best: Certificate
 
-    def __init__(self, problem: Problem, name: str, callback: Callback | None) -> None:
-        self.problem, self.name, self.callback = problem, name, callback
+    def __init__(self, problem: Problem, name: str, callback: Callback | None, watch: Watch | None = None) -> None:
+        self.problem, self.name, self.callback, self.watch = problem, name, callback, watch
         self.began = time.perf_counter()
         self.history: list[Record] = []
         self.last_step = -1
@@ -199,3 +202,5 @@ class _Judge:
         self.history.append(Record(self.name, step, self.seconds, *values))
         if self.callback is not None:
             self.callback(self.history[-1])
+        if self.watch is not None:
+            self.watch(certificate)

@@ -5,10 +5,12 @@ import torch
 
 from bidual.architectures import Architecture
 from bidual.datafit import Datafit
+from bidual.distributed import Ranks, led
 from bidual.gauges import GAUGES, Gauge
 from bidual.losses import LOSSES, Loss
 from bidual.operators import LiftedOperator, PooledOperator
 from bidual.operators.stacked import StackedOperator
+from bidual.operators.tiled import MappedRows, TiledOperator
 from bidual.testing import (
     check_architecture,
     check_datafit,
@@ -33,7 +35,16 @@ def example_operators(seed: int) -> list[LiftedOperator]:
     examples = [cls.example(rng) for cls in ARCHITECTURES]
     lifted = [architecture.lift(X, c) for architecture, X in examples for c in (1, 3)]
     pooled = [operator for operator in lifted if isinstance(operator, PooledOperator)]
-    return lifted + [StackedOperator(operator, operator.block_shape[0]) for operator in pooled]
+    stacked = [StackedOperator(operator, operator.block_shape[0]) for operator in pooled]
+    X, gates = (torch.randn(shape, generator=rng, dtype=torch.float64) for shape in ((9, 4), (4, 6)))
+    tiled = TiledOperator(MappedRows(X.numpy()), gates, 2, torch.float64, tile_bytes=1000)
+    return [*lifted, *stacked, tiled, *(on_one_rank(operator) for operator in (tiled, lifted[0]))]
+
+
+def on_one_rank(operator: LiftedOperator) -> LiftedOperator:
+    sharded = led(Ranks(), operator, lambda whole: whole)
+    assert sharded is not None
+    return sharded
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -70,7 +81,7 @@ def test_architecture(cls: type[Architecture], seed: int) -> None:
 
 
 def test_every_operator_is_checked() -> None:
-    """As what some architecture lifts to, or as a stack of such blocks."""
+    """As what some architecture lifts to, as a stack of such blocks, on disk, or on ranks."""
     assert {type(operator) for operator in example_operators(0)} == set(concrete_subclasses(LiftedOperator))
 
 

@@ -1,6 +1,5 @@
 """`bidual fit --distributed`: one fit over the processes that torchrun has started."""
 
-import sys
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,6 +11,7 @@ import typer
 from numpy.typing import NDArray
 
 from bidual.cli import training as t
+from bidual.cli.fitted import Outcome
 from bidual.distributed.encoding import mapped_encoder, mixed_columns, shared_encoder
 from bidual.distributed.fitting import Data, Estimator, fit_shards
 from bidual.distributed.ranks import FailedTogetherError, LeaderEndedError, Ranks, torchrun_ranks
@@ -33,19 +33,6 @@ class Request(NamedTuple):
     beta: str
     settings: dict[str, Any]
     checkpoint: Path | None
-
-
-class Outcome(NamedTuple):
-    """A fit as rank 0 reports it."""
-
-    estimator: Estimator
-    encoder: TableEncoder
-    task: str
-    reason: str
-    rows: int
-    score: float
-    seconds: float
-    ranks: int
 
 
 def fit_distributed(request: Request) -> Outcome | None:
@@ -146,6 +133,10 @@ def _all_targets(column: pd.Series, request: Request, ranks: Ranks) -> tuple[NDA
         if columns is None:
             return None, "", ""
         whole = pd.concat(columns, ignore_index=True)
+        if missing := int(whole.isna().sum()):
+            raise ValueError(
+                f"the target {request.target!r} is missing in {missing} of {len(whole)} rows; drop those rows."
+            )
         task, reason = request.task, "as asked"
         if task == "auto":
             task = guess_task(whole)
@@ -154,46 +145,3 @@ def _all_targets(column: pd.Series, request: Request, ranks: Ranks) -> tuple[NDA
 
     targets, task, reason = ranks.together(values)
     return (targets, *ranks.tell((task, reason)))
-
-
-def show(outcome: Outcome, request: Request, json: bool, quiet: bool) -> None:
-    """What rank 0 prints."""
-    from bidual.cli.output import print_facts, print_json
-
-    estimator, certificate = outcome.estimator, outcome.estimator.certificate_
-    metric = "accuracy" if outcome.task == "classification" else "r2"
-    if json:
-        print_json(
-            {
-                "task": outcome.task,
-                "rows": outcome.rows,
-                "features": estimator.n_features_in_,
-                "ranks": outcome.ranks,
-                "beta": estimator.beta_,
-                "beta_max": estimator.beta_max_,
-                "primal": certificate.primal,
-                "dual": certificate.dual,
-                "relative_gap": certificate.relative_gap,
-                "scope": certificate.scope.name,
-                "neurons": estimator.n_neurons_,
-                "solver": estimator.solver_,
-                f"train_{metric}": outcome.score,
-                "seconds": outcome.seconds,
-                "out": str(request.out),
-            }
-        )
-    elif not quiet:
-        share = estimator.beta_ / max(estimator.beta_max_, 1e-300)
-        print_facts(
-            {
-                "task": f"{outcome.task} ({outcome.reason})",
-                "data": f"{outcome.rows} rows on {outcome.ranks} ranks; {outcome.encoder.summary}",
-                "beta": f"{estimator.beta_:.4g}, that is {share:.3g} of beta_max",
-                "certificate": str(certificate),
-                "network": f"{estimator.n_neurons_} neurons ({estimator.solver_}, {estimator.n_iter_} steps)",
-                f"train {metric}": f"{outcome.score:.4f}",
-                "seconds": f"{outcome.seconds:.2f}",
-                "saved": str(request.out),
-            }
-        )
-    sys.stdout.flush()

@@ -1,0 +1,169 @@
+"""One fit over processes, from a memory-mapped file: time, certified gap and peak memory, and how products scale.
+
+    python benchmarks/distributed.py [--quick] [--only fit|scaling] [--out benchmarks/results]
+
+The fit: n = 1,000,000, d = 50, P = 100, c = 1, float32, squared loss, a noisy ReLU teacher, beta a hundredth of
+beta_max, to a certified relative gap of 1e-2, on two ranks and on one, by two solvers. Scaling: seconds of a forward
+and an adjoint product, the shortest of several, on one rank and on two; strong with the same rows, weak with the same
+rows per rank. Every line is a torchrun of its own, with one thread per rank.
+"""
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from bidual.datafit import Datafit
+from bidual.distributed import Ranks, ShardedOperator, led, torchrun_ranks
+from bidual.distributed.shards import row_range
+from bidual.driver import Record, solve
+from bidual.files import write_atomically
+from bidual.gauges import Nuclear
+from bidual.losses import Squared
+from bidual.operators.tiled import MappedRows, TiledOperator
+from bidual.problem import Problem
+from bidual.solvers import FISTA, ActiveNeurons
+
+TOL, FRACTION, SEED, BLOCK, TEACHER, NOISE = 1e-2, 0.01, 0, 50_000, 10, 0.1
+SOLVERS = {"fista": FISTA("float32"), "active_neurons": ActiveNeurons()}
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a torchrun does: a fit by a solver, or products that are timed."""
+
+    what: str
+    rows: int
+    ranks: int
+    solver: str = ""
+    features: int = 50
+    patterns: int = 100
+
+
+def write_data(folder: Path, n: int, d: int) -> None:
+    """X.npy and y.npy in blocks, so that making them takes no memory either; the first rows do not depend on n."""
+    rng = np.random.default_rng(SEED)
+    hidden, outer = rng.standard_normal((d, TEACHER)) / np.sqrt(d), rng.standard_normal(TEACHER) / np.sqrt(TEACHER)
+    X = np.lib.format.open_memmap(folder / "X.npy", mode="w+", dtype=np.float32, shape=(n, d))
+    y = np.lib.format.open_memmap(folder / "y.npy", mode="w+", dtype=np.float32, shape=(n, 1))
+    for start in range(0, n, BLOCK):
+        rows = rng.standard_normal((min(BLOCK, n - start), d), dtype=np.float32)
+        X[start : start + len(rows)] = rows
+        noise = NOISE * rng.standard_normal(len(rows))
+        y[start : start + len(rows), 0] = np.maximum(rows @ hidden, 0) @ outer + noise
+    X.flush()
+    y.flush()
+
+
+def work(job: Job, folder: Path, ranks: Ranks) -> dict[str, Any]:
+    """A rank's part of a job; the result on rank 0."""
+    began = time.perf_counter()
+    gates = torch.randn(job.features, job.patterns, generator=torch.Generator().manual_seed(SEED), dtype=torch.float64)
+    rows = row_range(job.rows, ranks)
+    operator = TiledOperator(MappedRows.open(folder / "X.npy", rows), gates, 1)
+    found = led(ranks, operator, lambda whole: fit(job, folder, whole, began) if job.solver else products(whole))
+    peaks = ranks.collect(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6)
+    return {**asdict(job), **(found or {}), "peak_gigabytes": peaks}
+
+
+def fit(job: Job, folder: Path, operator: ShardedOperator, began: float) -> dict[str, Any]:
+    y = torch.from_numpy(np.load(folder / "y.npy")[: job.rows])
+    problem = Problem(operator, Datafit(Squared(), y), Nuclear(), 1.0)
+    problem = problem.with_beta(FRACTION * problem.beta_max)
+    ready = time.perf_counter() - began
+    done = solve(problem, SOLVERS[job.solver], tol=TOL, callback=show)
+    return {
+        "seconds": time.perf_counter() - began,
+        "seconds_before_solving": ready,
+        "steps": done.n_steps,
+        "gap": done.certificate.relative_gap,
+        "primal": done.certificate.primal,
+        "dual": done.certificate.dual,
+        "status": done.status.name,
+    }
+
+
+def show(record: Record) -> None:
+    print(
+        f"  {record.seconds:7.1f} s  step {record.step:4d}  gap {record.relative_gap:.2e}", file=sys.stderr, flush=True
+    )
+
+
+def products(operator: ShardedOperator, repeats: int = 7) -> dict[str, Any]:
+    Z, V = torch.randn(operator.block_shape), torch.randn(operator.output_shape)
+    times = []
+    for _ in range(repeats + 1):
+        began = time.perf_counter()
+        operator.forward(Z)
+        operator.adjoint(V)
+        times.append(time.perf_counter() - began)
+    return {"seconds": min(times[1:]), "median": sorted(times[1:])[repeats // 2]}
+
+
+def launch(job: Job, folder: Path) -> dict[str, Any]:
+    """A job in processes of its own; what went wrong is kept, not dropped."""
+    out = folder / "result.json"
+    out.unlink(missing_ok=True)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(job.ranks)]
+    command += [__file__, "--job", json.dumps(asdict(job)), "--folder", str(folder)]
+    code = subprocess.run(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, check=False).returncode
+    return json.loads(out.read_text()) if out.is_file() else {**asdict(job), "error": f"exit code {code}"}
+
+
+def line(found: dict[str, Any]) -> str:
+    """A result as a line to read."""
+    job = f"{found['what']:<8} {found['solver']:<14} n = {found['rows']:>9,}  ranks = {found['ranks']}"
+    if "error" in found:
+        return f"{job}  {found['error']}"
+    peak = ", ".join(f"{peak:.2f}" for peak in found["peak_gigabytes"])
+    if found["solver"]:
+        return f"{job}  {found['seconds']:.1f} s, {found['steps']} steps, gap {found['gap']:.1e}, peak GB {peak}"
+    best, median = (round(1e3 * found[name]) for name in ("seconds", "median"))
+    return f"{job}  {best} ms a pair of products (median {median}), peak GB {peak}"
+
+
+def jobs(quick: bool, only: str | None) -> list[Job]:
+    n, part = (4000, 1000) if quick else (1_000_000, 250_000)
+    fits = [Job("fit", n, ranks, solver) for ranks in ((2,) if quick else (2, 1)) for solver in SOLVERS]
+    strong = [Job("strong", 2 * part, ranks) for ranks in (1, 2)]
+    weak = [Job("weak", part * ranks, ranks) for ranks in (1, 2)]
+    return (strong + weak if only != "fit" else []) + (fits if only != "scaling" else [])
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="small sizes, to see that it runs")
+    parser.add_argument("--only", choices=["fit", "scaling"])
+    parser.add_argument("--out", type=Path, help="a folder for distributed.json")
+    parser.add_argument("--job", help=argparse.SUPPRESS)
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if options.job:
+        with torchrun_ranks() as ranks:
+            found = work(Job(**json.loads(options.job)), options.folder, ranks)
+            if ranks.leads:
+                (options.folder / "result.json").write_text(json.dumps(found))
+        return
+    todo = jobs(options.quick, options.only)
+    with tempfile.TemporaryDirectory() as folder:
+        write_data(Path(folder), max(job.rows for job in todo), todo[0].features)
+        results = []
+        for job in todo:
+            results.append(launch(job, Path(folder)))
+            print(line(results[-1]), flush=True)
+            if options.out:
+                write_atomically(options.out / "distributed.json", json.dumps(results, indent=1).encode())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,6 @@
+"""One fit over many processes: rows are split, rank 0 leads, plain torchrun starts it."""
+
+from bidual.distributed.operator import ShardedOperator, led
+from bidual.distributed.ranks import LostRankError, Ranks, torchrun_ranks
+
+__all__ = ["LostRankError", "Ranks", "ShardedOperator", "led", "torchrun_ranks"]

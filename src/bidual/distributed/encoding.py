@@ -1,0 +1,127 @@
+"""How the columns of a table become numbers, learned from the shards of all ranks."""
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+
+from bidual.columns import MISSING, Categorical, Column, Numeric
+from bidual.distributed.ranks import Ranks
+from bidual.operators.tiled import MappedRows
+from bidual.tables import TableEncoder
+
+_MOST_LEVELS = 1000
+
+
+def shared_encoder(frame: pd.DataFrame, ranks: Ranks) -> TableEncoder:
+    """The encoder of the whole table, as :meth:`TableEncoder.fit` would learn it, up to rounding."""
+    found = ranks.collect(ranks.together(lambda: TableEncoder().fit(frame).columns))
+    rows = sum(ranks.collect(len(frame)))
+    numeric = _fit_numbers([column.name for column in _numeric(found)], frame, ranks, rows)
+    merged: list[Column] = []
+    for parts in zip(*found, strict=True):
+        name, missing = parts[0].name, sum(part.missing for part in parts)
+        if name in numeric:
+            mean, scale, median = numeric[name]
+            merged.append(Numeric(name, mean, scale, median, missing))
+        else:
+            merged.append(Categorical(name, _levels(parts, missing), missing))
+    return TableEncoder(merged)
+
+
+def mixed_columns(frame: pd.DataFrame, ranks: Ranks) -> list[str]:
+    """Columns that hold numbers on some ranks and texts on others: to be read as texts by all."""
+    found = ranks.collect(ranks.together(lambda: TableEncoder().fit(frame).columns))
+    empty = ranks.collect([bool(frame[name].isna().all()) for name in frame.columns])
+    kinds = [
+        {type(part[j]) for part, none in zip(found, empty, strict=True) if not none[j]} for j in range(len(found[0]))
+    ]
+    return [str(name) for name, kind in zip(frame.columns, kinds, strict=True) if len(kind) > 1]
+
+
+def _numeric(found: list[list[Column]]) -> list[Column]:
+    return [parts[0] for parts in zip(*found, strict=True) if all(isinstance(part, Numeric) for part in parts)]
+
+
+def _levels(parts: tuple[Column, ...], missing: int) -> list[str]:
+    """All texts; a rank whose shard of a column is missing has none."""
+    levels = {level for part in parts if isinstance(part, Categorical) for level in part.levels}
+    levels |= {MISSING} if missing else set()
+    if len(levels) > _MOST_LEVELS:
+        raise ValueError(
+            f"column {parts[0].name!r} has {len(levels)} different texts, more than {_MOST_LEVELS}; drop it, or group "
+            "them."
+        )
+    return sorted(levels)
+
+
+def _fit_numbers(names: list[str], frame: pd.DataFrame, ranks: Ranks, rows: int) -> dict[str, tuple[float, ...]]:
+    """Mean, scale and median of columns, with the median in the place of missing values."""
+    raw = [Numeric(name, 0.0, 1.0, np.nan).encode(frame[name])[:, 0] for name in names]
+    medians = _medians([np.sort(values[~np.isnan(values)]) for values in raw], ranks)
+    filled = [np.where(np.isnan(values), median, values) for values, median in zip(raw, medians, strict=True)]
+    means = _sums([values.sum() for values in filled], ranks) / rows
+    squares = _sums([((values - mean) ** 2).sum() for values, mean in zip(filled, means, strict=True)], ranks)
+    ends = np.array(ranks.collect([(values.min(), values.max()) for values in filled])).reshape(ranks.size, -1, 2)
+    constant = ends[:, :, 0].min(0) == ends[:, :, 1].max(0)
+    scales = np.where(constant, 0.0, np.sqrt(squares / rows))
+    fits = zip(means.tolist(), scales.tolist(), medians.tolist(), strict=True)
+    return dict(zip(names, fits, strict=True))
+
+
+def _sums(parts: list[float], ranks: Ranks) -> NDArray[np.float64]:
+    return ranks.total(torch.tensor(parts, dtype=torch.float64)).numpy()
+
+
+def _medians(columns: list[NDArray[np.float64]], ranks: Ranks) -> NDArray[np.float64]:
+    """Exact medians of sorted columns that are spread over ranks, by bisection; 0 for a column without values."""
+    counts = ranks.total(torch.tensor([len(column) for column in columns], dtype=torch.long)).numpy()
+    keys = [_ordered(column) for column in columns]
+    middle = [_numbers(_kth(keys, wanted, ranks)) for wanted in ((counts - 1) // 2, counts // 2)]
+    return np.where(counts > 0, (middle[0] + middle[1]) / 2, 0.0)
+
+
+def _kth(columns: list[NDArray[np.int64]], wanted: NDArray[np.int64], ranks: Ranks) -> NDArray[np.int64]:
+    """The key with ``wanted`` keys before it, in every column."""
+    span = np.iinfo(np.int64)
+    low, high = np.full(len(columns), span.min), np.full(len(columns), span.max)
+    for _ in range(64):
+        middle = (low & high) + ((low ^ high) >> 1)  # without overflow
+        below = [np.searchsorted(column, key, "right") for column, key in zip(columns, middle, strict=True)]
+        enough = ranks.total(torch.tensor(np.array(below, dtype=np.int64))).numpy() > wanted
+        low, high = np.where(enough | (low == high), low, middle + 1), np.where(enough, middle, high)
+    return high
+
+
+def _ordered(values: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Whole numbers in the order of the values."""
+    bits = np.ascontiguousarray(values + 0.0).view(np.int64)
+    return np.where(bits < 0, bits ^ np.iinfo(np.int64).max, bits)
+
+
+def _numbers(keys: NDArray[np.int64]) -> NDArray[np.float64]:
+    """The values of such whole numbers."""
+    values = np.where(keys < 0, keys ^ np.iinfo(np.int64).max, keys).view(np.float64)
+    return np.where(np.isfinite(values), values, 0.0)
+
+
+def mapped_encoder(rows: MappedRows, columns: list[int], ranks: Ranks, tile: int = 2**16) -> TableEncoder:
+    """Means and deviations of the columns of an array on disk, in two passes; it must hold finite numbers only."""
+    count = sum(ranks.collect(len(rows)))
+    tiles = [slice(k, k + tile) for k in range(0, len(rows), tile)]
+    local = torch.zeros(len(columns), dtype=torch.float64)
+    for part in tiles:
+        local += rows.tile(part, torch.float64)[:, columns].sum(0)
+    mean = ranks.total(local) / count
+    if not bool(torch.isfinite(mean).all()):
+        worst = columns[int((~torch.isfinite(mean)).nonzero()[0])]
+        raise ValueError(f"column {worst} of the array holds NaN or infinity; drop or correct those rows.")
+    local = torch.zeros_like(mean)
+    for part in tiles:
+        local += (rows.tile(part, torch.float64)[:, columns] - mean).square().sum(0)
+    scale = (ranks.total(local) / count).sqrt()
+    scale = torch.where(scale > 1e-14 * mean.abs(), scale, 0.0)
+    # there are no missing values to take a median for: what is missing in a prediction becomes the mean
+    return TableEncoder(
+        [Numeric(str(k), float(m), float(s), float(m)) for k, m, s in zip(columns, mean, scale, strict=True)]
+    )

@@ -1,0 +1,140 @@
+"""The gated-ReLU estimators, fitted to rows that are spread over ranks."""
+
+import os
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.metrics import r2_score
+from torch import Tensor
+
+from bidual.architectures import GatedMLP
+from bidual.certificate import SoundnessError
+from bidual.datafit import Datafit
+from bidual.distributed.checkpoint import Checkpoint, Keeper
+from bidual.distributed.gates import shared_gates
+from bidual.distributed.operator import ShardedOperator, led
+from bidual.distributed.ranks import Ranks
+from bidual.distributed.rows import Rows
+from bidual.driver import Callback
+from bidual.estimators.mlp import ConvexMLPClassifier, ConvexMLPRegressor
+from bidual.problem import Problem
+from bidual.programs import FixedProgram, Start
+
+Estimator = ConvexMLPClassifier | ConvexMLPRegressor
+
+
+class Data(NamedTuple):
+    """What a fit needs: a rank's samples with the names of their columns, and on rank 0 all targets."""
+
+    rows: Rows
+    names: list[str]
+    targets: NDArray[Any] | None
+
+
+def fit_shards(
+    estimator: Estimator,
+    data: Data,
+    ranks: Ranks,
+    *,
+    checkpoint: str | os.PathLike[str] | None = None,
+    callback: Callback | None = None,
+) -> float:
+    """Train on the rows of all ranks; rank 0's estimator is then fitted, and its training score is returned.
+
+    Rank 0 alone returns a score, the others NaN. With a ``checkpoint`` the best certified point is written there as it
+    comes, and training starts from it where there is one.
+    """
+    ranks.together(lambda: _check(estimator))
+    Y = ranks.together(lambda: _targets(estimator, data.targets))
+    n_outputs = ranks.tell(None if Y is None else Y.shape[1])
+    count, seed = estimator._pattern_count(), estimator._seed()
+    gates = shared_gates(data.rows.tiles, count, ranks.tell(seed), ranks, bias=estimator._biased)
+    architecture = GatedMLP(gates, estimator.penalty, estimator._biased)
+    estimator.n_features_in_, estimator.feature_names_in_ = len(data.names), np.array(data.names, dtype=object)
+
+    def train(operator: ShardedOperator) -> Tensor:
+        assert Y is not None
+        problem = Problem(operator, estimator._datafit(Y, None), architecture.gauge(), 1.0)
+        return _train(estimator, FixedProgram(problem, architecture), checkpoint, callback)
+
+    expected = led(ranks, data.rows.operator(architecture, n_outputs), train)
+    outputs = _outputs(estimator, data.rows, ranks)
+    if outputs is None or expected is None or data.targets is None:
+        return float("nan")
+    _check_network(outputs, expected)
+    return _score(estimator, outputs, data.targets)
+
+
+def _check(estimator: Estimator) -> None:
+    estimator._check_parameters()
+    if estimator.activation != "gated_relu":
+        raise ValueError(
+            f"activation {estimator.activation!r} cannot be spread over ranks: only networks with fixed gates can. "
+            "Use gated_relu, or one process."
+        )
+    if estimator.gates is not None:
+        raise ValueError("own gates are for fits in one process; leave gates out.")
+
+
+def _targets(estimator: Estimator, y: NDArray[Any] | None) -> Tensor | None:
+    return None if y is None else torch.tensor(np.ascontiguousarray(estimator._encode_targets(y)))
+
+
+def _train(
+    estimator: Estimator,
+    program: FixedProgram,
+    checkpoint: str | os.PathLike[str] | None,
+    callback: Callback | None,
+) -> Tensor:
+    """Fit the estimator and return the certified predictions."""
+    estimator.beta_max_ = program.beta_max
+    estimator.beta_ = estimator._beta_for(program)
+    start, watch = None, None
+    if checkpoint is not None:
+        about = _configuration(estimator, program.problem.operator.block_shape, program.problem.datafit)
+        found, watch = Checkpoint.read(checkpoint, about), Keeper(checkpoint, about)
+        start = None if found is None else Start(program.architecture, found.point, found.dual_point)
+    options = estimator._solver_options() | {"watch": watch}
+    fitted = program.train(estimator.beta_, start=start, callback=callback, **options)
+    estimator._store(fitted)
+    predictions, offset = fitted.problem.predictions(fitted.solution.Z)
+    return predictions + offset
+
+
+def _configuration(estimator: Estimator, blocks: tuple[int, ...], datafit: Datafit) -> dict[str, Any]:
+    """What makes a checkpoint useless for another run; numbers that ranks add up are rounded."""
+    return {
+        "blocks": list(blocks),
+        "rows": len(datafit.targets),
+        "beta": f"{estimator.beta_:.6g}",
+        "loss": datafit.loss.name,
+        "penalty": estimator.penalty,
+        "seed": repr(estimator.random_state),
+    }
+
+
+def _outputs(estimator: Estimator, rows: Rows, ranks: Ranks) -> Tensor | None:
+    """The network's outputs for all rows, each computed where it is."""
+    module = ranks.tell(estimator.module_ if ranks.leads else None)
+    with torch.no_grad():
+        part = torch.cat([module(X) for X in rows.tiles()])
+    return ranks.gather_rows(part, ranks.collect(len(part)))
+
+
+def _check_network(outputs: Tensor, expected: Tensor) -> None:
+    """The network must predict what its certificate is about."""
+    error = float((outputs - expected).abs().max())
+    if error > 1e-6 * float(expected.abs().max()) + 1e-300:
+        raise SoundnessError(
+            f"the network's predictions differ by {error:.1e} from those that were certified; please report this."
+        )
+
+
+def _score(estimator: Estimator, outputs: Tensor, y: NDArray[Any]) -> float:
+    """Accuracy or R^2 on the training rows."""
+    if isinstance(estimator, ConvexMLPRegressor):
+        return float(r2_score(y, outputs.numpy())) if len(np.unique(y)) > 1 else float("nan")
+    chosen = outputs.argmax(1) if outputs.shape[1] > 1 else (outputs[:, 0] > 0).long()
+    return float((estimator.classes_[chosen.numpy()] == y).mean())

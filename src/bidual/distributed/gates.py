@@ -1,0 +1,67 @@
+"""Gates for rows that are spread over ranks: the same ones for any number of ranks."""
+
+import hashlib
+from collections.abc import Callable, Iterable
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from bidual.distributed.ranks import Ranks
+from bidual.patterns import activations, with_constant
+
+Tiles = Callable[[], Iterable[Float[Tensor, "r d"]]]  # a rank's samples, a few rows at a time, as often as one likes
+
+
+def shared_gates(tiles: Tiles, count: int, seed: int, ranks: Ranks, *, bias: bool) -> Float[Tensor, "k p"]:
+    """What :func:`bidual.patterns.sample_gates` draws for the rows of all ranks, up to rounding."""
+    centre, spread, largest = _moments(tiles, ranks, bias)
+    generator = torch.Generator().manual_seed(seed)
+    directions = torch.randn(len(spread), count, generator=generator, dtype=torch.float64)
+    thresholds = torch.randn(count, generator=generator, dtype=torch.float64)
+    gates = directions / torch.where(spread > 1e-12 * largest, spread, 1.0)[:, None]
+    if bias:
+        shift = thresholds * torch.linalg.vector_norm(directions, dim=0) - centre @ gates
+        gates = torch.cat([gates, shift[None]])
+    gates = ranks.share(gates if ranks.leads else None, tuple(gates.shape), gates)  # the same bits everywhere
+    kept = _distinct(tiles, gates, ranks, bias)
+    if not kept:  # all gates are off on all samples: turned around, they are on
+        gates = -gates
+        kept = _distinct(tiles, gates, ranks, bias)
+    return gates[:, kept]
+
+
+def _moments(tiles: Tiles, ranks: Ranks, bias: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """Mean (zero without bias), deviation from it, and largest absolute value of every column."""
+    sums, rows, tops = [], 0, []
+    for X in tiles():
+        sums.append(X.sum(0))
+        tops.append(X.abs().amax(0))
+        rows += len(X)
+    n = sum(ranks.collect(rows))
+    centre = ranks.total(torch.stack(sums).sum(0)) / n
+    centre = centre if bias else torch.zeros_like(centre)
+    squares = torch.stack([(X - centre).square().sum(0) for X in tiles()]).sum(0)
+    largest = torch.stack(ranks.collect(torch.stack(tops).amax(0))).amax(0)
+    return centre, (ranks.total(squares) / n).sqrt(), largest
+
+
+def _distinct(tiles: Tiles, gates: Tensor, ranks: Ranks, bias: bool) -> list[int]:
+    """The first gate of every distinct pattern, without the one that is off everywhere.
+
+    Ranks compare digests of 128 bits of their own part of every pattern.
+    """
+    digests = [hashlib.blake2b(digest_size=16) for _ in range(gates.shape[1])]
+    on = np.zeros(gates.shape[1], dtype=bool)
+    for X in tiles():
+        D = activations(with_constant(X) if bias else X, gates).numpy()
+        on |= D.any(1)
+        for digest, row in zip(digests, np.packbits(D, axis=1), strict=True):
+            digest.update(row.tobytes())
+    everywhere = ranks.collect(([digest.digest() for digest in digests], on))
+    first: dict[tuple[bytes, ...], int] = {}
+    for k, key in enumerate(zip(*(part[0] for part in everywhere), strict=True)):
+        first.setdefault(key, k)
+    alive = np.any([part[1] for part in everywhere], axis=0)
+    return [k for k in first.values() if alive[k]]

@@ -1,0 +1,138 @@
+"""A rank's own rows of a table or an array; nobody reads the whole."""
+
+import io
+import os
+import warnings
+from collections.abc import Collection
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from pyarrow import parquet
+
+from bidual.distributed.ranks import Ranks
+from bidual.operators.tiled import MappedRows
+
+SUFFIXES = (".csv", ".parquet", ".pq", ".npy")
+_CHUNK = 2**24  # bytes of a CSV file that are looked at together
+_QUOTE, _NEWLINE = ord('"'), ord("\n")
+
+
+def row_range(rows: int, ranks: Ranks) -> slice:
+    """The rows of a rank, as even as they can be."""
+    if rows < ranks.size:
+        raise ValueError(f"{ranks.size} ranks are more than the {rows} rows there are; start at most {rows}.")
+    return slice(rows * ranks.rank // ranks.size, rows * (ranks.rank + 1) // ranks.size)
+
+
+def check_file(path: str | os.PathLike[str]) -> Path:
+    """The path, if it can be read shard by shard."""
+    path = Path(path)
+    if not path.is_file():
+        what = "it is a folder" if path.is_dir() else "there is no such file"
+        raise ValueError(f"cannot read {path}: {what}; every rank needs the file under the same name.")
+    if path.suffix.lower() not in SUFFIXES:
+        raise ValueError(f"cannot read {path}: its suffix is {path.suffix!r}; use .csv, .parquet or .npy.")
+    return path
+
+
+def mapped_shard(path: str | os.PathLike[str], ranks: Ranks) -> MappedRows:
+    """A rank's rows of a .npy file, which stay on disk."""
+    whole = MappedRows.open(path)
+    return MappedRows(whole.array[row_range(len(whole), ranks)])
+
+
+def table_shard(path: str | os.PathLike[str], ranks: Ranks, texts: Collection[str] = ()) -> pd.DataFrame:
+    """A rank's rows of a CSV or Parquet file with a header; the columns in ``texts`` are read as they are written."""
+    path = check_file(path)
+    if path.suffix.lower() == ".csv":
+        edges = ranks.tell(ranks.together(lambda: record_offsets(path, ranks.size) if ranks.leads else None))
+        frame = ranks.together(lambda: _csv_rows(path, edges, ranks.rank, texts))
+    else:
+        frame = ranks.together(lambda: _parquet_rows(path, ranks))
+    frame.columns = frame.columns.map(str)
+    if frame.columns.has_duplicates:
+        twice = sorted(set(frame.columns[frame.columns.duplicated()]))
+        raise ValueError(f"{path} has more than one column named {twice[0]!r}; rename them.")
+    if not all(ranks.collect(len(frame))):
+        raise ValueError(f"{path} has too few rows for {ranks.size} ranks; start fewer.")
+    return frame.reset_index(drop=True)
+
+
+def _parquet_rows(path: Path, ranks: Ranks) -> pd.DataFrame:
+    """The row groups that a rank's rows are in, without what is around them."""
+    try:
+        file = parquet.ParquetFile(path)
+        sizes = [file.metadata.row_group(k).num_rows for k in range(file.metadata.num_row_groups)]
+        ends = np.cumsum(sizes)
+        rows = row_range(file.metadata.num_rows, ranks)
+        first, last = (int(np.searchsorted(ends, row, "right")) for row in (rows.start, rows.stop - 1))
+        table = file.read_row_groups(list(range(first, last + 1)))
+    except OSError as error:  # pyarrow's errors are, or are ValueErrors
+        raise ValueError(f"cannot read {path} as parquet: {' '.join(str(error).split())}.") from error
+    return table.slice(rows.start - int(ends[first] - sizes[first]), rows.stop - rows.start).to_pandas()
+
+
+def _csv_rows(path: Path, edges: list[int], rank: int, texts: Collection[str]) -> pd.DataFrame:
+    with open(path, "rb") as file:
+        header = file.read(edges[0])
+        file.seek(edges[rank])
+        body = file.read(edges[rank + 1] - edges[rank])
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)
+            return pd.read_csv(io.BytesIO(header + body), index_col=False, dtype=dict.fromkeys(texts, str))
+    except pd.errors.ParserWarning as error:
+        raise ValueError(f"{path} has rows with more fields than its header; name every column.") from error
+    except (pd.errors.ParserError, UnicodeDecodeError) as error:
+        raise ValueError(f"cannot read {path} as csv: {' '.join(str(error).split())}.") from error
+
+
+def record_offsets(path: Path, parts: int) -> list[int]:
+    """Where the first record behind the header begins, and where each of ``parts`` even parts ends; from one pass.
+
+    A line break within quotes ends no record: those behind an odd number of quotes do not count.
+    """
+    chunks, total, size = _counted(path)
+    rows = total - 1
+    if rows < parts:
+        raise ValueError(f"{path} has {max(rows, 0)} rows below its header, too few for {parts} ranks; start fewer.")
+    return [_end_of(path, chunks, 1 + rows * k // parts, size) for k in range(parts + 1)]
+
+
+class _Chunk(NamedTuple):
+    """Where a piece of the file begins, and how many records have ended and quotes have come by then."""
+
+    begin: int
+    records: int
+    quotes: int
+
+
+def _counted(path: Path) -> tuple[list[_Chunk], int, int]:
+    """All chunks, the number of records, and the size of the file."""
+    chunks, at, last = [], _Chunk(0, 0, 0), _NEWLINE
+    with open(path, "rb") as file:
+        while data := file.read(_CHUNK):
+            chunks.append(at)
+            ends, quotes = _record_ends(data, at.quotes)
+            at, last = _Chunk(at.begin + len(data), at.records + len(ends), quotes), data[-1]
+    return chunks, at.records + (last != _NEWLINE), at.begin
+
+
+def _end_of(path: Path, chunks: list[_Chunk], record: int, size: int) -> int:
+    """Where a record ends, from a look at the one chunk that it ends in."""
+    chunk = next(chunk for chunk in reversed(chunks) if chunk.records < record)
+    with open(path, "rb") as file:
+        file.seek(chunk.begin)
+        ends, _ = _record_ends(file.read(_CHUNK), chunk.quotes)
+    place = record - chunk.records - 1
+    return chunk.begin + int(ends[place]) + 1 if place < len(ends) else size  # the last line may have no break
+
+
+def _record_ends(data: bytes, quotes: int) -> tuple[np.ndarray, int]:
+    """Places of line breaks outside quotes, and how many quotes there were so far."""
+    chunk = np.frombuffer(data, dtype=np.uint8)
+    breaks, marks = np.flatnonzero(chunk == _NEWLINE), np.flatnonzero(chunk == _QUOTE)
+    outside = (quotes + np.searchsorted(marks, breaks)) % 2 == 0
+    return breaks[outside], quotes + len(marks)

@@ -1,0 +1,76 @@
+"""`bidual fit --distributed` as torchrun would start one rank, in this process."""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+sys.path.append(str(Path(__file__).parent))
+sys.path.append(str(Path(__file__).parents[1] / "cli"))
+
+from cli_tools import refused, run
+from launching import write_tables
+
+from bidual.serialize import read
+
+GATED = ("--distributed", "--activation", "gated_relu", "--patterns", 15, "--beta", "auto")
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    for name, value in {"RANK": 0, "WORLD_SIZE": 1, "MASTER_ADDR": "localhost", "MASTER_PORT": 1}.items():
+        monkeypatch.setenv(name, str(value))
+    write_tables(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ["table.csv", "table.parquet"])
+def test_the_same_model_as_without_it(folder, name):
+    printed = []
+    for options in (GATED, GATED[1:]):
+        options = (*options, "--target", "label", "--loss", "log_loss", "--out", folder / "model.safetensors", "--json")
+        code, out, err = run("fit", folder / name, *options)
+        assert (code, err) == (0, "")
+        printed.append(json.loads(out))
+    for key in ("beta", "primal", "train_accuracy"):
+        assert printed[0][key] == pytest.approx(printed[1][key], rel=1e-6)
+    assert printed[0]["relative_gap"] <= 1e-4
+
+
+def test_an_array_on_disk(folder):
+    model = folder / "model.safetensors"
+    code, out, err = run("fit", folder / "array.npy", *GATED, "--target", "-1", "--out", model)
+    assert (code, err) == (0, "")
+    assert "83 rows on 1 rank; 2 columns" in out
+    X = np.load(folder / "array.npy")
+    saved = read(model)
+    frame = pd.DataFrame(X[:, :2], columns=["0", "1"])
+    R2 = saved.estimator.score(saved.encoder.transform(frame), X[:, 2])
+    assert f"{R2:.4f}" in out
+
+
+def test_refusals_are_one_sentence(folder, monkeypatch):
+    table, out = folder / "table.csv", ("--out", folder / "model.safetensors", "--target", "label")
+    assert refused("only", "fit", table, *out, "--checkpoint", folder / "c")
+    assert refused("add --activation gated_relu", "fit", table, *out, "--distributed", "--beta", "auto")
+    assert refused("--beta auto, or a number", "fit", table, *out, *GATED[:3])
+    assert refused("no such file", "fit", folder / "nothing.csv", *out, *GATED)
+    assert refused("number of a column", "fit", folder / "array.npy", *out, *GATED)
+    assert refused("did you mean", "fit", table, "--out", folder / "m", "--target", "labels", *GATED)
+    (folder / "short.csv").write_text("a,label\n")
+    assert refused("too few for 1 ranks", "fit", folder / "short.csv", *out, *GATED)
+    monkeypatch.delenv("RANK")
+    assert refused("started by torchrun", "fit", table, *out, *GATED)
+    assert not (folder / "model.safetensors").exists()
+
+
+def test_a_checkpoint_is_where_a_second_run_starts(folder):
+    model, kept = folder / "model.safetensors", folder / "kept.safetensors"
+    options = (*GATED, "--target", "label", "--out", model, "--checkpoint", kept, "--solver", "fista", "--tol", 0.01)
+    for _ in range(2):
+        assert run("fit", folder / "table.csv", *options).code == 0
+    assert read(model).estimator.history_[0].relative_gap <= 0.02
+    assert refused("of another run", "fit", folder / "table.csv", *options, "--seed", 5)

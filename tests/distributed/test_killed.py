@@ -1,0 +1,113 @@
+"""A rank that is killed: the others say so and end, and the run can be gone on with."""
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+sys.path.append(str(Path(__file__).parent))
+
+from launching import torchrun, write_tables
+
+import bidual
+from bidual.certificate import Certificate
+from bidual.distributed.checkpoint import Checkpoint, Keeper
+from bidual.estimators import ConvexMLPClassifier
+from bidual.serialize import read
+from bidual.tables import TableEncoder, read_table
+
+FIT = ("--distributed", "--activation", "gated_relu", "--patterns", 20, "--beta", "auto", "--target", "label")
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="ranks are found in /proc")
+def test_a_killed_rank_ends_the_run_and_its_checkpoint_is_gone_on_with(tmp_path):
+    write_tables(tmp_path)
+    table, model, kept = (tmp_path / name for name in ("table.csv", "model.safetensors", "kept.safetensors"))
+    arguments = ("-m", "bidual", "fit", table, *FIT, "--out", model, "--checkpoint", kept)
+    run = torchrun(2, *arguments, "--solver", "primal_dual", "--tol", 1e-15)
+    wait_for(kept)
+    os.kill(rank_of(run.pid, 1), signal.SIGKILL)
+    killed = time.monotonic()
+    _, errors = run.communicate(timeout=60)
+    assert run.returncode != 0
+    assert time.monotonic() - killed < 60
+    assert "rank 0 of 2 lost another rank while" in errors or "rank 0 of 2 was told to end" in errors
+    assert not model.exists()
+    run = torchrun(2, *arguments)
+    out, errors = run.communicate(timeout=120)
+    assert run.returncode == 0, errors
+    assert out.count("certificate") == 1
+    assert_is_the_model_of_one_process(model, table)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="ranks are found in /proc")
+def test_torchrun_starts_a_killed_run_again_from_its_checkpoint(tmp_path):
+    write_tables(tmp_path)
+    table, model, kept = (tmp_path / name for name in ("table.csv", "model.safetensors", "kept.safetensors"))
+    arguments = ("-m", "bidual", "fit", table, *FIT, "--out", model, "--checkpoint", kept)
+    run = torchrun(2, "--max-restarts", 1, *arguments, "--solver", "primal_dual", "--tol", 1e-5)
+    wait_for(kept)
+    os.kill(rank_of(run.pid, 1), signal.SIGKILL)
+    _, errors = run.communicate(timeout=120)
+    assert run.returncode == 0, errors
+    assert "rank 0 of 2 lost another rank while" in errors or "rank 0 of 2 was told to end" in errors
+    assert_is_the_model_of_one_process(model, table)
+
+
+def assert_is_the_model_of_one_process(model, table):
+    saved, frame = read(model), read_table(table)
+    X, y = frame.drop(columns="label"), frame["label"].to_numpy()
+    encoder = TableEncoder().fit(X)
+    alone = ConvexMLPClassifier(activation="gated_relu", patterns=20).fit(encoder.transform(X), y)
+    assert saved.estimator.certificate_.relative_gap <= 1e-4
+    assert saved.estimator.certificate_.primal == pytest.approx(alone.certificate_.primal, rel=2e-4)
+    assert saved.estimator.beta_ == pytest.approx(alone.beta_, rel=1e-9)
+    assert (bidual.load(model).predict(saved.encoder.transform(X)) == alone.predict(encoder.transform(X))).mean() > 0.97
+
+
+def wait_for(path: Path, seconds: float = 90) -> None:
+    end = time.monotonic() + seconds
+    while not path.exists():
+        assert time.monotonic() < end, f"{path} was not written"
+        time.sleep(0.05)
+
+
+def rank_of(parent: int, rank: int) -> int:
+    """The process that torchrun has started as a rank."""
+    children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    return next(int(pid) for pid in children if f"\0RANK={rank}\0" in Path(f"/proc/{pid}/environ").read_text())
+
+
+def certificate(gap: float) -> Certificate:
+    return Certificate(1.0, 1.0 - gap, torch.ones(2, 3, 1), torch.ones(4, 1), 0.5)
+
+
+def test_a_checkpoint_is_read_as_it_was_written(tmp_path):
+    path, about = tmp_path / "kept.safetensors", {"rows": 4}
+    assert Checkpoint.read(path, about) is None
+    Keeper(path, about)(certificate(0.25))
+    found = Checkpoint.read(path, about)
+    assert found.relative_gap == 0.25
+    np.testing.assert_array_equal(found.point, np.ones((2, 3, 1)))
+    with pytest.raises(ValueError, match="another run"):
+        Checkpoint.read(path, {"rows": 5})
+    path.write_bytes(path.read_bytes()[:40])
+    with pytest.raises(ValueError, match="damaged"):
+        Checkpoint.read(path, about)
+
+
+def test_checkpoints_are_not_written_too_often(tmp_path):
+    path = tmp_path / "kept.safetensors"
+    seldom, always = Keeper(path, {}, every=1000), Keeper(path, {}, every=0)
+    for gap, kept in ((0.5, 0.5), (0.375, 0.5), (0.25, 0.25)):
+        seldom(certificate(gap))
+        assert Checkpoint.read(path, {}).relative_gap == kept
+    for gap in (0.25, 0.1875):
+        always(certificate(gap))
+        assert Checkpoint.read(path, {}).relative_gap == gap
