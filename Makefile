@@ -39,7 +39,7 @@ $(STAMP): $(VENV)/bin/python pyproject.toml constraints.txt
 	touch $@
 
 $(DEV_STAMP): $(STAMP)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[test,lint,docs]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[test,lint,docs,dask]'
 	touch $@
 
 clean:

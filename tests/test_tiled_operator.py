@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from bidual.auto import solve_auto
+from bidual.auto import plan, solve_auto
 from bidual.datafit import Datafit
 from bidual.gauges import Nuclear
 from bidual.losses import Squared
@@ -78,6 +78,12 @@ def test_single_precision_has_the_same_patterns_and_is_certified_in_double(sampl
     )
     assert done.certificate.relative_gap <= 1e-3
     assert done.certificate.recheck(plain)
+
+
+def test_many_rows_on_disk_are_given_to_active_neurons_first():
+    operator = TiledOperator(MappedRows(np.ones((13_000, 2), np.float32)), torch.ones(2, 3), 1)
+    problem = Problem(operator, Datafit(Squared(), torch.ones(13_000, 1)), Nuclear(), 1.0)
+    assert [stage.solver.name for stage in plan(problem, 1e-2)] == ["active_neurons", "fista", "primal_dual"]
 
 
 def test_columns_are_chosen_and_constant_ones_vanish():

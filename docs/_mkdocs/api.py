@@ -37,6 +37,7 @@ ROOMS = (
         ("bidual.certificate", "bidual.certifying", "bidual.foreign"),
     ),
     Room("paths", "Paths", "One certified network per weight decay.", ("bidual.paths", "bidual.auto")),
+    Room("sweeps", "Sweeps", "Many fits at the same time.", ("bidual.sweeps", "bidual.cluster")),
     Room("files", "Files", "Saving, loading and exporting.", ("bidual.serialize", "bidual.onnx_export")),
     Room(
         "whitening", "Whitening", "Data on which the optimum is a formula.", ("bidual.whitening", "bidual.closed_form")

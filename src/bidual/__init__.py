@@ -17,7 +17,7 @@ from bidual.estimators import (
     ConvexParallelRegressor,
     LayerwiseCNNClassifier,
 )
-from bidual.paths import Path, regularization_path
+from bidual.paths import Path, regularization_path, regularization_paths
 from bidual.serialize import load
 from bidual.whitening import ZCAWhitening
 
@@ -47,6 +47,7 @@ __all__ = [
     "certify",
     "load",
     "regularization_path",
+    "regularization_paths",
     "report",
 ]
 

@@ -93,7 +93,8 @@ def _candidates(problem: Problem, tol: float, at: Crossovers = CROSSOVERS) -> It
         yield Stage(QInteriorPoint(), tol, 60)
     if small and cones <= at.cheap_cones and (coupled or tol < 1e-4):
         yield Stage(InteriorPoint(), tol, 2)
-    if min(n, 2 * p * a) <= at.largest_kernel:
+    narrow = 2 * p * a <= at.largest_kernel and isinstance(problem.operator, HasKernel)
+    if n <= at.largest_kernel or narrow:
         yield from _kernel_stages(problem, tol, at)
         if cones <= at.tolerable_cones and n * p * a * c <= 20 * at.small_design:
             yield Stage(InteriorPoint(), tol, 2)

@@ -12,6 +12,7 @@ from bidual.auto import beta_grid, check_betas
 from bidual.driver import Solution
 from bidual.estimators.base import ConvexEstimator
 from bidual.networks import RebuildableModule
+from bidual.sweeps import OnDone, Task, run_all
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +53,49 @@ def regularization_path(
         X, y, sample_weight: as in ``fit``.
         betas: the weight decays; by default ``n_betas`` from beta_max down to ``ratio`` times it.
     """
+    path = _path(estimator, X, y, betas, n_betas, ratio, sample_weight)
+    _warn_of_gaps([path], estimator.tol)
+    return path
+
+
+def regularization_paths(
+    estimator: ConvexEstimator,
+    X: ArrayLike,
+    y: ArrayLike,
+    *,
+    seeds: Sequence[int],
+    betas: Sequence[float] | None = None,
+    n_betas: int = 20,
+    ratio: float = 1e-3,
+    sample_weight: ArrayLike | None = None,
+    n_jobs: int | None = None,
+    on_done: OnDone | None = None,
+) -> list[Path]:
+    """The path of every seed, in the order of ``seeds``: how much gates, or starts of a search, matter.
+
+    Args:
+        estimator: its parameters are used, except ``beta`` and ``random_state``.
+        seeds: one ``random_state`` for each path.
+        n_jobs, on_done: of :func:`bidual.sweeps.run_all`.
+
+    The other parameters are those of :func:`regularization_path`; without ``betas`` every path has its own beta_max.
+    """
+    seeded = [clone(estimator).set_params(random_state=int(seed)) for seed in seeds]
+    tasks = [Task(_path, (each, X, y, betas, n_betas, ratio, sample_weight)) for each in seeded]
+    paths = run_all(tasks, n_jobs, on_done)
+    _warn_of_gaps(paths, estimator.tol)
+    return paths
+
+
+def _path(
+    estimator: ConvexEstimator,
+    X: ArrayLike,
+    y: ArrayLike,
+    betas: Sequence[float] | None,
+    n_betas: int,
+    ratio: float,
+    sample_weight: ArrayLike | None,
+) -> Path:
     estimator = clone(estimator)
     estimator._check_parameters()
     if betas is not None:
@@ -60,14 +104,6 @@ def regularization_path(
     beta_max = estimator.beta_max_
     grid = beta_grid(beta_max or 1.0, n_betas, ratio) if betas is None else [float(beta) for beta in betas]
     fits = program.path(grid, **estimator._solver_options())
-    gaps = [fit.solution.certificate.relative_gap for fit in fits]
-    if max(gaps) > estimator.tol:
-        warnings.warn(
-            f"{sum(gap > estimator.tol for gap in gaps)} of {len(grid)} networks miss tol={estimator.tol:g} (largest "
-            f"certified relative gap {max(gaps):.1e}); raise max_iter or max_time, or tol.",
-            ConvergenceWarning,
-            stacklevel=2,
-        )
     modules = [fit.module() for fit in fits]
     return Path(
         grid,
@@ -77,3 +113,14 @@ def regularization_path(
         [module.n_neurons for module in modules],
         [fit.loss for fit in fits],
     )
+
+
+def _warn_of_gaps(paths: Sequence[Path], tol: float) -> None:
+    gaps = [solution.certificate.relative_gap for path in paths for solution in path.solutions]
+    if max(gaps, default=0.0) > tol:
+        warnings.warn(
+            f"{sum(gap > tol for gap in gaps)} of {len(gaps)} networks miss tol={tol:g} (largest "
+            f"certified relative gap {max(gaps):.1e}); raise max_iter or max_time, or tol.",
+            ConvergenceWarning,
+            stacklevel=3,
+        )

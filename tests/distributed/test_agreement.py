@@ -2,7 +2,9 @@
 
 import io
 import json
+import os
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -21,20 +23,29 @@ from bidual.tables import TableEncoder, read_table
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("tables")
+    """With what one rank and two ranks have written; made once by the processes that share the tests."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "agreement"
+    try:
+        folder.mkdir()
+    except FileExistsError:
+        end = time.monotonic() + 300
+        while not (folder / "done").exists() and time.monotonic() < end:
+            time.sleep(0.2)
+        return folder
     write_tables(folder)
+    script = Path(__file__).parent / "agreement.py"
+    runs = [torchrun(ranks, script, folder, folder / f"{ranks}.json") for ranks in (1, 2)]
+    errors = [run.communicate(timeout=300)[1] for run in runs]
+    (folder / "done").write_text("\n".join(errors))
     return folder
 
 
 @pytest.fixture(scope="module")
 def found(folder):
-    """What one rank and two ranks have written, from two runs at the same time."""
-    script = Path(__file__).parent / "agreement.py"
-    runs = [torchrun(ranks, script, folder, folder / f"{ranks}.json") for ranks in (1, 2)]
-    for run in runs:
-        _, errors = run.communicate(timeout=300)
-        assert run.returncode == 0, errors
-    return [json.loads((folder / f"{ranks}.json").read_text()) for ranks in (1, 2)]
+    paths = [folder / f"{ranks}.json" for ranks in (1, 2)]
+    assert all(path.exists() for path in paths), (folder / "done").read_text()
+    return [json.loads(path.read_text()) for path in paths]
 
 
 def test_operators_keep_their_contract(found):

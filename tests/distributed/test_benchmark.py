@@ -8,7 +8,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
-import distributed as benchmark
+import distributed_fit as benchmark
 from bidual.distributed import Ranks
 
 
@@ -29,6 +29,12 @@ def test_products_are_timed_and_failures_kept(tmp_path, monkeypatch):
     assert 0 < found["seconds"] <= found["median"]
     monkeypatch.setattr(benchmark.subprocess, "run", lambda *_, **__: benchmark.subprocess.CompletedProcess([], 3))
     assert "exit code 3" in benchmark.line(benchmark.launch(benchmark.jobs(True, None)[0], tmp_path))
+
+
+def test_work_besides_products_is_timed():
+    found = benchmark.own_work(100)
+    assert [(row["loss"], row["intercept"]) for row in found][::3] == [("squared", False), ("logistic", True)]
+    assert all(row["nanoseconds_per_row"] > 0 for row in found)
 
 
 @pytest.mark.parametrize("quick", [False, True])

@@ -157,7 +157,7 @@ def test_results_of_another_kind_are_refused(tmp_path: Path) -> None:
         (["R99"], "there is no experiment 'R99'; did you mean"),
         (["cp_figure_9"], "did you mean cp_figure"),
         (["R4", "--scale", "big"], "scale must be one of paper, cpu, smoke, got 'big'"),
-        (["R4", "--workers", "0"], "workers must be at least 1, got 0"),
+        (["R4", "--workers", "0"], "jobs must be at least 1, got 0"),
         (["R4", "--page", "/nowhere/page.md"], "the folder /nowhere does not exist"),
         (["R15", "--data-dir", "/nowhere"], "data_dir is '/nowhere', which is no folder"),
     ],

@@ -11,6 +11,7 @@ from bidual.cli import training as t
 from bidual.cli.fit_distributed import Request, fit_distributed
 from bidual.cli.fitted import Outcome, show
 from bidual.cli.output import working
+from bidual.cluster import scheduler
 from bidual.estimators.base import ConvexEstimator
 from bidual.files import check_target
 from bidual.serialize import save
@@ -40,6 +41,8 @@ def fit(
             show_default=False,
         ),
     ] = None,
+    jobs: t.Jobs = 1,
+    address: t.Scheduler = None,
     json: t.Json = False,
     quiet: t.Quiet = False,
 ) -> None:
@@ -49,6 +52,7 @@ def fit(
     """
     if checkpoint is not None and not distributed:
         raise ValueError("a checkpoint is kept by distributed runs only; add --distributed, or leave --checkpoint out.")
+    _check_jobs(jobs, address, beta)
     if not distributed:
         check_target(out, data)
     settings: dict[str, Any] = {"activation": activation, "loss": loss, "penalty": penalty, "solver": solver}
@@ -66,17 +70,27 @@ def fit(
     table = t.load_training(data, target, task)
     estimator = t.make_estimator(table.task, beta, settings)
     began = time.perf_counter()
-    _train(estimator, table, beta, quiet)
+    with scheduler(address):
+        _train(estimator, table, jobs if beta == "cv" else None, quiet)
     seconds = time.perf_counter() - began
     save(estimator, out, table.encoder)
     score = t.score(estimator, table.X, table.y) if json or not quiet else float("nan")
     show(Outcome(estimator, table.encoder, table.task, table.reason, len(table.y), score, seconds), out, json, quiet)
 
 
-def _train(estimator: ConvexEstimator, table: t.TrainingTable, beta: str, quiet: bool) -> None:
-    if beta == "cv":
+def _check_jobs(jobs: int, address: str | None, beta: str) -> None:
+    if jobs < 1:
+        raise ValueError(f"jobs must be at least 1, got {jobs}.")
+    if beta != "cv" and (jobs > 1 or address is not None):
+        raise ValueError("several jobs are for the folds of a cross-validation; use --beta cv, or leave them out.")
+
+
+def _train(estimator: ConvexEstimator, table: t.TrainingTable, jobs: int | None, quiet: bool) -> None:
+    """With ``jobs`` folds at a time, or without folds if that is None; the model file does not remember it."""
+    if jobs is not None:
         with working("choosing beta by cross-validation", quiet):
-            estimator.fit(table.X, table.y)
+            estimator.set_params(n_jobs=jobs).fit(table.X, table.y)
+        estimator.set_params(n_jobs=None)
         return
     estimator.set_params(verbose=int(not quiet and sys.stderr.isatty()))
     estimator.fit(table.X, table.y)

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from bidual import reproduction
 from bidual.cli.output import print_json, print_table
+from bidual.cluster import scheduler
 from bidual.files import check_target
 from bidual.reproduction import Experiment, Reproduction, everything, find, read
 from bidual.reproduction.page import write_page
@@ -32,7 +33,15 @@ def reproduce(
     ] = None,
     download: Annotated[bool, typer.Option("--download", help="Download image sets that are missing.")] = False,
     device: Annotated[str, typer.Option(help="The torch device, such as cuda.")] = "cpu",
-    workers: Annotated[int, typer.Option(help="Processes of studies with many independent parts.")] = 1,
+    jobs: Annotated[
+        int, typer.Option("--jobs", "--workers", help="Processes of studies with many independent parts.")
+    ] = 1,
+    address: Annotated[
+        str | None,
+        typer.Option(
+            "--scheduler", help="The Dask scheduler whose workers run such studies instead.", show_default=False
+        ),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Run again what has been run.")] = False,
     page: Annotated[
         Path | None, typer.Option(help="A Markdown page with all results to write.", show_default=False)
@@ -44,14 +53,15 @@ def reproduce(
     Every result goes to OUT/SCALE/NAME: result.json with all numbers, figure.png and figure.svg. An interrupted run
     goes on where it was. `bidual report OUT/SCALE` makes one HTML page of them.
     """
-    _check(scale, workers, page)
+    _check(scale, jobs, page)
     if name is None:
         print_table(_catalogue(out, scale))
         return
     chosen = everything() if name.lower() == "all" else [find(name)]
     place(out, chosen[0].name, scale)
-    settings: dict[str, Any] = {"data_dir": data_dir, "download": download, "device": device, "workers": workers}
-    done, failed = _run(chosen, scale, out, settings | {"force": force}, several=len(chosen) > 1)
+    settings: dict[str, Any] = {"data_dir": data_dir, "download": download, "device": device, "workers": jobs}
+    with scheduler(address):
+        done, failed = _run(chosen, scale, out, settings | {"force": force}, several=len(chosen) > 1)
     if page is not None and done:
         write_page(page, done)
     if json:
@@ -62,10 +72,10 @@ def reproduce(
         raise ValueError(f"{len(failed)} of {len(chosen)} did not run: " + "; ".join(failed.values()))
 
 
-def _check(scale: str, workers: int, page: Path | None) -> None:
+def _check(scale: str, jobs: int, page: Path | None) -> None:
     check_scale(scale)
-    if workers < 1:
-        raise ValueError(f"workers must be at least 1, got {workers}.")
+    if jobs < 1:
+        raise ValueError(f"jobs must be at least 1, got {jobs}.")
     if page is not None:
         check_target(page)
 

@@ -29,6 +29,11 @@ SolverName = Annotated[str, typer.Option(help="auto, or the name of a solver.")]
 Tol = Annotated[float, typer.Option(help="The relative duality gap to certify.")]
 MaxTime = Annotated[float | None, typer.Option(help="Seconds for one fit; no limit if not given.", show_default=False)]
 Seed = Annotated[int, typer.Option(help="The seed of the gates.")]
+Jobs = Annotated[int, typer.Option(help="Processes for the folds of the cross-validation.")]
+Scheduler = Annotated[
+    str | None,
+    typer.Option("--scheduler", help="The Dask scheduler whose workers fit the folds instead.", show_default=False),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")]
 

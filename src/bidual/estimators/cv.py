@@ -1,7 +1,10 @@
 """Estimators that choose beta by cross-validation along the regularisation path, as LassoCV does."""
 
+import copy
+import numbers
+import sys
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -14,6 +17,20 @@ from bidual.estimators.mlp import ConvexMLP
 from bidual.estimators.targets import ClassifierTargets, RegressorTargets
 from bidual.losses import Loss
 from bidual.programs import Program
+from bidual.sweeps import Task, run_all
+
+
+class Samples(NamedTuple):
+    """Validated samples, encoded targets and weights."""
+
+    X: Tensor
+    Y: Tensor
+    weight: Tensor | None
+
+    def rows(self, rows: NDArray[np.intp]) -> "Samples":
+        """Some of them."""
+        index = torch.as_tensor(rows, device=self.X.device)
+        return Samples(self.X[index], self.Y[index], None if self.weight is None else self.weight[index])
 
 
 class CrossValidated(ConvexMLP):
@@ -31,6 +48,7 @@ class CrossValidated(ConvexMLP):
         beta_ratio: float = 3e-3,
         cv: Any = None,
         cv_tol: float = 1e-2,
+        n_jobs: int | None = None,
         activation: str = "relu",
         patterns: int | str = "auto",
         gates: ArrayLike | None = None,
@@ -67,15 +85,16 @@ class CrossValidated(ConvexMLP):
         self.beta_ratio = beta_ratio
         self.cv = cv
         self.cv_tol = cv_tol
+        self.n_jobs = n_jobs
 
     def _fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> Self:
         """Choose beta by cross-validation, then train on all samples; weights count in the fits and in the scores."""
         self._check_parameters()
         self._chosen: float | None = None
-        tensors = self._validate_fit(X, y, sample_weight)
-        scale = self._build(*tensors).beta_max or 1.0  # a constant target: the zero network is best for every beta
+        samples = Samples(*self._validate_fit(X, y, sample_weight))
+        scale = self._build(*samples).beta_max or 1.0  # a constant target: the zero network is best for every beta
         self.betas_ = np.array(self._grid(scale))
-        self.cv_scores_ = self._scores(*tensors, self.betas_ / scale)
+        self.cv_scores_ = self._scores(samples, self.betas_ / scale)
         self.best_index_ = _largest_of_the_best(self.cv_scores_.mean(1), self.betas_)
         self._chosen = float(self.betas_[self.best_index_])
         return super()._fit(X, y, sample_weight)
@@ -101,20 +120,29 @@ class CrossValidated(ConvexMLP):
     def _beta_for(self, program: Program) -> float:
         return getattr(self, "_chosen", None) or super()._beta_for(program)
 
-    def _scores(
-        self, X: Tensor, Y: Tensor, weight: Tensor | None, fractions: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
+    def _scores(self, samples: Samples, fractions: NDArray[np.float64]) -> NDArray[np.float64]:
         """Mean negative loss per sample on the held-out part, for every fraction and fold."""
-        folds = check_cv(self._folds(Y), self._fold_labels(Y), classifier=not self._numeric_targets)
-        columns = []
-        for train, test in folds.split(np.zeros(len(Y)), self._fold_labels(Y)):
-            held_out = torch.as_tensor(test, device=X.device)
-            rows = torch.as_tensor(train, device=X.device)
-            program = self._program(X[rows], Y[rows], None if weight is None else weight[rows])
-            options = {**self._solver_options(), "tol": max(self.cv_tol, self.tol), "prove": False}
-            fits = program.path(list(fractions * (program.beta_max or 1.0)), **options)
-            columns.append([self._held_out_score(fit.module(), X, Y, weight, held_out) for fit in fits])
-        return np.array(columns).T
+        labels = self._fold_labels(samples.Y)
+        folds = check_cv(self._folds(samples.Y), labels, classifier=not self._numeric_targets)
+        splits = list(folds.split(np.zeros(len(labels)), labels))
+        tasks = [Task(_fold_scores, (self._for_fold(), samples, fractions, *split)) for split in splits]
+        done: list[int] = []
+
+        def tell(fold: int, _: object) -> None:
+            done.append(fold)
+            if self.verbose:
+                print(f"{len(done)} of {len(tasks)} folds are done", file=sys.stderr, flush=True)
+
+        return np.array(run_all(tasks, self.n_jobs, tell)).T
+
+    def _for_fold(self) -> Self:
+        """A copy whose seed does not depend on when other folds are fitted, without the results of an earlier fit."""
+        fold = copy.copy(self)
+        if not isinstance(self.random_state, numbers.Integral):
+            fold.random_state = self._seed()
+        for name in ("module_", "architecture_", "certificate_", "history_"):
+            fold.__dict__.pop(name, None)
+        return fold
 
     def _folds(self, Y: Tensor) -> Any:
         """The user's folds; by default five, or as many as the smallest class (or the data) has samples."""
@@ -124,19 +152,32 @@ class CrossValidated(ConvexMLP):
             return int(np.clip(len(Y), 2, 5))
         return int(np.clip(np.unique(self._fold_labels(Y), return_counts=True)[1].min(), 2, 5))
 
-    def _held_out_score(
-        self, module: torch.nn.Module, X: Tensor, Y: Tensor, weight: Tensor | None, rows: Tensor
-    ) -> float:
-        with torch.no_grad():
-            losses = self._make_loss().value(module(X[rows]), Y[rows])
-        share = torch.ones_like(losses) if weight is None else weight[rows]
-        return -float((share * losses).sum() / share.sum())
-
     def _fold_labels(self, Y: Tensor) -> NDArray[Any]:
         codes = Y.cpu().numpy()
         if self._numeric_targets:
             return codes
         return (codes[:, 0] > 0).astype(int) if codes.shape[1] == 1 else codes.argmax(1)
+
+
+def _fold_scores(
+    estimator: CrossValidated,
+    samples: Samples,
+    fractions: NDArray[np.float64],
+    train: NDArray[np.intp],
+    test: NDArray[np.intp],
+) -> list[float]:
+    """One fold: a path on its training part, and the score of every network on the rest."""
+    program = estimator._program(*samples.rows(train))
+    options = {**estimator._solver_options(), "tol": max(estimator.cv_tol, estimator.tol), "prove": False}
+    fits = program.path(list(fractions * (program.beta_max or 1.0)), **options)
+    return [_score(fit.module(), estimator._make_loss(), samples.rows(test)) for fit in fits]
+
+
+def _score(module: torch.nn.Module, loss: Loss, held_out: Samples) -> float:
+    with torch.no_grad():
+        losses = loss.value(module(held_out.X), held_out.Y)
+    share = torch.ones_like(losses) if held_out.weight is None else held_out.weight
+    return -float((share * losses).sum() / share.sum())
 
 
 def _largest_of_the_best(scores: NDArray[np.float64], betas: NDArray[np.float64]) -> int:
@@ -153,6 +194,8 @@ class ConvexMLPClassifierCV(ClassifierTargets, CrossValidated):
         cv: folds, as in scikit-learn; by default 5 stratified ones, or as many as the smallest class has samples.
         cv_tol: the certified relative gap of the fits on folds; the last fit reaches ``tol``.
         max_time: a limit in seconds on every single fit, not on all of them together.
+        n_jobs: folds that are fitted at the same time; None is 1, or what ``joblib.parallel_config`` says. The results
+            are those of one after the other. docs/sweeps.md says how folds go to a cluster.
 
     The other parameters are those of :class:`ConvexMLPClassifier`. Folds are scored by the held-out loss.
 

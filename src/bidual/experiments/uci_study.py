@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from jaxtyping import Float
-from joblib import Parallel, delayed
 from torch import Tensor
 
 from bidual.datasets.uci import read_uci
 from bidual.experiments.uci_models import METHODS, RATES, TUNED, Fit, Settings, Split, accuracy
 from bidual.files import check_target, write_atomically
+from bidual.sweeps import Task, run_all
 from bidual.threads import one_thread
 
 SCALINGS = ("sum", "mean")
@@ -71,7 +71,7 @@ def run_study(
     settings: Settings,
     *,
     out: str | Path | None = None,
-    workers: int = 2,
+    workers: int | None = 2,
     on_row: OnRow | None = None,
 ) -> list[Row]:
     """Every method on every set in both scalings, the largest sets first.
@@ -79,7 +79,7 @@ def run_study(
     Args:
         folder: of the CSV files, with the columns ``f0, f1, ..., label``.
         out: a JSON file where rows are kept as they come; those that it holds are not computed again.
-        workers: processes, of one thread each.
+        workers: processes, of one thread each; a joblib backend that the caller has chosen has its own.
         on_row: is told of every row that was computed.
     """
     folder = _check_folder(Path(folder), names)
@@ -87,13 +87,15 @@ def run_study(
     done = {row.job for row in rows}
     jobs = _jobs(folder, names)
     left = [job for job in jobs if job not in done]
-    work = Parallel(n_jobs=workers, return_as="generator_unordered", batch_size=1)
-    for row in work(delayed(measure)(folder, *job, settings) for job in left):
+
+    def keep(_: int, row: Row) -> None:
         rows.append(row)
         if out is not None:
             _write_rows(out, rows, settings)
         if on_row is not None:
             on_row(row)
+
+    run_all([Task(measure, (folder.resolve(), *job, settings)) for job in left], workers, keep)
     by_job = {row.job: row for row in rows}
     return [by_job[job] for job in sorted(jobs, key=lambda job: job.name)]
 

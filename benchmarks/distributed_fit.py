@@ -1,11 +1,11 @@
 """One fit over processes, from a memory-mapped file: time, certified gap and peak memory, and how products scale.
 
-    python benchmarks/distributed.py [--quick] [--only fit|scaling] [--out benchmarks/results]
+    python benchmarks/distributed_fit.py [--quick] [--only fit|scaling] [--out benchmarks/results]
 
 The fit: n = 1,000,000, d = 50, P = 100, c = 1, float32, squared loss, a noisy ReLU teacher, beta a hundredth of
 beta_max, to a certified relative gap of 1e-2, on two ranks and on one, by two solvers. Scaling: seconds of a forward
 and an adjoint product, the shortest of several, on one rank and on two; strong with the same rows, weak with the same
-rows per rank. Every line is a torchrun of its own, with one thread per rank.
+rows per rank. Every line is a torchrun of its own, with one thread per rank. And what rank 0 does besides products.
 """
 
 import argparse
@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,8 @@ from bidual.distributed.shards import row_range
 from bidual.driver import Record, solve
 from bidual.files import write_atomically
 from bidual.gauges import Nuclear
-from bidual.losses import Squared
+from bidual.losses import Logistic, Squared
+from bidual.operators import LiftedOperator
 from bidual.operators.tiled import MappedRows, TiledOperator
 from bidual.problem import Problem
 from bidual.solvers import FISTA, ActiveNeurons
@@ -99,15 +101,60 @@ def show(record: Record) -> None:
     )
 
 
-def products(operator: ShardedOperator, repeats: int = 7) -> dict[str, Any]:
+def products(operator: ShardedOperator, repeats: int = 15) -> dict[str, Any]:
     Z, V = torch.randn(operator.block_shape), torch.randn(operator.output_shape)
     times = []
     for _ in range(repeats + 1):
-        began = time.perf_counter()
+        began = time.perf_counter(), time.process_time()
         operator.forward(Z)
         operator.adjoint(V)
-        times.append(time.perf_counter() - began)
-    return {"seconds": min(times[1:]), "median": sorted(times[1:])[repeats // 2]}
+        times.append((time.perf_counter() - began[0], time.process_time() - began[1]))
+    wall, processor = (sorted(column) for column in zip(*times[1:], strict=True))
+    return {"seconds": wall[0], "median": wall[repeats // 2], "processor_seconds": processor[repeats // 2]}
+
+
+class Nothing(LiftedOperator):
+    """An operator whose products cost nothing: what is left of a step is rank 0's own work."""
+
+    magnitude = 1.0
+
+    def __init__(self, rows: int, features: int, patterns: int) -> None:
+        self.P, self.G = torch.randn(rows, 1), torch.full((patterns, features, 1), 1e-3)
+
+    block_shape = property(lambda self: tuple(self.G.shape))
+    output_shape = property(lambda self: tuple(self.P.shape))
+    like = property(lambda self: self.P)
+
+    def to(self, dtype: torch.dtype) -> "Nothing":
+        return self
+
+    def _forward(self, Z: torch.Tensor) -> torch.Tensor:
+        return self.P
+
+    def _adjoint(self, V: torch.Tensor) -> torch.Tensor:
+        return self.G
+
+    def _select(self, blocks: torch.Tensor) -> "Nothing":
+        return self
+
+
+def own_work(rows: int, repeats: int = 7) -> list[dict[str, Any]]:
+    """Nanoseconds of the processor per row that a step of FISTA takes besides its products, one thread."""
+    torch.set_num_threads(1)
+    operator, found = Nothing(rows, 50, 100), []
+    for loss, intercept in product((Squared(), Logistic()), (False, True)):
+        problem = Problem(operator, Datafit(loss, torch.randn(rows, 1).sign(), None, intercept), Nuclear(), 1.0)
+        solver, times = FISTA("float32"), []
+        state = solver.init(problem, None, None)
+        state.lipschitz = 1e30  # no backtracking, which would be products
+        for _ in range(repeats):
+            began = time.process_time()
+            state = solver.step(problem, state)
+            times.append(time.process_time() - began)
+        nanoseconds = 1e9 * sorted(times)[repeats // 2] / rows
+        found.append({"what": "own", "loss": loss.name, "intercept": intercept, "nanoseconds_per_row": nanoseconds})
+        print(f"own work {loss.name:<9} {'with' if intercept else 'without'} an intercept: {nanoseconds:.0f} ns a row")
+    return found
 
 
 def launch(job: Job, folder: Path) -> dict[str, Any]:
@@ -128,8 +175,8 @@ def line(found: dict[str, Any]) -> str:
     peak = ", ".join(f"{peak:.2f}" for peak in found["peak_gigabytes"])
     if found["solver"]:
         return f"{job}  {found['seconds']:.1f} s, {found['steps']} steps, gap {found['gap']:.1e}, peak GB {peak}"
-    best, median = (round(1e3 * found[name]) for name in ("seconds", "median"))
-    return f"{job}  {best} ms a pair of products (median {median}), peak GB {peak}"
+    best, median, processor = (round(1e3 * found[name]) for name in ("seconds", "median", "processor_seconds"))
+    return f"{job}  {best} ms a pair of products (median {median}, rank 0's processor {processor}), peak GB {peak}"
 
 
 def jobs(quick: bool, only: str | None) -> list[Job]:
@@ -144,7 +191,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="small sizes, to see that it runs")
     parser.add_argument("--only", choices=["fit", "scaling"])
-    parser.add_argument("--out", type=Path, help="a folder for distributed.json")
+    parser.add_argument("--out", type=Path, help="a folder for distributed_fit.json")
     parser.add_argument("--job", help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
@@ -157,12 +204,12 @@ def main(arguments: list[str] | None = None) -> None:
     todo = jobs(options.quick, options.only)
     with tempfile.TemporaryDirectory() as folder:
         write_data(Path(folder), max(job.rows for job in todo), todo[0].features)
-        results = []
+        results = [] if options.only == "fit" else own_work(5000 if options.quick else 1_000_000)
         for job in todo:
             results.append(launch(job, Path(folder)))
             print(line(results[-1]), flush=True)
             if options.out:
-                write_atomically(options.out / "distributed.json", json.dumps(results, indent=1).encode())
+                write_atomically(options.out / "distributed_fit.json", json.dumps(results, indent=1).encode())
 
 
 if __name__ == "__main__":
