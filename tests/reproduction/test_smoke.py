@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from bidual import report
 from bidual.cli import main
 from bidual.datasets import ImageData
 from bidual.experiments import cp_figure_1, pr_figure_1, staged_accuracy
@@ -62,6 +63,11 @@ def test_every_result_states_paper_ours_and_circumstances(out: Path) -> None:
 
 def test_all_take_less_than_five_minutes(out: Path) -> None:
     assert sum(result["seconds"] for result in results(out)) < 300
+
+
+def test_a_report_of_all_has_each_of_them_once(out: Path) -> None:
+    assert len(report(out / "smoke").sections) == 1 + len(ROWS)
+    assert len(list(out.glob("**/result.json"))) == len(ROWS)
 
 
 def test_every_figure_is_drawn_in_both_formats(out: Path) -> None:

@@ -179,7 +179,7 @@ def _keep(experiment: Experiment, scale: str, finding: Finding, folder: Path, de
         "data": plain_data(finding.data),
     }
     written = (json.dumps(facts, indent=1, allow_nan=False) + "\n").encode()
-    write_atomically(folder / "parts" / "result.json", written)
+    write_atomically(folder / "parts" / "finding.json", written)
     for suffix in (".png", ".svg"):
         write_atomically(folder / f"figure{suffix}", finding.draw(suffix))
     write_atomically(folder / "result.json", written)
