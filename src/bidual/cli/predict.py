@@ -9,9 +9,10 @@ import typer
 
 from bidual.cli import training as t
 from bidual.cli.output import print_json
+from bidual.cli.samples import model_samples
 from bidual.estimators.base import ConvexEstimator
 from bidual.files import check_target, write_atomically
-from bidual.serialize import SavedModel, read
+from bidual.serialize import read
 from bidual.tables import read_table
 
 
@@ -34,7 +35,7 @@ def predict(
         raise ValueError(
             f"{model} gives no probabilities; train with --loss logistic or softmax, or leave out --proba."
         )
-    result = _predictions(saved.estimator, _samples(saved, read_table(data)), proba)
+    result = _predictions(saved.estimator, model_samples(saved, read_table(data)), proba)
     if out is not None:
         write_atomically(out, result.to_csv(index=False).encode())
     if json:
@@ -42,19 +43,6 @@ def predict(
         print_json({"rows": len(result), "out": None if out is None else str(out), "columns": columns})
     elif out is None:
         print(result.to_csv(index=False), end="")
-
-
-def _samples(saved: SavedModel, frame: pd.DataFrame) -> pd.DataFrame | np.ndarray:
-    """The table as the model's samples; without an encoder, the columns must be its features already."""
-    if saved.encoder is not None:
-        return saved.encoder.transform(frame)
-    names = getattr(saved.estimator, "feature_names_in_", None)
-    if names is None:
-        return frame.to_numpy()
-    lost = [name for name in names if name not in frame.columns]
-    if lost:
-        raise ValueError(f"the table lacks {lost[0]!r}; the model was trained with {len(names)} columns.")
-    return frame[list(names)]
 
 
 def _predictions(estimator: ConvexEstimator, X: pd.DataFrame | np.ndarray, proba: bool) -> pd.DataFrame:

@@ -3,14 +3,14 @@
 from pathlib import Path
 from typing import Annotated, Any
 
-import pandas as pd
 import typer
 from numpy.typing import NDArray
 from sklearn.base import is_classifier
 
 from bidual.cli import training as t
 from bidual.cli.output import print_facts, print_json, working
-from bidual.serialize import SavedModel, read
+from bidual.cli.samples import model_samples
+from bidual.serialize import read
 from bidual.tables import read_table, split_target, target_values
 
 
@@ -60,17 +60,4 @@ def _samples(path: Path, data: Path, target: str) -> tuple[Any, NDArray[Any]]:
     saved = read(path)
     frame, column = split_target(read_table(data), target)
     y = target_values(column, "classification" if is_classifier(saved.estimator) else "regression")
-    return _features(saved, frame), y
-
-
-def _features(saved: SavedModel, frame: pd.DataFrame) -> Any:
-    """The columns as the model was trained on them; without names, all of them in their order."""
-    if saved.encoder is not None:
-        return saved.encoder.transform(frame)
-    names = getattr(saved.estimator, "feature_names_in_", None)
-    if names is None:
-        return frame.to_numpy()
-    lost = [name for name in names if name not in frame.columns]
-    if lost:
-        raise ValueError(f"the table lacks {lost[0]!r}; the model was trained with {len(names)} columns.")
-    return frame[list(names)]
+    return model_samples(saved, frame), y

@@ -132,3 +132,16 @@ def _targets(y: NDArray[Any], task: str, n_outputs: int, loss: Loss, saved: Save
         return number_targets(y, n_outputs)
     classes = None if saved is None else getattr(saved.estimator, "classes_", None)
     return class_targets(y, n_outputs, loss, classes)
+
+
+def model_samples(saved: SavedModel, frame: pd.DataFrame) -> pd.DataFrame | NDArray[Any]:
+    """The table as the model's samples; without an encoder, the columns must be its features already."""
+    if saved.encoder is not None:
+        return saved.encoder.transform(frame)
+    names = getattr(saved.estimator, "feature_names_in_", None)
+    if names is None:
+        return frame.to_numpy()
+    lost = [name for name in names if name not in frame.columns]
+    if lost:
+        raise ValueError(f"the table lacks {lost[0]!r}; the model was trained with {len(names)} columns.")
+    return frame[list(names)]

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from bidual.experiments.noise import clearly_above
-from bidual.experiments.staged_accuracy import Plan, StagedRow, draw, grow_all, improves, table
+from bidual.experiments.staged_accuracy import Plan, StagedRow, grow_all, improves, staged_finding
 from bidual.layerwise import Settings
 from bidual.reproduction import Claim, Experiment, Finding, Means, Scale
 
@@ -91,9 +91,7 @@ def _competitive(rows: Sequence[StagedRow]) -> Claim:
 def study(scale: Scale, means: Means) -> Finding:
     """Train, and check the claims."""
     sets = run(scale, means)
-    chosen = {name: plans(scale, name) for name in SETS}
-    rows = [row for each in sets.values() for row in each]
-    return Finding(sets, claims(sets), table(rows), lambda suffix: draw(sets, suffix), chosen)
+    return staged_finding(sets, claims(sets), {name: plans(scale, name) for name in SETS})
 
 
 EXPERIMENT = Experiment(

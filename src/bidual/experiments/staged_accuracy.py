@@ -24,7 +24,7 @@ from bidual.layerwise import EpochRecord, Growth, Settings
 from bidual.layerwise.certificates import certify_stage
 from bidual.layerwise.training import OnEpoch
 from bidual.networks.layerwise import LayerwiseNetwork
-from bidual.reproduction import Claim, Means
+from bidual.reproduction import Claim, Finding, Means
 
 _AT_ONCE = 500
 
@@ -221,3 +221,11 @@ def _curve(axes: Axes, row: StagedRow, colour: str) -> None:
     axes.plot(stages, row.train, ":", color=colour, lw=1)
     if not math.isnan(row.end_to_end):
         axes.axhline(row.end_to_end, color=GREY, ls="--", lw=1, label="end to end, same time: test")
+
+
+def staged_finding(
+    sets: Mapping[str, Sequence[StagedRow]], claims: tuple[Claim, ...], chosen: Mapping[str, Sequence[Plan]]
+) -> Finding:
+    """What an experiment on stages returns."""
+    rows = [row for each in sets.values() for row in each]
+    return Finding(sets, claims, table(rows), lambda suffix: draw(sets, suffix), chosen)
