@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from numpy.typing import ArrayLike
 from sklearn.base import clone
@@ -34,6 +35,23 @@ class Path:
     modules: list[RebuildableModule]
     n_neurons: list[int]
     losses: list[float]
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """One row per network, as `bidual path --json` writes them; losses are per sample."""
+        scale, n = max(self.beta_max, 1e-300), len(self.solutions[0].certificate.dual_point)
+        columns = zip(self.betas, self.losses, self.n_neurons, self.solutions, strict=True)
+        return [
+            {
+                "beta": beta,
+                "fraction": beta / scale,
+                "loss": loss / n,
+                "neurons": neurons,
+                "relative_gap": solution.certificate.relative_gap,
+                "seconds": solution.seconds,
+            }
+            for beta, loss, neurons, solution in columns
+        ]
 
 
 def regularization_path(

@@ -11,7 +11,7 @@ from bidual.cli import training as t
 from bidual.cli.output import print_json, print_table, working
 from bidual.figures import check_figure, path_figure
 from bidual.files import check_target, write_atomically
-from bidual.paths import Path, regularization_path
+from bidual.paths import regularization_path
 
 
 def path(
@@ -48,29 +48,13 @@ def path(
     with working(f"solving for {n_betas} weight decays", quiet=False):
         result = regularization_path(estimator, table.X, table.y, n_betas=n_betas, ratio=ratio)
     seconds = time.perf_counter() - began
-    rows = _rows(result, len(table.y))
+    rows = result.rows
     if figure is not None:
         write_atomically(figure, path_figure(rows, figure.suffix))
     if json:
         print_json({"task": table.task, "beta_max": result.beta_max, "seconds": seconds, "path": rows})
     else:
         print_table(_table(rows, f"{table.task} of {target}: {len(rows)} certified networks in {seconds:.1f} s"))
-
-
-def _rows(result: Path, n: int) -> list[dict[str, Any]]:
-    scale = max(result.beta_max, 1e-300)
-    columns = zip(result.betas, result.losses, result.n_neurons, result.solutions, strict=True)
-    return [
-        {
-            "beta": beta,
-            "fraction": beta / scale,
-            "loss": loss / n,
-            "neurons": neurons,
-            "relative_gap": solution.certificate.relative_gap,
-            "seconds": solution.seconds,
-        }
-        for beta, loss, neurons, solution in columns
-    ]
 
 
 def _table(rows: list[dict[str, Any]], title: str) -> Table:

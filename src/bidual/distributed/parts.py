@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from enum import IntEnum
-from math import sqrt
 from weakref import finalize
 
 import torch
@@ -45,9 +44,9 @@ class Part:
         return self.ranks.sum_to_leader(self.local.adjoint(V))
 
     def magnitude(self) -> float | None:
-        """| |A_p|^T |V| | <= sum_r m_r |V_r| <= |m| |V|, r over ranks."""
-        total = self.ranks.sum_to_leader(torch.tensor([self.local.magnitude], dtype=torch.float64).square())
-        return None if total is None else sqrt(float(total))
+        """| |A_p|^T |V| | <= sum_r m_r |V_r| <= (sum_r m_r) |V|, r over ranks; no squares, which could vanish."""
+        total = self.ranks.sum_to_leader(torch.tensor([self.local.magnitude], dtype=torch.float64))
+        return None if total is None else float(total)
 
     def select(self, blocks: Tensor | None, count: int) -> "Part":
         blocks = self.ranks.share(blocks, (count,), self.local.like.new_empty(0, dtype=torch.long))

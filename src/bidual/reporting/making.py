@@ -17,7 +17,7 @@ from bidual.reporting.fit import fit_report
 from bidual.reporting.layerwise import layerwise_report
 from bidual.reporting.model_checks import check_model
 from bidual.reporting.page import Report
-from bidual.reporting.path import path_report, path_rows
+from bidual.reporting.path import path_report
 from bidual.reporting.written import written_report
 from bidual.serialize import load
 
@@ -67,7 +67,7 @@ def _of_model(path: FilePath, X: Any, y: ArrayLike | None, title: str | None) ->
 
 def _of_result(thing: Any, title: str | None) -> Report:
     if isinstance(thing, Path):
-        return path_report(path_rows(thing), thing.beta_max, title)
+        return path_report(thing.rows, thing.beta_max, title)
     if isinstance(thing, NetworkCertificate):
         return judged_report(Judged.of(thing), {}, title)
     if isinstance(thing, Certificate):

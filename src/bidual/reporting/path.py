@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from bidual.figures import path_figure
-from bidual.paths import Path
 from bidual.reporting.certificate import gap_words
 from bidual.reporting.drawing import both
 from bidual.reporting.elements import Html, joined, number, paragraph, percent, table, tiles
@@ -13,23 +12,6 @@ from bidual.reporting.figures import path_gaps_figure
 from bidual.reporting.page import Report, Section, assemble
 
 Rows = Sequence[dict[str, Any]]
-
-
-def path_rows(path: Path) -> list[dict[str, Any]]:
-    """One row per network, as `bidual path --json` writes them."""
-    scale, n = max(path.beta_max, 1e-300), len(path.solutions[0].certificate.dual_point)
-    columns = zip(path.betas, path.losses, path.n_neurons, path.solutions, strict=True)
-    return [
-        {
-            "beta": beta,
-            "fraction": beta / scale,
-            "loss": loss / n,
-            "neurons": neurons,
-            "relative_gap": solution.certificate.relative_gap,
-            "seconds": solution.seconds,
-        }
-        for beta, loss, neurons, solution in columns
-    ]
 
 
 def path_report(rows: Rows, beta_max: float, title: str | None) -> Report:
