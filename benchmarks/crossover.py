@@ -14,6 +14,7 @@ from pathlib import Path
 
 from bidual.auto import Stage, solve_auto
 from bidual.benchmarking import Case, make_problem
+from bidual.files import write_atomically
 from bidual.solvers import EtaNewton, InteriorPoint, KernelADMM, QInteriorPoint
 from bidual.threads import one_thread
 
@@ -89,7 +90,8 @@ def main() -> None:
         found = list(lines(given.quick))
     print(table(found))
     if given.out is not None:
-        given.out.write_text(json.dumps([asdict(line) | {"winner": line.winner} for line in found], indent=1))
+        rows = [asdict(line) | {"winner": line.winner} for line in found]
+        write_atomically(given.out, json.dumps(rows, indent=1).encode())
 
 
 if __name__ == "__main__":

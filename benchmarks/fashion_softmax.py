@@ -25,6 +25,7 @@ from bidual.auto import make_solver
 from bidual.datafit import Datafit
 from bidual.datasets import load_images
 from bidual.driver import Record, Solution, solve
+from bidual.files import write_atomically
 from bidual.gauges import Blocks
 from bidual.losses import Softmax
 from bidual.patterns import sample_gates
@@ -171,7 +172,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if args.out:
         settings = {name: str(value) for name, value in vars(args).items()}
         rows = [asdict(outcome) for outcome in outcomes]
-        args.out.write_text(json.dumps({"settings": settings, "outcomes": rows}, indent=1) + "\n")
+        write_atomically(args.out, (json.dumps({"settings": settings, "outcomes": rows}, indent=1) + "\n").encode())
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from bidual.benchmarking import Case, make_problem
 from bidual.driver import Solver, solve
+from bidual.files import write_atomically
 from bidual.problem import Problem
 from bidual.solvers import EtaNewton, KernelADMM, QInteriorPoint
 from bidual.threads import one_thread
@@ -217,8 +218,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(text)
     if options.out:
         options.out.mkdir(parents=True, exist_ok=True)
-        (options.out / "floor.json").write_text(as_json(products, steps))
-        (options.out / "floor.md").write_text(f"# Against the floor\n\n{_PREFACE}\n\n{text}")
+        write_atomically(options.out / "floor.json", as_json(products, steps).encode())
+        write_atomically(options.out / "floor.md", f"# Against the floor\n\n{_PREFACE}\n\n{text}".encode())
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ import torch
 from bidual.auto import solve_auto
 from bidual.benchmarking import Case, make_data, make_problem
 from bidual.datafit import Datafit
+from bidual.files import write_atomically
 from bidual.gauges import GAUGES
 from bidual.losses import Squared
 from bidual.operators import GatedOperator
@@ -103,10 +104,10 @@ def write(folder: Path, sweeps: Sequence[Sweep], points: Sequence[Point], text: 
     folder.mkdir(parents=True, exist_ok=True)
     laws = {s.letter: {m: fit([p for p in points if p.letter == s.letter], m) for m in MEASURES} for s in sweeps}
     stored = {"tolerance": TOL, "fits": laws, "points": [asdict(found) for found in points]}
-    (folder / "scaling.json").write_text(json.dumps(stored, indent=1))
-    (folder / "scaling.md").write_text(f"# Scaling\n\n{__doc__}\n{text}")
+    write_atomically(folder / "scaling.json", json.dumps(stored, indent=1).encode())
+    write_atomically(folder / "scaling.md", f"# Scaling\n\n{__doc__}\n{text}".encode())
     for suffix in (".png", ".svg"):
-        (folder / f"scaling{suffix}").write_bytes(figure(sweeps, points, suffix))
+        write_atomically(folder / f"scaling{suffix}", figure(sweeps, points, suffix))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

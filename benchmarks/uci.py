@@ -29,6 +29,7 @@ from sklearn.svm import SVC
 
 from bidual.estimators import ConvexMLPClassifier
 from bidual.estimators.cv import ConvexMLPClassifierCV
+from bidual.files import write_atomically
 
 CHOSEN = "ConvexMLPClassifierCV"
 RIVALS = ("MLPClassifier", "SVC")
@@ -171,9 +172,9 @@ def main(arguments: list[str] | None = None) -> None:
     text = markdown(outcomes)
     print(text)
     if args.out:
-        args.out.write_text(json.dumps([asdict(outcome) for outcome in outcomes], indent=1))
+        write_atomically(args.out, json.dumps([asdict(outcome) for outcome in outcomes], indent=1).encode())
     if args.markdown:
-        args.markdown.write_text(text)
+        write_atomically(args.markdown, text.encode())
 
 
 if __name__ == "__main__":

@@ -153,7 +153,7 @@ def test_a_single_precision_problem_is_judged_in_double(loss: Loss) -> None:
     Z = 0.1 * normal(*problem.operator.block_shape).float()
     judged = certify(problem, Z)
     assert judged.point.dtype == judged.dual_point.dtype == torch.float64
-    assert judged.primal == problem.to(torch.float64).primal(Z.double())
+    assert judged.primal == pytest.approx(problem.to(torch.float64).primal(Z.double()), rel=1e-11)
     assert judged.recheck(problem)
 
 

@@ -1,28 +1,32 @@
-"""Bidual: neural networks trained to a certified global optimum."""
+"""Bidual: neural networks trained to a certified global optimum.
 
+Names are imported where they are first used: ``import bidual`` takes milliseconds, and torch is not imported by it.
+"""
+
+from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from bidual.certificate import Certificate, Scope
-from bidual.certifying import NetworkCertificate, certify
-from bidual.estimators import (
-    ConvexAttentionClassifier,
-    ConvexAttentionRegressor,
-    ConvexCNNClassifier,
-    ConvexCNNRegressor,
-    ConvexMLPClassifier,
-    ConvexMLPClassifierCV,
-    ConvexMLPRegressor,
-    ConvexMLPRegressorCV,
-    ConvexParallelClassifier,
-    ConvexParallelRegressor,
-    LayerwiseCNNClassifier,
-)
-from bidual.paths import Path, regularization_path, regularization_paths
-from bidual.serialize import load
-from bidual.whitening import ZCAWhitening
-
 if TYPE_CHECKING:
+    from bidual.certificate import Certificate, Scope
+    from bidual.certifying import NetworkCertificate, certify
+    from bidual.estimators import (
+        ConvexAttentionClassifier,
+        ConvexAttentionRegressor,
+        ConvexCNNClassifier,
+        ConvexCNNRegressor,
+        ConvexMLPClassifier,
+        ConvexMLPClassifierCV,
+        ConvexMLPRegressor,
+        ConvexMLPRegressorCV,
+        ConvexParallelClassifier,
+        ConvexParallelRegressor,
+        LayerwiseCNNClassifier,
+    )
+    from bidual.paths import Path, regularization_path, regularization_paths
     from bidual.reporting import Report, report
+    from bidual.serialize import load
+    from bidual.whitening import ZCAWhitening
 
 __version__ = "0.1.0"
 
@@ -51,11 +55,33 @@ __all__ = [
     "report",
 ]
 
+_ROOMS = {
+    "Certificate": "certificate",
+    "NetworkCertificate": "certifying",
+    "Path": "paths",
+    "Report": "reporting",
+    "Scope": "certificate",
+    "ZCAWhitening": "whitening",
+    "certify": "certifying",
+    "load": "serialize",
+    "regularization_path": "paths",
+    "regularization_paths": "paths",
+    "report": "reporting",
+}
 
-def __getattr__(name: str) -> Any:
-    """Reports draw figures, and matplotlib is slow to import: only where it is used."""
-    if name in ("Report", "report"):
-        from bidual import reporting
 
-        return getattr(reporting, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if not TYPE_CHECKING:  # type checkers see the imports above, and misspelt names
+
+    def __getattr__(name: str) -> Any:
+        """A name of ``__all__`` or a room such as ``bidual.solvers``, on its first use."""
+        if name in __all__:
+            value = getattr(import_module(f"{__name__}.{_ROOMS.get(name, 'estimators')}"), name)
+            globals()[name] = value
+            return value
+        if not name.startswith("_") and find_spec(f"{__name__}.{name}") is not None:
+            return import_module(f"{__name__}.{name}")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

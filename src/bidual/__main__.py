@@ -1,6 +1,31 @@
-"""`python -m bidual`, which is what torchrun starts."""
+"""The process `bidual`, which is also `python -m bidual` and what torchrun starts."""
 
-from bidual.cli import main
+import sys
+from typing import NoReturn
+
+from bidual.ending import interruptible
+from bidual.extras import MissingExtra, need
+
+
+def main() -> NoReturn:
+    """The command line, or one line on standard error where its packages are not installed.
+
+    Signals are heard from the beginning, because importing it takes a while.
+    """
+    with interruptible() as interruption:
+        try:
+            need("typer", "rich")
+            from bidual.cli import main as run
+        except MissingExtra as error:
+            print(f"error: {error}", file=sys.stderr)
+            sys.exit(2)
+        except BaseException:
+            if interruption.number is None:
+                raise
+            interruption.say()
+            sys.exit(interruption.code)
+        run()
+
 
 if __name__ == "__main__":
     main()

@@ -4,10 +4,12 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
+from numbers import Real
 
 import numpy as np
 import torch
 
+from bidual.breakdown import NUMERICAL
 from bidual.certificate import certify
 from bidual.driver import Callback, Record, Solution, Solver, Status, Watch, solve
 from bidual.gauges import Blocks, Conic, Factorised
@@ -64,7 +66,7 @@ class Crossovers:
 
 
 CROSSOVERS = Crossovers()
-_NUMERICAL = (FloatingPointError, OverflowError, np.linalg.LinAlgError, torch.linalg.LinAlgError)
+_MOST_BETAS = 10_000  # of a path, as many as a report shows
 _DUST = 1e-5  # neurons smaller than this share of the largest may be rounding
 _COST = 1e-2  # of the gap, what dropping them may cost
 
@@ -169,13 +171,13 @@ def _run(
                 known=None if done is None else done.certificate,
                 watch=watch,
             )
-        except _NUMERICAL as error:  # numbers beyond this stage's precision; the next may have more
+        except NUMERICAL as error:  # numbers beyond this stage's precision; the next may have more
             failure = error
             continue
         done = solution if done is None else _continue(done, solution, spent)
         start, dual = done.Z, done.certificate.dual_point
         out_of_steps = max_steps is not None and done.n_steps >= max_steps
-        if done.certificate.relative_gap <= tol or done.status is Status.MAX_TIME or out_of_steps:
+        if done.certificate.within(tol) or done.status is Status.MAX_TIME or out_of_steps:
             break
     if done is None:
         if failure is not None:
@@ -183,7 +185,7 @@ def _run(
         raise ValueError(
             "no solver can take this problem in the memory there is; lower patterns, or use fewer samples."
         )
-    if done.certificate.relative_gap <= tol:
+    if done.certificate.within(tol):
         done = replace(done, status=Status.CERTIFIED)
     return _without_dust(problem, done, tol)
 
@@ -241,9 +243,14 @@ def _continue(first: Solution, second: Solution, spent: float) -> Solution:
 
 def beta_grid(beta_max: float, count: int, ratio: float) -> list[float]:
     """``count`` betas from beta_max down to ratio * beta_max, in equal ratios."""
-    if count < 1 or not 0 < ratio < 1:
-        raise ValueError(f"a path needs count >= 1 and 0 < ratio < 1, got {count} and {ratio}.")
-    return [float(beta) for beta in beta_max * np.geomspace(1.0, ratio, count)]
+    if (
+        not all(isinstance(value, Real) for value in (count, ratio))
+        or count % 1
+        or not 1 <= count <= _MOST_BETAS
+        or not 0 < ratio < 1
+    ):
+        raise ValueError(f"a path needs 1 <= count <= {_MOST_BETAS} and 0 < ratio < 1, got {count!r} and {ratio!r}.")
+    return [float(beta) for beta in beta_max * np.geomspace(1.0, ratio, int(count))]
 
 
 def check_betas(betas: Sequence[float]) -> None:

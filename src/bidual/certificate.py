@@ -13,8 +13,7 @@ from bidual.gauges import Blocks
 from bidual.losses.base import Matrix
 from bidual.polar import NeuronOracle
 from bidual.problem import Problem
-
-_EPS = torch.finfo(torch.float64).eps
+from bidual.rounding import UNIT, gamma, rounded_up
 
 
 class Scope(Enum):
@@ -30,16 +29,16 @@ class SoundnessError(AssertionError):
 
 @dataclass(frozen=True, eq=False)
 class Certificate:
-    """Bounds on an optimum with their witnesses.
+    """Bounds on an optimum with their witnesses, which hold in real arithmetic: rounding is allowed for in both.
 
     Attributes:
-        primal: P(Z) at ``point``, in float64.
-        dual: -F*(V) at ``dual_point``, which is dual feasible; a lower bound of the optimum.
+        primal: P(Z) at ``point``, rounded up.
+        dual: -F*(V) at ``dual_point``, which is dual feasible, rounded down; a lower bound of the optimum.
         point: the lifted variable Z that was judged.
         dual_point: the witness V of the lower bound.
         polar: an upper bound of Omega°(-A* V), at most beta.
         scope: which optimum is bounded.
-        scale: the data term of the prediction zero; a gap below 1e-13 times it is rounding.
+        scale: the data term of the prediction zero; a gap below 1e-13 times it is rounding, see ``exhausted``.
     """
 
     primal: float
@@ -57,12 +56,19 @@ class Certificate:
 
     @property
     def relative_gap(self) -> float:
-        """gap / primal, in [0, 1] because losses and gauges are non-negative; 0 where the gap is only rounding."""
+        """gap / primal, in [0, 1] because losses and gauges are non-negative."""
         if not math.isfinite(self.primal):
             return math.inf
-        if self.gap <= 1e-13 * self.scale:
-            return 0.0
         return self.gap / self.primal if self.primal > 0 else 0.0
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether the gap is down to what float64 leaves of differences of the data term; no solver can do better."""
+        return self.gap <= 1e-13 * self.scale
+
+    def within(self, tol: float) -> bool:
+        """Whether nothing is left to do: the relative gap is at most ``tol``, or as small as float64 allows."""
+        return self.relative_gap <= tol or self.exhausted
 
     def with_dual_of(self, other: "Certificate") -> Self:
         """This point with the better of the two lower bounds; both must speak of one problem."""
@@ -95,7 +101,7 @@ class Certificate:
         polar = bound(V)
         if moved or polar > again.beta * (1 + 1e-9) + slack or polar > self.polar * (1 + 1e-9) + slack + 1e-300:
             return False
-        primal, dual = again.primal(self.point), -again.datafit.conjugate(V)
+        primal, dual = again.most(self.point, again.operator.forward(self.point)), -again.datafit.conjugate(V)
         allowed = 1e-9 * abs(self.primal)
         return abs(primal - self.primal) <= allowed and dual >= self.dual - allowed
 
@@ -140,8 +146,8 @@ def judge(
     V = _into_domain(problem, V)
     bound = polar(V) + problem.rounding_of_polar(V)
     predictions = problem.operator.forward(Z) if predictions is None else predictions
-    primal = problem.datafit.value(predictions) + problem.beta * problem.gauge.value(Z)
-    dual, V, bound = _lower_bound(problem, V, bound, problem.datafit.offset(predictions))
+    primal = problem.most(Z, predictions)
+    dual, V, bound = _lower_bound(problem, V, bound)
     _assert_weak_duality(primal, dual)
     return Certificate(primal, dual, Z, V, bound, scope, problem.datafit.scale)
 
@@ -162,26 +168,26 @@ def _no_point(problem: Problem, Z: Tensor, scope: Scope) -> Certificate:
 
 
 def _assert_weak_duality(primal: float, dual: float) -> None:
-    if dual > primal + 1e-8 * abs(primal):
+    if dual > primal:
         raise SoundnessError(f"dual {dual!r} exceeds primal {primal!r}; please report this problem.")
 
 
-def _lower_bound(problem: Problem, V: Tensor, polar: float, offset: Tensor) -> tuple[float, Tensor, float]:
-    """(dual value, feasible V, upper bound of its polar) from any V; ``offset`` is the size of intercepts here."""
+def _lower_bound(problem: Problem, V: Tensor, polar: float) -> tuple[float, Tensor, float]:
+    """(dual value, feasible V, upper bound of its polar) from any V.
+
+    A V of rounded numbers is not quite in the domain of F*, or not quite balanced; a point W that is lies within some
+    distance. D is concave with D(0) = 0, so that D(t W) >= t D(W) for the t <= 1 that makes W feasible.
+    """
     largest = math.inf if polar == 0 else problem.beta / polar if polar > 0 else 0.0  # NaN allows nothing
-    scale = _best_scale(lambda s: -problem.datafit.conjugate(s * V), largest)
+    inside = 1 - gamma(64 + 8 * V.shape[1])  # so that no rounding leads out of the domain
+    scale = inside * _best_scale(lambda s: -problem.datafit.conjugate(s * V), largest)
     V = scale * V
-    value = -problem.datafit.conjugate(V)
-    return value - _rounding_of_dual(problem, V, offset), V, scale * polar if scale > 0 else 0.0
-
-
-def _rounding_of_dual(problem: Problem, V: Tensor, offset: Tensor) -> float:
-    """How far -F*(V) can be off: cancellation in its sum, and a balance 1^T V = 0 that holds to rounding only."""
-    terms = float(problem.datafit.conjugate_rows(V).abs().sum()) + float((V * problem.datafit.targets).abs().sum())
-    slack = 4 * math.sqrt(len(V)) * _EPS * terms
-    if problem.datafit.intercept:
-        slack += 4 * float(((V.sum(0).abs() + _EPS * V.abs().sum(0)) * (offset.abs() + 1)).sum())
-    return slack if math.isfinite(slack) else math.inf
+    value, distance = problem.datafit.least_dual(V)
+    reach = rounded_up(scale * polar + problem.sensitivity * distance) if scale > 0 else 0.0
+    share = min(problem.beta / reach, 1.0) * (1 - 8 * UNIT) if reach > 0 else 1.0
+    if not (value > 0 and share > 0):
+        return 0.0, torch.zeros_like(V), 0.0
+    return share * value, V, min(scale * polar, problem.beta)
 
 
 def _best_scale(value: Callable[[float], float], largest: float) -> float:

@@ -9,10 +9,14 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from bidual.architectures import ReluMLP
+from bidual.breakdown import breakdown_said, check_magnitude
 from bidual.certificate import Certificate, SoundnessError
 from bidual.column_generation import Training
 from bidual.datafit import Datafit
+from bidual.estimators.base import is_number
+from bidual.estimators.network import check_patterns
 from bidual.foreign import Network, TwoLayerWeights, class_targets, number_targets, read_network
+from bidual.json_text import shortly
 from bidual.losses import LOSSES, Logistic, Loss, MarginLoss, Softmax
 from bidual.networks import RebuildableModule
 from bidual.norms import L2
@@ -82,6 +86,7 @@ def certify(
         max_time: a limit in seconds on that.
         patterns: as in :class:`bidual.ConvexMLPClassifier`.
     """
+    _check_settings(beta, tol, max_time, patterns)
     weights = read_network(network)
     chosen = _loss(loss, weights.n_outputs)
     samples = _samples(X, weights)
@@ -90,7 +95,18 @@ def certify(
         raise ValueError(f"X has {len(samples)} samples and y has {len(Y)}; they must be as many.")
     problem = ReluProblem(samples, Datafit(chosen, Y, intercept=weights.output_bias is not None), float(beta))
     trainer = ReluTrainer(samples, patterns)
-    return _certify(weights, problem, trainer, tol, max_time)
+    with breakdown_said():
+        return _certify(weights, problem, trainer, tol, max_time)
+
+
+def _check_settings(beta: float, tol: float, max_time: float | None, patterns: int | str) -> None:
+    if not (is_number(beta) and 0 < beta < np.inf):
+        raise ValueError(f"beta must be positive and finite, got {beta!r}.")
+    if not (is_number(tol) and 0 < tol < 1):
+        raise ValueError(f"tol must be between 0 and 1, got {tol!r}.")
+    if max_time is not None and not (is_number(max_time) and max_time > 0):
+        raise ValueError(f"max_time must be None or positive, got {max_time!r}.")
+    check_patterns(patterns, "relu")
 
 
 def _certify(
@@ -146,26 +162,35 @@ def _module(done: Training, bias: bool) -> RebuildableModule:
 def _loss(loss: str | Loss, n_outputs: int) -> Loss:
     if isinstance(loss, Loss):
         return loss
-    if loss == "log_loss":
+    if isinstance(loss, str) and loss == "log_loss":
         return Logistic() if n_outputs == 1 else Softmax()
-    if loss not in LOSSES:
+    if not isinstance(loss, str) or loss not in LOSSES:
         raise ValueError(f"loss must be 'log_loss', a Loss, or one of {sorted(LOSSES)}, got {loss!r}.")
     return LOSSES[loss]()
 
 
 def _samples(X: ArrayLike, weights: TwoLayerWeights) -> Float[Tensor, "n d"]:
-    array = np.asarray(X.detach().cpu() if isinstance(X, Tensor) else X, dtype=np.float64)
+    array = _numbers("X", X, np.float64)
     if array.ndim != 2 or not len(array) or array.shape[1] != weights.n_features:
         raise ValueError(f"X must have shape (n, {weights.n_features}) for this network, got {array.shape}.")
     if not np.isfinite(array).all():
         raise ValueError("X must be finite, got NaN or infinity; drop or impute those samples.")
+    check_magnitude("X", array)
     samples = torch.tensor(array)
     return samples if weights.hidden_bias is None else with_constant(samples)
 
 
+def _numbers(name: str, values: ArrayLike, dtype: type | None) -> np.ndarray:
+    """An array of a tensor, a list or anything else that numpy takes."""
+    try:
+        return np.asarray(values.detach().cpu() if isinstance(values, Tensor) else values, dtype=dtype)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must be an array of numbers ({shortly(error)}).") from error
+
+
 def _targets(y: ArrayLike, weights: TwoLayerWeights, loss: Loss, classes: ArrayLike | None) -> np.ndarray:
     """Numbers with one column per output as they are, everything else as labels."""
-    values = np.asarray(y.detach().cpu() if isinstance(y, Tensor) else y)
+    values = _numbers("y", y, None)
     numeric = values.dtype.kind in "iufb"
     labels = classes is not None or not numeric or isinstance(loss, (MarginLoss, Softmax)) or weights.n_outputs > 1
     if values.ndim == 1 and labels:

@@ -6,6 +6,8 @@ from typing import Any
 
 from joblib import parallel_config
 
+from bidual.extras import extra
+
 _PATIENCE = 10.0  # seconds, for the scheduler and then for its first worker
 
 
@@ -27,10 +29,8 @@ def scheduler(address: str | None) -> Iterator[None]:
 
 
 def _connected(address: str) -> Any:
-    try:
+    with extra("dask"):
         from dask.distributed import Client
-    except ImportError as error:
-        raise ValueError("a scheduler needs Dask; install bidual[dask].") from error
     try:
         return Client(address, timeout=_PATIENCE, set_as_default=False)
     except (OSError, ValueError) as error:

@@ -148,7 +148,7 @@ class _Run:
         self.began = time.perf_counter()
         self.history: list[Record] = []
         self.best: Certificate | None = None
-        self.gap = 1.0
+        self.gap, self.done = 1.0, False
         self.strictness = 1.0  # how much better than usual the master is solved
         self.solved_to = inf  # the tolerance of the last master
         self.primal = inf  # the value of the last master from which neurons were dropped
@@ -202,7 +202,8 @@ class _Run:
         self.best = certificate if self.best is None else certificate.with_dual_of(self.best)
         steepest = max(asked[0].bracket.lower, self.problem.beta)
         guess = judge(master, Z, V, lambda W: steepest, Scope.BLOCKS)
-        self.gap = self.best.relative_gap if self.oracle.proves else guess.relative_gap
+        known = self.best if self.oracle.proves else guess
+        self.gap, self.done = known.relative_gap, known.within(self.tol)
         self._record(rounds, self.best)
         return asked[0]
 
@@ -213,7 +214,7 @@ class _Run:
             self.callback(self.history[-1])
 
     def _status(self, rounds: int, max_rounds: int) -> Status | None:
-        if self.gap <= self.tol:
+        if self.done:
             return Status.CERTIFIED if self.oracle.proves else Status.SEARCHED
         if self.max_time is not None and self.seconds > self.max_time and rounds > 1:  # the first has no neurons yet
             return Status.MAX_TIME
@@ -246,7 +247,7 @@ def solve_master(
     for solver in stages:
         if solver.refusal(problem) is None:
             done = solve(problem, solver, tol=tol, max_steps=100, start=start, max_time=max_time)
-            if done.certificate.relative_gap <= tol:
+            if done.certificate.within(tol):
                 return done
             start, best = done.Z, done
     try:

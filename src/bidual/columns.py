@@ -4,9 +4,13 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
-from pandas.api import types
+
+from bidual.extras import extra
+
+with extra("pandas"):
+    import pandas as pd
+    from pandas.api import types
 
 Encoded = NDArray[np.float64]
 MISSING = "missing"
@@ -64,6 +68,7 @@ def fit_column(name: str, column: pd.Series) -> Column:
     """The encoding of a column by its type."""
     if types.is_datetime64_any_dtype(column) or types.is_timedelta64_dtype(column):
         raise ValueError(f"column {name!r} holds dates or times; replace it with numbers, or drop it.")
+    check_flat(name, column)
     missing = int(column.isna().sum())
     if _is_numeric(column):
         return _fit_numeric(name, _numbers(name, column), missing)
@@ -73,6 +78,12 @@ def fit_column(name: str, column: pd.Series) -> Column:
             f"column {name!r} has {len(levels)} different texts, more than {_MOST_LEVELS}; drop it, or group them."
         )
     return Categorical(name, levels, missing)
+
+
+def check_flat(name: str, column: pd.Series) -> None:
+    """Refuse a column whose values are lists, arrays or objects with fields, as Parquet can hold them."""
+    if column.dtype == object and (nested := [value for value in column if types.is_list_like(value)]):
+        raise ValueError(f"column {name!r} holds {str(nested[0])[:60]!r}; give one number or text per row, or drop it.")
 
 
 def column_from_json(state: dict[str, Any]) -> Column:

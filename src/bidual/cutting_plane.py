@@ -191,7 +191,7 @@ class _Run:
         return self.max_time is not None and self.seconds > self.max_time
 
     def _status(self, step: int, max_steps: int, cuts: bool) -> Status | None:
-        if self.best.relative_gap <= self.tol:
+        if self.best.within(self.tol):
             return Status.CERTIFIED
         if self._late() and step > 1:  # the first has no neurons yet
             return Status.MAX_TIME

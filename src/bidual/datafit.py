@@ -1,5 +1,6 @@
 """The data term F: a loss bound to its targets, sample weights and unpenalised intercept."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,6 +13,7 @@ from torch import Tensor
 from bidual.losses import Loss
 from bidual.losses.base import Matrix
 from bidual.rootfinding import increasing_root
+from bidual.rounding import gamma, largest_sum, length, rounded_up
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,6 +86,33 @@ class Datafit:
     def value_at(self, P: Matrix, b: Float[Tensor, " c"]) -> float:
         """The sum at a given intercept, an upper bound of F(P)."""
         return float((self.weights[:, 0] * self.loss.value(P + b, self.targets)).sum())
+
+    def most(self, P: Matrix, error: float) -> float:
+        """An upper bound of F, in real arithmetic, at all predictions within ``error`` of P."""
+        b = self.offset(P)
+        rows = self.weights[:, 0] * self.loss.value(P + b, self.targets)
+        sizes = length(P) + length(b) * len(P) ** 0.5 + length(self.targets)
+        moved = rounded_up(error + gamma(4) * sizes)
+        value = largest_sum(rows) * (1 + gamma(P.shape[1] + 16))
+        return rounded_up(value + self._steepness(P + b, moved) * moved)
+
+    def _steepness(self, P: Matrix, reach: float) -> float:
+        """A Lipschitz constant of the sum within ``reach`` of P, intercepts included."""
+        bounds = [] if self.lipschitz is None else [rounded_up(self.lipschitz)]
+        if self.smoothness is not None:
+            bounds.append(length(self.weights * self.loss.grad(P, self.targets)) * 1.001 + self.smoothness * reach)
+        return min(bounds, default=math.inf)
+
+    def least_dual(self, V: Matrix) -> tuple[float, float]:
+        """A lower bound of -F*(W), in real arithmetic, for some W of the domain, and a bound of |W - V|_F.
+
+        V must be in the interior of the domain up to rounding, as into_domain(V) times a number just below one is.
+        """
+        repair = self.loss.repair(V, self.targets, self.weights, self.intercept)
+        terms = largest_sum(self.weights[:, 0] * self.loss.terms(V / self.weights, self.targets))
+        error = (gamma(V.shape[1] + 16) + repair.shrinks) * terms + repair.cost
+        value = largest_sum(self.conjugate_rows(V)) + error
+        return -rounded_up(value) if math.isfinite(value) else -math.inf, repair.distance
 
     def grad(self, P: Matrix) -> Matrix:
         """grad F(P). A loss with kinks is replaced by its Moreau envelope of tiny width, so that samples at a kink get

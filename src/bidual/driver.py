@@ -20,6 +20,7 @@ class Status(Enum):
     """How a run ended; the value is what to tell the user."""
 
     CERTIFIED = "the certified relative gap is within the tolerance"
+    EXHAUSTED = "the gap is as small as float64 can prove; a larger beta leaves more digits"
     MAX_STEPS = "the step limit was reached first; raise max_iter, or tol"
     MAX_TIME = "the time limit was reached first; raise max_time, or tol"
     SEARCHED = "search finds no neuron worth adding, and proving more needs data of lower rank, or fewer samples"
@@ -146,8 +147,8 @@ def solve(
     else:
         judge.keep(0, known)
     status, step = Status.CERTIFIED, 0
-    state = None if judge.best.relative_gap <= tol else solver.init(problem, start, dual)
-    while judge.best.relative_gap > tol:
+    state = None if judge.best.within(tol) else solver.init(problem, start, dual)
+    while not judge.best.within(tol):
         if max_time is not None and judge.seconds > max_time:
             status = Status.MAX_TIME
         elif step >= max_steps:
@@ -162,9 +163,9 @@ def solve(
             continue
         if step and judge.last_step < step:
             judge.look(step, solver.point(problem, state), solver.candidates(problem, state))
-        if judge.best.relative_gap <= tol:
-            status = Status.CERTIFIED
         break
+    if judge.best.within(tol):
+        status = Status.CERTIFIED if judge.best.relative_gap <= tol else Status.EXHAUSTED
     return Solution(judge.best.point, judge.best, status, step, judge.seconds, tuple(judge.history), solver.name)
 
 

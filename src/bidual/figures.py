@@ -4,19 +4,19 @@ import io
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.colors import ListedColormap
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from bidual.driver import Record
 from bidual.estimators.base import ConvexEstimator
+from bidual.extras import extra, need
 from bidual.files import check_target
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 _SUFFIXES = (".png", ".pdf", ".svg")
 COLOURS = ("#2f6fb0", "#d9822b", "#3c9d6b", "#b0507a", "#7a6cc0", "#8a7a3c")
@@ -25,30 +25,45 @@ GREY = "#555555"
 
 def check_figure(path: str | os.PathLike[str]) -> Path:
     """The path, if a figure can be written there."""
+    need("matplotlib")
     if Path(path).suffix.lower() not in _SUFFIXES:
         raise ValueError(f"a figure must end in {', '.join(_SUFFIXES)}, got {str(path)!r}.")
     return check_target(path)
 
 
 def path_figure(rows: Sequence[Mapping[str, Any]], suffix: str = ".png") -> bytes:
-    """Neurons and loss against beta, one above the other."""
+    """Neurons and loss against beta, one above the other; rows with a "seed" have a line for each."""
     figure = new_figure(6.4, 5.2)
     above, below = figure.subplots(2, 1, sharex=True)
-    betas = [row["beta"] for row in rows]
+    lines = paths_of(rows)
+    alpha = 1.0 if len(lines) == 1 else 0.6
     for axes, key, label, colour in (
         (above, "loss", "train loss per row", COLOURS[0]),
         (below, "neurons", "neurons", COLOURS[1]),
     ):
-        axes.plot(betas, [row[key] for row in rows], marker="o", markersize=4, color=colour, clip_on=False)
+        for line in lines:
+            betas, values = zip(*((row["beta"], row[key]) for row in line), strict=True)
+            axes.plot(betas, values, marker="o", markersize=4, color=colour, alpha=alpha, clip_on=False)
         axes.set_ylabel(label)
         axes.set_ylim(bottom=0)
         plain(axes)
+    from matplotlib.ticker import MaxNLocator
+
     below.yaxis.set_major_locator(MaxNLocator(integer=True))
     below.set_xscale("log")
     below.set_xlabel("weight decay beta")
     worst = max(row["relative_gap"] for row in rows)
-    above.set_title(f"{len(rows)} networks, certified relative gaps at most {worst:.1e}", loc="left", fontsize=11)
+    seeds = "" if len(lines) == 1 else f" of {len(lines)} seeds"
+    above.set_title(
+        f"{len(rows)} networks{seeds}, certified relative gaps at most {worst:.1e}", loc="left", fontsize=11
+    )
     return figure_bytes(figure, suffix)
+
+
+def paths_of(rows: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
+    """The rows of each seed, in the order in which seeds come; all rows where there are none."""
+    seeds = dict.fromkeys(row.get("seed") for row in rows)
+    return [[row for row in rows if row.get("seed") == seed] for seed in seeds]
 
 
 def demo_figure(
@@ -78,7 +93,9 @@ def demo_figure(
     return figure_bytes(figure, ".png")
 
 
-def _regions(axes: Axes, estimator: ConvexEstimator, X: NDArray[np.float64], y: NDArray[np.int64]) -> None:
+def _regions(axes: "Axes", estimator: ConvexEstimator, X: NDArray[np.float64], y: NDArray[np.int64]) -> None:
+    from matplotlib.colors import ListedColormap
+
     reach = 1.08 * float(np.abs(X).max())
     ticks = np.linspace(-reach, reach, 400)
     grid = np.stack(np.meshgrid(ticks, ticks), axis=-1).reshape(-1, 2)
@@ -95,19 +112,22 @@ def _regions(axes: Axes, estimator: ConvexEstimator, X: NDArray[np.float64], y: 
     axes.set_aspect("equal")
 
 
-def new_figure(width: float, height: float) -> Figure:
+def new_figure(width: float, height: float) -> "Figure":
+    with extra("matplotlib"):
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure
 
 
-def plain(axes: Axes) -> None:
+def plain(axes: "Axes") -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25, linewidth=0.6)
     axes.set_axisbelow(True)
 
 
-def figure_bytes(figure: Figure, suffix: str) -> bytes:
+def figure_bytes(figure: "Figure", suffix: str) -> bytes:
     buffer = io.BytesIO()
     figure.savefig(buffer, format=suffix[1:].lower(), dpi=150)
     return buffer.getvalue()

@@ -64,7 +64,7 @@ class FrankWolfe:
             best = state.look(best)
             seconds = time.perf_counter() - began
             history.append(Record(NAME, k + 1, seconds, best.primal, best.dual, best.relative_gap))
-            if best.relative_gap <= tol or (max_time is not None and seconds > max_time):
+            if best.within(tol) or (max_time is not None and seconds > max_time):
                 break
         assert best is not None
         neurons, weights = state.network()
@@ -97,7 +97,7 @@ class FrankWolfe:
                 best = run
             width = high - low
             low, high = _where_below(lines, best.certificate.primal, low, high)
-            done = best.certificate.relative_gap <= tol or high - low <= 1e-6 * high
+            done = best.certificate.within(tol) or high - low <= 1e-6 * high
             if done or time.perf_counter() > deadline:
                 break
             if high - low > 0.7 * width:  # the run was too short to decide

@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from bidual.estimators.base import ConvexEstimator
+from bidual.extras import need
 from bidual.files import check_target, write_atomically
 from bidual.losses import Softmax
 from bidual.networks import ConvNetwork
@@ -30,6 +31,7 @@ def export(estimator: ConvexEstimator, path: str | os.PathLike[str]) -> None:
     estimator has ``predict_proba``, ``probabilities``. Gates compare numbers with zero, so the graph stays in float64.
     """
     check_is_fitted(estimator)
+    need("onnx", "onnxscript")
     check_target(path)
     write_atomically(path, _graph(*head_of(estimator), estimator))
 

@@ -1,7 +1,7 @@
 """Regularisation paths: one certified network per beta, each warm-started at the last."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,8 +10,10 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from bidual.auto import beta_grid, check_betas
+from bidual.breakdown import breakdown_said
 from bidual.driver import Solution
 from bidual.estimators.base import ConvexEstimator
+from bidual.estimators.network import is_whole
 from bidual.networks import RebuildableModule
 from bidual.sweeps import OnDone, Task, run_all
 
@@ -71,7 +73,8 @@ def regularization_path(
         X, y, sample_weight: as in ``fit``.
         betas: the weight decays; by default ``n_betas`` from beta_max down to ``ratio`` times it.
     """
-    path = _path(estimator, X, y, betas, n_betas, ratio, sample_weight)
+    with breakdown_said():
+        path = _path(estimator, X, y, betas, n_betas, ratio, sample_weight)
     _warn_of_gaps([path], estimator.tol)
     return path
 
@@ -98,9 +101,12 @@ def regularization_paths(
 
     The other parameters are those of :func:`regularization_path`; without ``betas`` every path has its own beta_max.
     """
+    if not isinstance(seeds, Iterable) or isinstance(seeds, str) or not all(is_whole(seed, 0) for seed in seeds):
+        raise ValueError(f"seeds must be whole numbers from 0 on, one for each path, got {seeds!r}.")
     seeded = [clone(estimator).set_params(random_state=int(seed)) for seed in seeds]
     tasks = [Task(_path, (each, X, y, betas, n_betas, ratio, sample_weight)) for each in seeded]
-    paths = run_all(tasks, n_jobs, on_done)
+    with breakdown_said():
+        paths = run_all(tasks, n_jobs, on_done)
     _warn_of_gaps(paths, estimator.tol)
     return paths
 

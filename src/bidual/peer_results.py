@@ -7,9 +7,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
+from types import NoneType
 from typing import Any, NamedTuple, Self
 
+from bidual.json_text import parse_json, shortly
+
 OURS = "bidual"
+
+
+_REAL = (int, float)
+_TICK = 1e-9  # seconds: a clock may have stood still
+
+
+def _check_kinds(thing: object, **kinds: type | tuple[type, ...]) -> None:
+    """ValueError for the first attribute that is of another kind."""
+    for name, kind in kinds.items():
+        value = getattr(thing, name)
+        if not isinstance(value, kind) or (isinstance(value, int) and abs(value) >= 2**63):
+            raise ValueError(f"{name} of a {type(thing).__name__} is {str(value)[:40]!r}")
 
 
 class Ending(StrEnum):
@@ -39,6 +54,15 @@ class Run:
     rungs: tuple[Rung, ...]
     ending: Ending
     message: str = ""
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> Self:
+        rungs = tuple(Rung(**rung) for rung in stored["rungs"])
+        for rung in rungs:
+            _check_kinds(rung, tolerance=_REAL, cpu=_REAL, wall=_REAL, gap=(*_REAL, NoneType))
+        run = cls(stored["system"], rungs, Ending(stored["ending"]), stored["message"])
+        _check_kinds(run, system=str, message=str)
+        return run
 
     def seconds_to(self, gap: float) -> float | None:
         """CPU seconds of the fastest solve that is at least so good."""
@@ -83,12 +107,12 @@ class CaseResult:
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> Self:
-        runs = tuple(
-            Run(run["system"], tuple(Rung(**rung) for rung in run["rungs"]), Ending(run["ending"]), run["message"])
-            for run in stored["runs"]
-        )
-        case = cls(**{**stored, "runs": runs})
-        if not any(run.system == OURS for run in runs):
+        case = cls(**{**stored, "runs": tuple(map(Run.from_dict, stored["runs"]))})
+        _check_kinds(case, name=str, label=str, spec=Mapping, target=_REAL, needs=Mapping, limit=_REAL, measured=str)
+        _check_kinds(case, at_most=(*_REAL, NoneType))
+        if not all(isinstance(need, (*_REAL, NoneType)) for need in case.needs.values()):
+            raise ValueError(f"case {case.name} needs something else than numbers")
+        if not any(run.system == OURS for run in case.runs):
             raise ValueError(f"case {case.name} has no run of {OURS}.")
         return case
 
@@ -111,8 +135,8 @@ class CaseResult:
             return None
         if theirs is None:
             stopped = run.ending is Ending.LIMIT
-            return Ratio(run.system, self.limit / self.ours if stopped else math.inf, stopped)
-        return Ratio(run.system, theirs / self.ours, False)
+            return Ratio(run.system, self.limit / max(self.ours, _TICK) if stopped else math.inf, stopped)
+        return Ratio(run.system, theirs / max(self.ours, _TICK), False)
 
     @property
     def closest(self) -> Ratio | None:
@@ -154,8 +178,11 @@ def read_race(path: str | os.PathLike[str]) -> Race:
     """A race from its file; ``ValueError`` if it is something else."""
     text = Path(path).read_bytes()
     try:
-        stored = json.loads(text)
+        stored = parse_json(text)
         cases = tuple(CaseResult.from_dict(case) for case in stored.pop("cases"))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ValueError(f"{path} is no result of benchmarks/peers/race.py: {error!r}. Run make bench-peers.") from None
+        raise ValueError(
+            f"{path} is no result of benchmarks/peers/race.py ({type(error).__name__}: {shortly(error)}); "
+            "run make bench-peers."
+        ) from None
     return Race(stored, cases)

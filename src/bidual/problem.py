@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from bidual.datafit import Datafit
-from bidual.gauges import Blocks, Gauge
+from bidual.gauges import Blocks, Gauge, Group
 from bidual.losses.base import Matrix
 from bidual.operators import LiftedOperator
+from bidual.rounding import TINY, gamma, length, rounded_up
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +40,16 @@ class Problem:
         """P(Z)."""
         return self.datafit.value(self.operator.forward(Z)) + self.beta * self.gauge.value(Z)
 
+    def most(self, Z: Blocks, predictions: Matrix) -> float:
+        """An upper bound of P(Z) in real arithmetic, where ``predictions`` are A Z as it was computed.
+
+        Prices of neurons count their hidden weights as of length one, which they are to as many roundings as they have
+        entries.
+        """
+        fit = self.datafit.most(predictions, self.rounding_of_forward(Z))
+        price = self.gauge.most(Z) * (1 + gamma(self.operator.depth.forward + 4))
+        return rounded_up(fit + self.beta * price)
+
     def residual(self, Z: Blocks) -> Matrix:
         """grad F(A Z), the natural dual candidate."""
         return self.datafit.grad(self.operator.forward(Z))
@@ -57,10 +68,23 @@ class Problem:
         value = self.gauge.polar(-self.operator.adjoint(V)).upper
         return 0.0 if value <= self.rounding_of_polar(V) else value
 
+    @property
+    def sensitivity(self) -> float:
+        """By how much Omega°(A* V) changes at most where V changes by one in the Frobenius norm."""
+        return self.operator.magnitude * self.gauge.per_frobenius(*self.operator.block_shape[1:]) * 1.001
+
     def rounding_of_polar(self, V: Matrix) -> float:
-        """How much rounding of the products in A* V can change its polar."""
-        size = self.operator.magnitude * float(torch.linalg.vector_norm(V))
-        return 4 * math.sqrt(len(V)) * torch.finfo(V.dtype).eps * size
+        """How much rounding of V and of the products in A* V can change the polar."""
+        _, a, b = self.operator.block_shape
+        underflow = TINY * V.numel() * self.gauge.per_frobenius(a, b) * math.sqrt(a * b)
+        error = gamma(self.operator.depth.adjoint + 4, V.dtype) * length(V) * self.sensitivity
+        return rounded_up(error + underflow)
+
+    def rounding_of_forward(self, Z: Blocks) -> float:
+        """How far A Z can be from its real value, in the Frobenius norm: |A_p| |Z_p| adds up over blocks."""
+        underflow = TINY * Z.numel() * math.sqrt(math.prod(self.operator.output_shape))
+        error = gamma(self.operator.depth.forward + 4, Z.dtype) * Group().most(Z) * self.operator.magnitude
+        return rounded_up(error + underflow)
 
     def with_beta(self, beta: float) -> Self:
         return replace(self, beta=beta)

@@ -2,22 +2,27 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-
-from rich.console import Console
-from rich.live import Live
-from rich.table import Table
+from typing import TYPE_CHECKING
 
 from bidual.driver import Callback, Record
+from bidual.extras import extra
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
 
 _LINES = 12
 
 
 @contextmanager
-def gap_progress(verbose: int | bool, tol: float, console: Console | None = None) -> Iterator[Callback | None]:
+def gap_progress(verbose: int | bool, tol: float, console: "Console | None" = None) -> Iterator[Callback | None]:
     """A callback that shows the last certificates on standard error; None if not verbose."""
     if not verbose:
         yield None
         return
+    with extra("rich"):
+        from rich.console import Console
+        from rich.live import Live
     records: list[Record] = []
     with Live(console=console or Console(stderr=True), refresh_per_second=8) as live:
 
@@ -28,7 +33,9 @@ def gap_progress(verbose: int | bool, tol: float, console: Console | None = None
         yield show
 
 
-def _table(records: list[Record], tol: float) -> Table:
+def _table(records: list[Record], tol: float) -> "Table":
+    from rich.table import Table
+
     table = Table(title=f"certified relative gap, target {tol:g}", title_justify="left")
     for name in ("seconds", "solver", "step", "primal", "dual", "gap"):
         table.add_column(name, justify="left" if name == "solver" else "right")

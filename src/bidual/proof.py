@@ -39,7 +39,7 @@ def prove(
     for V in (done.dual_point, *candidates):
         done = with_dual(done, V, lambda W: relaxed.peaks(W).bracket.upper, tol)
     steps = _steps(problem, max_time)
-    if done.solution.certificate.relative_gap > tol and steps:
+    if not done.solution.certificate.within(tol) and steps:
         bound = _relaxed(problem, branch, max_time, steps)
         done = with_dual(done, bound.V, bound_near(problem.X, bound.V, bound.polar), tol)
     return done
@@ -57,7 +57,7 @@ def with_dual(done: Training, V: Matrix, polar: PolarBound, tol: float) -> Train
     """The training with the better of its own dual point and V."""
     solution = done.solution
     certificate = judge(done.problem, solution.Z, V, polar, Scope.ALL_PATTERNS).with_dual_of(solution.certificate)
-    status = Status.CERTIFIED if certificate.relative_gap <= tol else solution.status
+    status = Status.CERTIFIED if certificate.within(tol) else solution.status
     return replace(done, solution=replace(solution, certificate=certificate, status=status))
 
 

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Self
 
+import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
@@ -67,7 +68,8 @@ class ReluProblem(NeuronProblem):
 
     def over(self, neurons: Neurons) -> Problem:
         units = self.hidden_norm.unit(neurons)
-        operator = NeuronOperator(self.X, units, self.datafit.targets.shape[1], self.readout)
+        longest = self.hidden_norm.times_l2(self.X.shape[1])
+        operator = NeuronOperator(self.X, units, self.datafit.targets.shape[1], self.readout, longest)
         return Problem(operator, self.datafit, output_gauge(self.output_norm), self.beta)
 
     def gated(self, patterns: Bool[Tensor, "p R"]) -> Problem:
@@ -122,6 +124,13 @@ class ReluProblem(NeuronProblem):
 
     def with_beta(self, beta: float) -> Self:
         return replace(self, beta=beta)
+
+    def to(self, dtype: torch.dtype) -> Self:
+        """The same problem in another precision; self if nothing changes."""
+        if self.X.dtype == self.datafit.targets.dtype == dtype:
+            return self
+        readout = None if self.readout is None else self.readout.to(dtype)
+        return replace(self, X=self.X.to(dtype), datafit=self.datafit.to(dtype), readout=readout)
 
 
 def _same(one: Patches | None, other: Patches | None) -> bool:

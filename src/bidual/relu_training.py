@@ -53,6 +53,9 @@ class ReluTrainer:
     def __post_init__(self) -> None:
         if self.readout is not None and self.X.shape != (self.readout.n_rows, self.readout.width):
             raise ValueError(f"X must be readout.rows(), got shape {tuple(self.X.shape)}.")
+        if self.X.dtype is not torch.float64:  # oracles prove in double precision
+            object.__setattr__(self, "X", self.X.double())
+            object.__setattr__(self, "readout", None if self.readout is None else self.readout.to(torch.float64))
 
     @cached_property
     def oracle(self) -> NeuronOracle:
@@ -79,6 +82,7 @@ class ReluTrainer:
 
     def beta_max(self, problem: ReluProblem) -> float:
         """The steepest neuron at the zero network; if it was only searched for, a lower bound of that."""
+        problem = problem.to(torch.float64)
         V = problem.datafit.into_domain(problem.datafit.grad(torch.zeros_like(problem.datafit.targets)))
         with one_thread():
             peak = self.oracle.peaks(V).bracket.lower
@@ -115,6 +119,7 @@ class ReluTrainer:
         dual points to try.
         """
         check_training(tol, max_time, self.patterns)
+        problem = problem.to(torch.float64)
         self.check(problem, solver, max_time)
         with one_thread():  # many small products: threads would only wait for each other
             return self._train(problem, solver, Limits(tol, max_steps, max_time), start, callback, prove, candidates)
@@ -130,7 +135,7 @@ class ReluTrainer:
         candidates: tuple[Matrix, ...],
     ) -> Training:
         done = self._found(problem, solver, limits, start, callback, prove)
-        if not prove or done.solution.certificate.relative_gap <= limits.tol or done.solution.solver == COPOSITIVE:
+        if not prove or done.solution.certificate.within(limits.tol) or done.solution.solver == COPOSITIVE:
             return done  # a relaxation brings its own proof
         if self.oracle.proves:
             for V in candidates:

@@ -2,11 +2,12 @@
 
 import dataclasses
 import json
+import math
 import os
 import re
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import safetensors
 import safetensors.torch
@@ -19,13 +20,17 @@ from bidual.certificate import Certificate, Scope
 from bidual.driver import Record
 from bidual.estimators import ESTIMATORS, ConvexEstimator, LayerwiseCNNClassifier
 from bidual.files import write_atomically
+from bidual.json_text import parse_json, shortly
 from bidual.model_header import Tensors, pack, unpack
 from bidual.networks import NETWORKS, RebuildableModule
-from bidual.tables import TableEncoder
+
+if TYPE_CHECKING:
+    from bidual.tables import TableEncoder
 
 FORMAT = 1
 _LAYERWISE = LayerwiseCNNClassifier.__name__
 _APART = {"module_", "certificate_", "architecture_", "history_"}  # fitted attributes with a place of their own
+_MOST_NUMBERS = 2**26  # of a sample
 _FITTED_NAME = re.compile(r"[a-z]\w*_|_flat|_chosen")
 
 
@@ -37,13 +42,13 @@ class SavedModel(NamedTuple):
     """What a model file holds: the estimator, and how the table it was trained on became its samples, if it was one."""
 
     estimator: ConvexEstimator | LayerwiseCNNClassifier
-    encoder: TableEncoder | None
+    encoder: "TableEncoder | None"
 
 
 def save(
     estimator: ConvexEstimator | LayerwiseCNNClassifier,
     path: str | os.PathLike[str],
-    encoder: TableEncoder | None = None,
+    encoder: "TableEncoder | None" = None,
 ) -> None:
     """Write a fitted estimator, with its certificate, to a safetensors file; a failure leaves an older file as it was.
 
@@ -72,11 +77,9 @@ def read(path: str | os.PathLike[str]) -> SavedModel:
     """Like :func:`load`, with the encoder of a model that was trained on a table."""
     header, tensors = _open(Path(path))
     try:
-        encoder = header["encoder"]
-        return SavedModel(_restore(header, tensors), None if encoder is None else TableEncoder.from_json(encoder))
+        return SavedModel(_restore(header, tensors), _encoder(header["encoder"]))
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, IndexError, ArithmeticError) as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise ModelFileError(f"{path} is a damaged model file ({reason.rstrip('.')}); save the model again.") from error
+        raise ModelFileError(f"{path} is a damaged model file ({shortly(error)}); save the model again.") from error
 
 
 def _describe(estimator: ConvexEstimator, tensors: Tensors) -> dict[str, Any]:
@@ -112,9 +115,11 @@ def _open(path: Path) -> tuple[dict[str, Any], Tensors]:
             metadata = file.metadata() or {}
             tensors = {key: file.get_tensor(key).clone() for key in file.keys()}  # noqa: SIM118
     except (safetensors.SafetensorError, OSError, ValueError, RuntimeError) as error:
-        raise ModelFileError(f"{path} is not a model file, or is cut off ({error}); save the model again.") from error
+        raise ModelFileError(
+            f"{path} is not a model file, or is cut off ({shortly(error)}); save the model again."
+        ) from error
     try:
-        header = json.loads(metadata["bidual"])
+        header = parse_json(metadata["bidual"])
         found = header["format"]
     except (KeyError, TypeError, ValueError) as error:
         raise ModelFileError(f"{path} is a safetensors file, but not a model that was saved by bidual.") from error
@@ -127,6 +132,8 @@ def _open(path: Path) -> tuple[dict[str, Any], Tensors]:
 
 
 def _restore(header: dict[str, Any], tensors: Tensors) -> ConvexEstimator | LayerwiseCNNClassifier:
+    for name in ("n_features_in_", "sample_shape_"):
+        _check_sample(unpack(header["fitted"].get(name, 1), tensors))
     if header["estimator"] == _LAYERWISE:
         return layerwise_file.restore(header, _network(header["network"], tensors), tensors)
     if header["estimator"] not in ESTIMATORS:
@@ -147,16 +154,33 @@ def _restore(header: dict[str, Any], tensors: Tensors) -> ConvexEstimator | Laye
     return estimator
 
 
+def _encoder(header: Any) -> "TableEncoder | None":
+    if header is None:
+        return None
+    from bidual.tables import TableEncoder  # which needs pandas
+
+    return TableEncoder.from_json(header)
+
+
 def _network(header: dict[str, Any], tensors: Tensors) -> RebuildableModule:
     state = {key.removeprefix("network."): value for key, value in tensors.items() if key.startswith("network.")}
     kind, sizes = header["kind"], {name: _whole(size) for name, size in header["sizes"].items()}
     if kind not in NETWORKS:
         raise ValueError(f"unknown network {kind!r}")
+    if any(isinstance(size, list) and len(size) > len(state) for size in sizes.values()):
+        raise ValueError(f"the header announces more layers than its {len(state)} tensors can be")
     with torch.device("meta"):  # takes no memory, whatever the sizes
         expected = NETWORKS[kind](**sizes).state_dict()
     if {k: (v.shape, v.dtype) for k, v in expected.items()} != {k: (v.shape, v.dtype) for k, v in state.items()}:
         raise ValueError(f"the tensors do not have the shapes of a network of sizes {sizes}")
     return NETWORKS[kind].rebuild(sizes, state)
+
+
+def _check_sample(size: Any) -> None:
+    """A header alone must not make a sample of any size, which loading then predicts."""
+    sides = size if isinstance(size, tuple) else (size,)
+    if not all(isinstance(side, int) and side >= 0 for side in sides) or math.prod(sides) > _MOST_NUMBERS:
+        raise ValueError(f"samples of {str(size)[:60]} numbers cannot be")
 
 
 def _whole(size: Any) -> int | list[int]:

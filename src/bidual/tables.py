@@ -7,10 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
-from bidual.columns import Categorical, Column, Numeric, column_from_json, fit_column
+from bidual.columns import Categorical, Column, Numeric, check_flat, column_from_json, fit_column
+from bidual.extras import extra, need
+from bidual.json_text import shortly
+
+with extra("pandas"):
+    import pandas as pd
 
 _SUFFIXES = (".csv", ".parquet", ".pq")
 _MOST_CLASSES = 20
@@ -26,6 +30,8 @@ def read_table(path: str | os.PathLike[str]) -> pd.DataFrame:
         raise ValueError(f"cannot read {path}: its suffix is {path.suffix!r}; use .csv or .parquet.")
     if not path.stat().st_size:
         raise ValueError(f"{path} is empty; give a table with a header and at least one row.")
+    if path.suffix.lower() != ".csv":
+        need("pyarrow")
     frame = _parse(path)
     if frame.shape[1] == 1 and (mark := next((m for m in ";\t|" if m in frame.columns[0]), None)):
         raise ValueError(f"{path} has its columns separated by {mark!r}; save it with commas.")
@@ -45,8 +51,7 @@ def _parse(path: Path) -> pd.DataFrame:
     except pd.errors.EmptyDataError as error:
         raise ValueError(f"{path} is empty; give a table with a header and at least one row.") from error
     except Exception as error:  # pyarrow and pandas raise many kinds
-        reason = " ".join(str(error).split()).rstrip(".")
-        raise ValueError(f"cannot read {path} as {path.suffix[1:]}: {reason}.") from error
+        raise ValueError(f"cannot read {path} as {path.suffix[1:]}: {shortly(error)}.") from error
     frame.columns = frame.columns.map(str)
     return frame.reset_index(drop=True)
 
@@ -58,8 +63,8 @@ def _read_csv(path: Path) -> pd.DataFrame:
         return pd.read_csv(path, index_col=False)
 
 
-def split_target(frame: pd.DataFrame, target: str) -> tuple[pd.DataFrame, pd.Series]:
-    """The other columns, and the target, which must be there in every row."""
+def split_target(frame: pd.DataFrame, target: str, missing: bool = False) -> tuple[pd.DataFrame, pd.Series]:
+    """The other columns, and the target, which must be there in every row, unless it may be ``missing``."""
     if target not in frame.columns:
         near = difflib.get_close_matches(target, frame.columns, n=3, cutoff=0.5) or list(frame.columns[:8])
         more = "" if len(near) < 8 else ", ..."
@@ -67,8 +72,9 @@ def split_target(frame: pd.DataFrame, target: str) -> tuple[pd.DataFrame, pd.Ser
     if frame.shape[1] < 2:
         raise ValueError(f"{target!r} is the only column; a model needs at least one other to predict from.")
     y = frame[target]
-    if missing := int(y.isna().sum()):
-        raise ValueError(f"the target {target!r} is missing in {missing} of {len(y)} rows; drop those rows.")
+    check_flat(target, y)
+    if not missing and (lost := int(y.isna().sum())):
+        raise ValueError(f"the target {target!r} is missing in {lost} of {len(y)} rows; drop those rows.")
     return frame.drop(columns=target), y
 
 
@@ -99,6 +105,7 @@ def target_values(y: pd.Series, task: str) -> NDArray[Any]:
 
 _LABEL_KINDS = (
     (pd.api.types.is_bool_dtype, np.bool_),
+    (pd.api.types.is_unsigned_integer_dtype, np.uint64),
     (pd.api.types.is_integer_dtype, np.int64),
     (pd.api.types.is_float_dtype, np.float64),
 )

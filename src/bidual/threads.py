@@ -1,55 +1,107 @@
 """How many threads a computation may use."""
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from threading import Lock
+from functools import lru_cache
+from threading import Lock, Thread, local
+from typing import Any
 
 import torch
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from bidual.operators import LiftedOperator
 
 # Multiplications of one forward product from which a second thread pays; below it threads only wait for each other.
 _WORTH_SHARING = 3e7
+_lock = Lock()
 
 
-class _Limit:
-    """One thread while anybody asks for it. Fits may overlap in time: the first to come saves the caller's numbers, the
-    last to go restores them."""
+class _Own(local):
+    """One thread for torch in the thread of Python that asks for it.
+
+    ``torch.set_num_threads`` acts on the thread that calls it, and on threads that first use torch later. The second
+    is not wanted here: those would keep a limit that nobody asked them to have. It is undone from a thread that is
+    made for it, and so is known which number new threads get.
+    """
 
     def __init__(self) -> None:
-        self.lock, self.users, self.before = Lock(), 0, 0
-        self.pools: threadpool_limits | None = None
+        self.users, self.before, self.new = 0, 1, 1
 
     def enter(self) -> None:
-        with self.lock:
-            self.users += 1
-            if self.users == 1:
-                self.before, self.pools = torch.get_num_threads(), threadpool_limits(1)
-                torch.set_num_threads(1)
+        self.users += 1
+        if self.users > 1:
+            return
+        self.before = torch.get_num_threads()
+        if self.before > 1:
+            self.new = _elsewhere(torch.get_num_threads)
+            self._set(1)
 
     def leave(self) -> None:
-        with self.lock:
-            self.users -= 1
-            if not self.users and self.pools is not None:
-                torch.set_num_threads(self.before)
-                self.pools.restore_original_limits()
+        self.users -= 1
+        if not self.users and self.before > 1:
+            self._set(self.before)
+
+    def _set(self, count: int) -> None:
+        torch.set_num_threads(count)
+        if self.new != count:
+            _elsewhere(torch.set_num_threads, self.new)
 
 
-_limit = _Limit()
+class _Shared:
+    """One thread for the BLAS of numpy and scipy, whose number is the whole process's: the first to come saves it, and
+    the last to go restores it."""
+
+    def __init__(self) -> None:
+        self.users, self.restore = 0, lambda: None
+
+    def enter(self) -> None:
+        self.users += 1
+        if self.users == 1:
+            self.restore = _blas(len(sys.modules)).limit(limits=1).restore_original_limits
+
+    def leave(self) -> None:
+        self.users -= 1
+        if not self.users:
+            self.restore()
+
+
+_own, _shared = _Own(), _Shared()
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """One thread for torch and every BLAS within the block; the caller's numbers are restored after it."""
-    _limit.enter()
+    """One thread for torch, in this thread of Python alone, and for every BLAS within the block.
+
+    The caller's numbers are restored after it, also where blocks in several threads of Python overlap.
+    """
+    with _lock:
+        _own.enter()
+        _shared.enter()
     try:
         yield
     finally:
-        _limit.leave()
+        with _lock:
+            _own.leave()
+            _shared.leave()
 
 
 def threads_for(operator: LiftedOperator) -> AbstractContextManager[None]:
     """One thread for small operators, the caller's own setting for large ones."""
     n, (p, a, c) = operator.output_shape[0], operator.block_shape
     return one_thread() if n * p * a * c < _WORTH_SHARING else nullcontext()
+
+
+def _elsewhere(function: Callable[..., Any], *arguments: Any) -> Any:
+    """The result of a call in a thread of its own."""
+    found: list[Any] = []
+    thread = Thread(target=lambda: found.append(function(*arguments)))
+    thread.start()
+    thread.join()
+    return found[0]
+
+
+@lru_cache(maxsize=1)
+def _blas(modules: int) -> ThreadpoolController:
+    """The BLAS libraries there are; searched for again when more modules have been imported, which may bring more."""
+    return ThreadpoolController().select(user_api="blas")

@@ -1,6 +1,7 @@
 import json
 import subprocess
 import sys
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 
@@ -29,6 +30,10 @@ def test_bugs_are_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
         raise TypeError("a bug")
 
     monkeypatch.setattr(sys.modules["bidual.cli.fit"], "check_target", broken)
+    code, out, err = run("fit", "t.csv", "--target", "y", "--out", "m")
+    assert (code, out) == (70, "")
+    assert err == "internal error: TypeError: a bug; please report it, with what BIDUAL_DEBUG=1 shows.\n"
+    monkeypatch.setenv("BIDUAL_DEBUG", "1")
     with pytest.raises(TypeError, match="a bug"):
         run("fit", "t.csv", "--target", "y", "--out", "m")
 
@@ -46,7 +51,7 @@ def test_the_entry_point_of_a_process(tmp_path: Path) -> None:
 
 
 def test_bench(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = sys.modules["bidual.cli.bench"]
+    module = import_module("bidual.benchmarking")
     monkeypatch.setattr(module, "QUICK", (Case(60, 4, 8, 0.1), Case(60, 4, 8, 0.1, 5, "nuclear")))
     code, text, _ = run("bench", "--quick", "--json")
     cases = json.loads(text)["cases"]

@@ -21,7 +21,7 @@ GATED = ("--activation", "gated_relu", *FAST)
 
 
 def test_fit_chooses_beta_and_reports(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bidual.cli.training.ConvexMLPClassifierCV", partial(ConvexMLPClassifierCV, n_betas=3, cv=2))
+    monkeypatch.setattr("bidual.ConvexMLPClassifierCV", partial(ConvexMLPClassifierCV, n_betas=3, cv=2))
     out = table.parent / "model.safetensors"
     code, text, err = run("fit", table, "--target", "label", "--out", out, *GATED)
     assert (code, err) == (0, "")

@@ -3,10 +3,13 @@
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pytest
 
 
 def torchrun(ranks: int, *arguments: object) -> subprocess.Popen[str]:
@@ -19,6 +22,41 @@ def torchrun(ranks: int, *arguments: object) -> subprocess.Popen[str]:
         text=True,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
     )
+
+
+def wait_for(path: Path, seconds: float = 90) -> None:
+    """Until a file is there."""
+    end = time.monotonic() + seconds
+    while not path.exists():
+        assert time.monotonic() < end, f"{path} was not written"
+        time.sleep(0.05)
+
+
+def wait_for_end(process: int, seconds: float) -> None:
+    """Until it is gone, or a zombie."""
+    end = time.monotonic() + seconds
+    while (lines := Path(f"/proc/{process}/cmdline")).exists() and lines.read_bytes():
+        assert time.monotonic() < end, "it still waits"
+        time.sleep(0.1)
+
+
+def rank_of(parent: int, rank: int) -> int:
+    """The process that torchrun has started as a rank."""
+    children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    return next(int(pid) for pid in children if f"\0RANK={rank}\0" in Path(f"/proc/{pid}/environ").read_text())
+
+
+def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], str]) -> Path:
+    """A folder that ``make`` fills, once for all processes that share the tests; what it returns is in ``done``."""
+    base = factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
+    try:
+        folder.mkdir()
+    except FileExistsError:
+        wait_for(folder / "done", 300)
+        return folder
+    (folder / "making").write_text(make(folder))
+    return (folder / "making").rename(folder / "done").parent
 
 
 def write_tables(folder: Path) -> pd.DataFrame:

@@ -2,9 +2,8 @@
 
 import io
 import json
-import os
+import re
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -14,31 +13,26 @@ import torch
 
 sys.path.append(str(Path(__file__).parent))
 
-from agreement import CASES, SOLVERS, data
-from launching import torchrun, write_tables
+from agreement import CASES, SOLVERS, data, main, target_columns
+from launching import made_once, torchrun, write_tables
 
+from bidual.distributed import Ranks, led
 from bidual.patterns import sample_gates
-from bidual.tables import TableEncoder, read_table
+from bidual.tables import TableEncoder, guess_task, read_table, target_values
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """With what one rank and two ranks have written; made once by the processes that share the tests."""
-    base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "agreement"
-    try:
-        folder.mkdir()
-    except FileExistsError:
-        end = time.monotonic() + 300
-        while not (folder / "done").exists() and time.monotonic() < end:
-            time.sleep(0.2)
-        return folder
-    write_tables(folder)
-    script = Path(__file__).parent / "agreement.py"
-    runs = [torchrun(ranks, script, folder, folder / f"{ranks}.json") for ranks in (1, 2)]
-    errors = [run.communicate(timeout=300)[1] for run in runs]
-    (folder / "done").write_text("\n".join(errors))
-    return folder
+    """With what one rank, in this process, and two ranks have written."""
+
+    def make(folder: Path) -> str:
+        write_tables(folder)
+        script = Path(__file__).parent / "agreement.py"
+        with torchrun(2, script, folder, folder / "2.json") as two:
+            main(Ranks(), folder, folder / "1.json")
+            return two.communicate(timeout=300)[1]
+
+    return made_once(tmp_path_factory, "agreement", make)
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +50,7 @@ def test_operators_keep_their_contract(found):
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(str, case)))
 def test_solutions_are_the_same_and_certified(found, case):
     one, two = (next(s for s in each["solutions"] if s["case"] == list(case)) for each in found)
-    assert max(one["gap"], two["gap"]) <= SOLVERS[case[2]][1] + 1e-9
+    assert max(one["gap"], two["gap"]) <= SOLVERS[case[2]][1] + 3e-9  # where a descent on neurons ends by rounding
     assert all(s["holds"] and s["holds_in_shards"] for s in (one, two))
     assert one["solver"] == two["solver"]
     np.testing.assert_allclose(one["Z"], two["Z"], rtol=0, atol=1e-8)
@@ -71,6 +65,23 @@ def test_all_ranks_hear_of_a_failure(found):
     assert two["one of them"][0].startswith("FailedTogetherError: 2 ranks are more than the 1 rows")
     assert one["late"] == ["nothing"]
     assert "the other ranks have gone" in two["late"][0]
+
+
+def test_targets_are_those_of_the_whole_table(found):
+    expected = [[guess_task(column), target_values(column, guess_task(column)).tolist()] for column in target_columns()]
+    for each, kind in zip(found, ("ValueError", "FailedTogetherError"), strict=True):
+        assert each["targets"][: len(expected)] == expected
+        sentence = "the target 'lost' is missing in 1 of 3 rows; drop those rows."
+        assert each["targets"][len(expected)] == [kind, sentence]
+    assert [each["targets"][-2:] for each in found] == [[["mixed", False]] * 2, [["mixed", True], ["mixed", False]]]
+
+
+def test_nothing_is_pickled():
+    room = Path(led.__code__.co_filename).parent
+    for source in [*room.glob("*.py"), *(room.parent / "layerwise").glob("*.py")]:
+        text = source.read_text()
+        assert "pickle" not in text.replace("unpickled", "")
+        assert not re.search(r"_object\b|_object_list|torch\.load|torch\.save\(", text.replace("safetensors.torch", ""))
 
 
 def test_a_time_limit_ends_all_ranks(found):

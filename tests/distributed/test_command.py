@@ -3,10 +3,12 @@
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 sys.path.append(str(Path(__file__).parent))
 sys.path.append(str(Path(__file__).parents[1] / "cli"))
@@ -14,6 +16,7 @@ sys.path.append(str(Path(__file__).parents[1] / "cli"))
 from cli_tools import refused, run
 from launching import write_tables
 
+from bidual.distributed import Ranks, torchrun
 from bidual.serialize import read
 
 GATED = ("--distributed", "--activation", "gated_relu", "--patterns", 15, "--beta", "auto")
@@ -62,7 +65,13 @@ def test_refusals_are_one_sentence(folder, monkeypatch):
     assert refused("did you mean", "fit", table, "--out", folder / "m", "--target", "labels", *GATED)
     (folder / "short.csv").write_text("a,label\n")
     assert refused("too few for 1 ranks", "fit", folder / "short.csv", *out, *GATED)
+    assert refused("cpu or cuda (one GPU for each rank), got 'tpu'", "fit", table, *out, *GATED, "--device", "tpu")
+    if not torch.cuda.is_available():
+        assert refused("torch finds no GPU on this machine", "fit", table, *out, *GATED, "--device", "cuda")
+    monkeypatch.setenv("BIDUAL_TIMEOUT", "soon")
+    assert refused("BIDUAL_TIMEOUT must be a number of seconds above zero, got 'soon'", "fit", table, *out, *GATED)
     monkeypatch.delenv("RANK")
+    monkeypatch.delenv("BIDUAL_TIMEOUT")
     assert refused("started by torchrun", "fit", table, *out, *GATED)
     assert not (folder / "model.safetensors").exists()
 
@@ -74,3 +83,22 @@ def test_a_checkpoint_is_where_a_second_run_starts(folder):
         assert run("fit", folder / "table.csv", *options).code == 0
     assert read(model).estimator.history_[0].relative_gap <= 0.02
     assert refused("of another run", "fit", folder / "table.csv", *options, "--seed", 5)
+
+
+@pytest.mark.parametrize("local", [0, 1, 2])
+def test_every_rank_takes_the_gpu_of_its_number(local, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: True)
+    monkeypatch.setenv("LOCAL_RANK", str(local))
+    if local < 2:
+        assert torchrun._place("cuda") == torch.device("cuda", local)
+        return
+    with pytest.raises(ValueError, match="3 ranks are more than the 2 GPUs of this machine; start at most 2 here"):
+        torchrun._place("cuda")
+
+
+def test_tensors_on_gpus_have_a_group_of_their_own():
+    ranks = Ranks(0, 2, gpus="NCCL")
+    assert ranks._group(torch.ones(1)) is None
+    assert ranks._group(SimpleNamespace(is_cuda=True)) == "NCCL"

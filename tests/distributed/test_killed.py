@@ -12,7 +12,7 @@ import torch
 
 sys.path.append(str(Path(__file__).parent))
 
-from launching import torchrun, write_tables
+from launching import rank_of, torchrun, wait_for, write_tables
 
 import bidual
 from bidual.certificate import Certificate
@@ -69,19 +69,6 @@ def assert_is_the_model_of_one_process(model, table):
     assert saved.estimator.certificate_.primal == pytest.approx(alone.certificate_.primal, rel=2e-4)
     assert saved.estimator.beta_ == pytest.approx(alone.beta_, rel=1e-9)
     assert (bidual.load(model).predict(saved.encoder.transform(X)) == alone.predict(encoder.transform(X))).mean() > 0.97
-
-
-def wait_for(path: Path, seconds: float = 90) -> None:
-    end = time.monotonic() + seconds
-    while not path.exists():
-        assert time.monotonic() < end, f"{path} was not written"
-        time.sleep(0.05)
-
-
-def rank_of(parent: int, rank: int) -> int:
-    """The process that torchrun has started as a rank."""
-    children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
-    return next(int(pid) for pid in children if f"\0RANK={rank}\0" in Path(f"/proc/{pid}/environ").read_text())
 
 
 def certificate(gap: float) -> Certificate:

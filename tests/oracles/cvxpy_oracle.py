@@ -8,6 +8,11 @@ from bidual.problem import Problem
 
 def cvxpy_optimum(problem: Problem) -> float:
     """min_Z F(A Z) + beta Omega(Z), solved by Clarabel through cvxpy."""
+    return cvxpy_point(problem)[0]
+
+
+def cvxpy_point(problem: Problem) -> tuple[float, np.ndarray]:
+    """The optimum and the lifted variable that Clarabel found through cvxpy."""
     data, (n, c), (p, a, b) = problem.datafit, problem.operator.output_shape, problem.operator.block_shape
     Z = [cp.Variable((a, b)) for _ in range(p)]
     stacked = cp.hstack([cp.reshape(block, (a * b,), order="C") for block in Z])
@@ -18,7 +23,10 @@ def cvxpy_optimum(problem: Problem) -> float:
     cost = cp.sum(cp.multiply(data.weights.numpy()[:, 0], losses))
     model = cp.Problem(cp.Minimize(cost + problem.beta * sum(_price(problem.gauge.name, block) for block in Z)))
     tolerances = {"tol_gap_abs": 1e-9, "tol_gap_rel": 1e-9, "tol_feas": 1e-9}
-    return float(model.solve(solver=cp.CLARABEL, use_quad_obj=False, **tolerances))
+    optimum = float(model.solve(solver=cp.CLARABEL, use_quad_obj=False, **tolerances))
+    if any(block.value is None for block in Z):
+        raise ValueError(f"Clarabel found no point: {model.status}.")
+    return optimum, np.stack([block.value for block in Z])
 
 
 def _losses(loss: object, predictions: cp.Expression, Y: np.ndarray) -> cp.Expression:

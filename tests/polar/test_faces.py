@@ -181,7 +181,7 @@ def test_what_a_search_found_is_never_an_upper_bound() -> None:
     peaks = oracle.peaks(V)
     believed = judge(done.problem, Z, V, lambda W: max(peaks.bracket.lower, problem.beta), Scope.ALL_PATTERNS)
     assert done.search_gap <= 1e-5
-    assert believed.dual > 1.01 * optimum  # a false bound, if one trusted the search
+    assert believed.dual > 1.005 * optimum  # a false bound, if one trusted the search
     assert peaks.bracket.upper == inf
     assert done.solution.certificate.dual == certify(done.problem, Z, [V], everywhere=oracle).dual == 0
     assert done.solution.certificate.relative_gap == 1

@@ -71,7 +71,7 @@ def test_every_kind(value: Any, sections: tuple[str, ...], tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("base", [PATH["path"][0], JUDGED, FIT, result()])  # type: ignore[index]
-@pytest.mark.parametrize("wrong", [HOSTILE, [], -1, None, 10**400, {"a": {}}])
+@pytest.mark.parametrize("wrong", [HOSTILE, [], pytest.param(-1, marks=pytest.mark.slow), None, 10**400, {"a": {}}])
 def test_any_field_may_be_wrong(base: dict[str, Any], wrong: Any, tmp_path: Path) -> None:
     """Every field in turn is replaced: a page without foreign markup, or one sentence."""
     for name in base:

@@ -182,7 +182,7 @@ def test_what_lacks_its_data_is_named_and_the_others_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     chosen = [find("R9"), find("R15")]
-    monkeypatch.setattr(import_module("bidual.cli.reproduce"), "everything", lambda: chosen)
+    monkeypatch.setattr(import_module("bidual.reproduction"), "everything", lambda: chosen)
     monkeypatch.setitem(pr_figure_1.SETTINGS, "cpu", pr_figure_1.SETTINGS["smoke"])  # type: ignore[index]
     with pytest.raises(SystemExit) as leave:
         main(["reproduce", "all", "--out", str(tmp_path / "out"), "--data-dir", str(tmp_path), "--json"])

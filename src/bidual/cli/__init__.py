@@ -1,5 +1,7 @@
-"""The command line. One file per command; errors become one line and exit code 2."""
+"""The command line. One file per command; errors become one line and exit code 2, signals 128 and their number."""
 
+import io
+import os
 import sys
 import warnings
 from importlib.metadata import version
@@ -16,6 +18,12 @@ from bidual.cli.predict import predict
 from bidual.cli.report import report
 from bidual.cli.reproduce import reproduce
 from bidual.cli.train_images import train_images
+from bidual.ending import UNREAD, Interruption, drop_output, interruptible, is_full, open_streams
+from bidual.extras import MissingExtra
+
+_INTERRUPTED = 130  # what typer makes of a KeyboardInterrupt
+
+_BUG = 70  # EX_SOFTWARE of sysexits.h
 
 app = typer.Typer(
     help="Neural networks trained to a certified global optimum.",
@@ -43,36 +51,80 @@ def _root(
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
-    """The entry point: exit code 0, or 2 with one line on standard error when the input is at fault."""
+    """The entry point: exit code 0, 2 with one line on standard error when the input is at fault, 70 for a bug.
+
+    A command that Ctrl-C or another signal ends has 128 and the signal's number, also if it keeps what it has so far.
+    """
     arguments = sys.argv[1:] if arguments is None else arguments
-    with warnings.catch_warnings():
+    open_streams()
+    for stream in (sys.stdout, sys.stderr):  # names of files and columns may be no text in the terminal's encoding
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    with warnings.catch_warnings(), interruptible() as interruption:
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", UserWarning)  # ConvergenceWarning is one
         warnings.showwarning = _show_warning
-        sys.exit(_run(arguments or ["--help"]))
+        sys.exit(_run(arguments or ["--help"], interruption))
 
 
-def _run(arguments: list[str]) -> int:
+def _run(arguments: list[str], interruption: Interruption) -> int:
+    """The exit code; what was interrupted may end in any error."""
+    try:
+        code = _call(arguments)
+    except (KeyboardInterrupt, typer.Abort):
+        code = _INTERRUPTED
+    except Exception as error:
+        if interruption.number is None:
+            return _refuse(error)
+        code = _INTERRUPTED
+    if code == _INTERRUPTED:
+        interruption.say()
+    return interruption.code if code == _INTERRUPTED or interruption.number is not None else code
+
+
+def _call(arguments: list[str]) -> int:
     try:
         code = app(arguments, standalone_mode=False, prog_name="bidual")
+        sys.stdout.flush()
         return code if isinstance(code, int) else 0
-    except (typer.Exit, typer.Abort) as leave:
-        return getattr(leave, "exit_code", 130)
-    except Exception as error:
-        message = _explain(error)
-        if message is None:
-            raise
-        print(f"error: {' '.join(message.split())}", file=sys.stderr)
-        return 2
+    except typer.Exit as leave:
+        return leave.exit_code
+    except (BrokenPipeError, SystemExit):  # the second is what typer makes of the first
+        drop_output()
+        return UNREAD
+
+
+def _refuse(error: Exception) -> int:
+    message = _explain(error)
+    if message is None:
+        return _report_bug(error)
+    print(f"error: {' '.join(message.split())}", file=sys.stderr)
+    return 2
+
+
+def _report_bug(error: Exception) -> int:
+    """An error that is nobody's input: one line, and the traceback for whoever asks."""
+    if os.environ.get("BIDUAL_DEBUG"):
+        raise error
+    what = f"{type(error).__name__}: {' '.join(str(error).split())}"
+    print(f"internal error: {what}; please report it, with what BIDUAL_DEBUG=1 shows.", file=sys.stderr)
+    return _BUG
 
 
 def _explain(error: Exception) -> str | None:
     """What to tell the user; None if the error is not about the input."""
     if hasattr(error, "format_message"):  # wrong use of the command line
         return error.format_message() or "wrong use; see --help."
+    from bidual.memory import is_out_of_memory  # needs torch, and is only asked when something went wrong
+
+    if is_out_of_memory(error):
+        return "out of memory; use fewer samples, fewer patterns or fewer jobs."
+    if isinstance(error, OSError) and is_full(error):
+        drop_output()
+        return f"cannot write to standard output: {os.strerror(error.errno or 0).lower()}."
     if isinstance(error, OSError) and error.strerror and error.filename:
         return f"{error.filename}: {error.strerror.lower()}."
-    if isinstance(error, (ValueError, OSError, MemoryError, FloatingPointError)):
+    if isinstance(error, (ValueError, OSError, FloatingPointError, MissingExtra)):
         return str(error) or type(error).__name__
     return None
 

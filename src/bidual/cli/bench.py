@@ -2,17 +2,17 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
-from bidual.benchmarking import GAPS, QUICK, SUITE, Outcome, run_case
 from bidual.cli.output import print_json, print_table, working
-from bidual.cli.peers import peer_rows, peer_table
 from bidual.cli.training import Json
-from bidual.peer_results import read_race
-from bidual.threads import one_thread
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from bidual.benchmarking import Outcome
 
 
 def bench(
@@ -26,6 +26,9 @@ def bench(
     if peers is not None:
         _show_race(peers, json)
         return
+    from bidual.benchmarking import GAPS, QUICK, SUITE, run_case
+    from bidual.threads import one_thread
+
     outcomes = []
     for case in QUICK if quick else SUITE:
         what = f"n={case.n} d={case.d} P={case.patterns} c={case.c} {case.penalty} {case.fraction:g}"
@@ -38,6 +41,9 @@ def bench(
 
 
 def _show_race(file: Path, json: bool) -> None:
+    from bidual.cli.peers import peer_rows, peer_table
+    from bidual.peer_results import read_race
+
     race = read_race(file)
     if json:
         print_json({**race.facts, "rows": peer_rows(race)})
@@ -45,7 +51,11 @@ def _show_race(file: Path, json: bool) -> None:
         print_table(peer_table(race))
 
 
-def _table(outcomes: list[Outcome]) -> Table:
+def _table(outcomes: "list[Outcome]") -> "Table":
+    from rich.table import Table
+
+    from bidual.benchmarking import GAPS
+
     table = Table(title="seconds to a certified relative gap (squared loss, given gates)", title_justify="left")
     for name in ("n", "d", "P", "c", "penalty", "lam/lam_max"):
         table.add_column(name, justify="left" if name == "penalty" else "right")

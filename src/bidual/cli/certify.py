@@ -3,20 +3,21 @@
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import safetensors.torch
 import typer
-from torch import nn
 
-from bidual.certifying import NetworkCertificate
-from bidual.certifying import certify as certify_network
 from bidual.cli import training as t
 from bidual.cli.output import print_facts, print_json, working
-from bidual.cli.samples import Samples, load_samples
 from bidual.files import check_target, write_atomically
-from bidual.foreign import TwoLayerWeights, from_estimator, from_file, read_saved
-from bidual.serialize import SavedModel
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from bidual.certifying import NetworkCertificate
+    from bidual.cli.samples import Samples
+    from bidual.foreign import TwoLayerWeights
+    from bidual.serialize import SavedModel
 
 
 def certify(
@@ -58,6 +59,10 @@ def certify(
     """
     if out is not None:
         check_target(out, model, data)
+    from bidual.certifying import certify as certify_network
+    from bidual.cli.samples import load_samples
+    from bidual.foreign import from_estimator, from_file, read_saved
+
     saved = read_saved(model)
     weights = from_file(model) if saved is None else from_estimator(saved.estimator)
     beta = _beta(beta, saved, model)
@@ -72,7 +77,7 @@ def certify(
         print_facts(report.facts())
 
 
-def _beta(beta: float | None, saved: SavedModel | None, model: Path) -> float:
+def _beta(beta: float | None, saved: "SavedModel | None", model: Path) -> float:
     if beta is None and saved is None:
         raise ValueError(f"{model} does not say its weight decay; give --beta.")
     value = beta if beta is not None else saved.estimator.beta_  # type: ignore[union-attr]
@@ -81,10 +86,12 @@ def _beta(beta: float | None, saved: SavedModel | None, model: Path) -> float:
     return float(value)
 
 
-def _write(better: nn.Module | None, out: Path | None) -> Path | None:
+def _write(better: "nn.Module | None", out: Path | None) -> Path | None:
     """The better network as plain tensors, which `bidual certify` can read again; None if nothing was written."""
     if better is None or out is None:
         return None
+    import safetensors.torch
+
     state = {name: tensor.detach().cpu().contiguous() for name, tensor in better.state_dict().items()}
     write_atomically(out, safetensors.torch.save(state))
     return out
@@ -92,10 +99,10 @@ def _write(better: nn.Module | None, out: Path | None) -> Path | None:
 
 @dataclass(frozen=True)
 class _Report:
-    weights: TwoLayerWeights
-    samples: Samples
+    weights: "TwoLayerWeights"
+    samples: "Samples"
     beta: float
-    found: NetworkCertificate
+    found: "NetworkCertificate"
     seconds: float
     out: Path | None
 

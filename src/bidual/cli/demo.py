@@ -4,25 +4,20 @@ import time
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
-from numpy.typing import NDArray
-from rich.table import Table
-from sklearn.datasets import load_breast_cancer
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.model_selection import train_test_split
-from sklearn.neural_network import MLPClassifier
-from sklearn.preprocessing import StandardScaler
 
 from bidual.cli.output import print_json, print_table, working
 from bidual.cli.training import Json
-from bidual.datasets import make_spiral
-from bidual.estimators.mlp import ConvexMLPClassifier
-from bidual.figures import demo_figure
 from bidual.files import write_atomically
-from bidual.threads import one_thread
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+    from rich.table import Table
+
+    from bidual import ConvexMLPClassifier
 
 SEEDS = range(5)
 TOL = 1e-4
@@ -36,10 +31,10 @@ _BASELINE_STEPS = 1000  # more than scikit-learn's default of 200, with which th
 class Split:
     """Samples to train on and samples to test with."""
 
-    X: NDArray[np.float64]
-    y: NDArray[Any]
-    X_test: NDArray[np.float64]
-    y_test: NDArray[Any]
+    X: "NDArray[np.float64]"
+    y: "NDArray[Any]"
+    X_test: "NDArray[np.float64]"
+    y_test: "NDArray[Any]"
 
 
 def demo(
@@ -51,6 +46,11 @@ def demo(
     """Train on a spiral and on breast-cancer data, print the certificates, and compare with scikit-learn."""
     if out.exists() and not out.is_dir():
         raise ValueError(f"{out} is a file; give a folder for the figure.")
+    from bidual.extras import need
+    from bidual.figures import demo_figure
+    from bidual.threads import one_thread
+
+    need("matplotlib")
     out.mkdir(parents=True, exist_ok=True)
     splits = {"spiral": spiral_split(), "breast cancer": cancer_split()}
     models, rows = {}, []
@@ -70,18 +70,26 @@ def demo(
 
 def spiral_split() -> Split:
     """150 samples to train on, as in BM section 4.1, and 600 new ones."""
+    from bidual.datasets import make_spiral
+
     return Split(*make_spiral(150, seed=0), *make_spiral(600, seed=1))
 
 
 def cancer_split() -> Split:
     """Three quarters to train on, standardised."""
+    from sklearn.datasets import load_breast_cancer
+    from sklearn.model_selection import train_test_split
+    from sklearn.preprocessing import StandardScaler
+
     X, y = load_breast_cancer(return_X_y=True)
     X, X_test, y, y_test = train_test_split(X, y, stratify=y, random_state=0)
     scaler = StandardScaler().fit(X)
     return Split(scaler.transform(X), y, scaler.transform(X_test), y_test)
 
 
-def _ours(name: str, split: Split) -> tuple[ConvexMLPClassifier, dict[str, Any]]:
+def _ours(name: str, split: Split) -> "tuple[ConvexMLPClassifier, dict[str, Any]]":
+    from bidual import ConvexMLPClassifier
+
     began = time.perf_counter()
     model = ConvexMLPClassifier(**SETTINGS[name], tol=TOL).fit(split.X, split.y)
     seconds = time.perf_counter() - began
@@ -102,6 +110,9 @@ def _ours(name: str, split: Split) -> tuple[ConvexMLPClassifier, dict[str, Any]]
 
 
 def _baseline(name: str, split: Split) -> dict[str, Any]:
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.neural_network import MLPClassifier
+
     accuracies, began = [], time.perf_counter()
     for seed in SEEDS:
         model = MLPClassifier(max_iter=_BASELINE_STEPS, random_state=seed)
@@ -122,7 +133,9 @@ def _report(rows: list[dict[str, Any]], figure: Path, json: bool) -> None:
     print(f"figure: {figure}")
 
 
-def _table(rows: list[dict[str, Any]]) -> Table:
+def _table(rows: list[dict[str, Any]]) -> "Table":
+    from rich.table import Table
+
     table = Table(title="test accuracy", title_justify="left")
     for name in ("data", "model", "runs", "min", "mean", "max", "seconds per fit", "certified gap"):
         table.add_column(name, justify="left" if name in ("data", "model") else "right")

@@ -3,18 +3,16 @@
 import sys
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from bidual.cli import training as t
-from bidual.cli.fit_distributed import Request, fit_distributed
-from bidual.cli.fitted import Outcome, show
 from bidual.cli.output import working
-from bidual.cluster import scheduler
-from bidual.estimators.base import ConvexEstimator
 from bidual.files import check_target
-from bidual.serialize import save
+
+if TYPE_CHECKING:
+    from bidual.estimators.base import ConvexEstimator
 
 
 def fit(
@@ -41,6 +39,7 @@ def fit(
             show_default=False,
         ),
     ] = None,
+    device: t.Device = "cpu",
     jobs: t.Jobs = 1,
     address: t.Scheduler = None,
     json: t.Json = False,
@@ -55,12 +54,18 @@ def fit(
     _check_jobs(jobs, address, beta)
     if not distributed:
         check_target(out, data)
+    from bidual.cli.fit_distributed import Request, fit_distributed
+    from bidual.cli.fitted import Outcome, show
+    from bidual.cluster import scheduler
+    from bidual.serialize import save
+
     settings: dict[str, Any] = {"activation": activation, "loss": loss, "penalty": penalty, "solver": solver}
     settings |= {
         "patterns": "auto" if patterns is None else patterns,
         "tol": tol,
         "max_time": max_time,
         "random_state": seed,
+        "device": device,
     }
     if distributed:
         outcome = fit_distributed(Request(data, target, out, task, beta, settings, checkpoint))
@@ -85,7 +90,7 @@ def _check_jobs(jobs: int, address: str | None, beta: str) -> None:
         raise ValueError("several jobs are for the folds of a cross-validation; use --beta cv, or leave them out.")
 
 
-def _train(estimator: ConvexEstimator, table: t.TrainingTable, jobs: int | None, quiet: bool) -> None:
+def _train(estimator: "ConvexEstimator", table: t.TrainingTable, jobs: int | None, quiet: bool) -> None:
     """With ``jobs`` folds at a time, or without folds if that is None; the model file does not remember it."""
     if jobs is not None:
         with working("choosing beta by cross-validation", quiet):

@@ -5,22 +5,26 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 import torch
-import typer
 from numpy.typing import NDArray
 
 from bidual.cli import training as t
 from bidual.cli.fitted import Outcome
+from bidual.cli.torchrun import command_ranks
 from bidual.distributed.encoding import mapped_encoder, mixed_columns, shared_encoder
 from bidual.distributed.fitting import Data, Estimator, fit_shards
-from bidual.distributed.ranks import FailedTogetherError, LeaderEndedError, Ranks, torchrun_ranks
+from bidual.distributed.ranks import Ranks
 from bidual.distributed.rows import RowsInMemory, RowsOnDisk
 from bidual.distributed.shards import check_file, mapped_shard, table_shard
+from bidual.distributed.targets import gathered_targets, is_mixed
+from bidual.extras import extra
 from bidual.files import check_target
 from bidual.operators.tiled import MappedRows
 from bidual.serialize import save
 from bidual.tables import TableEncoder, guess_task, split_target, target_values
+
+with extra("pandas"):
+    import pandas as pd
 
 
 class Request(NamedTuple):
@@ -36,18 +40,10 @@ class Request(NamedTuple):
 
 
 def fit_distributed(request: Request) -> Outcome | None:
-    """Read, train and save together; what came out on rank 0, None on the others.
-
-    What is refused is said by rank 0, and the others end without a word; a lost rank is said by those that are left.
-    """
-    with torchrun_ranks() as ranks:
-        try:
-            ranks.together(lambda: _check(request))
-            return _fit(request, ranks)
-        except (FailedTogetherError, LeaderEndedError) as error:
-            if ranks.leads:
-                raise
-            raise typer.Exit(2) from error
+    """Read, train and save together; what came out on rank 0, None on the others."""
+    with command_ranks(request.settings["device"]) as ranks:
+        ranks.together(lambda: _check(request))
+        return _fit(request, ranks)
 
 
 def _check(request: Request) -> None:
@@ -97,10 +93,11 @@ def _read(request: Request, ranks: Ranks) -> tuple[Data, TableEncoder, str, str]
 def _read_table(request: Request, ranks: Ranks) -> tuple[pd.DataFrame, pd.Series]:
     """A rank's rows; columns that are numbers on some ranks only are read once more, as texts."""
     frame = table_shard(request.data, ranks)
-    features, column = ranks.together(lambda: split_target(frame, request.target))
-    if texts := mixed_columns(features, ranks):
-        features = table_shard(request.data, ranks, texts)[list(features.columns)]
-    return features, column
+    features, column = ranks.together(lambda: split_target(frame, request.target, missing=True))
+    texts = mixed_columns(features, ranks) + ([request.target] if is_mixed(column, ranks) else [])
+    if texts and request.data.suffix.lower() == ".csv":  # other files say the types of their columns
+        frame = table_shard(request.data, ranks, texts)
+    return frame[list(features.columns)], frame[request.target]
 
 
 def _read_array(request: Request, ranks: Ranks) -> tuple[MappedRows, pd.Series, TableEncoder]:
@@ -127,16 +124,11 @@ def _column_number(target: str, width: int) -> int:
 
 def _all_targets(column: pd.Series, request: Request, ranks: Ranks) -> tuple[NDArray[Any] | None, str, str]:
     """The targets of all ranks on rank 0, and the task for everybody."""
-    columns = ranks.bring(column)
+    whole = gathered_targets(column, ranks)
 
     def values() -> tuple[NDArray[Any] | None, str, str]:
-        if columns is None:
+        if whole is None:
             return None, "", ""
-        whole = pd.concat(columns, ignore_index=True)
-        if missing := int(whole.isna().sum()):
-            raise ValueError(
-                f"the target {request.target!r} is missing in {missing} of {len(whole)} rows; drop those rows."
-            )
         task, reason = request.task, "as asked"
         if task == "auto":
             task = guess_task(whole)
@@ -144,4 +136,4 @@ def _all_targets(column: pd.Series, request: Request, ranks: Ranks) -> tuple[NDA
         return target_values(whole, task), task, reason
 
     targets, task, reason = ranks.together(values)
-    return (targets, *ranks.tell((task, reason)))
+    return (targets, *ranks.tell([task, reason]))

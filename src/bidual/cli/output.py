@@ -5,10 +5,10 @@ import math
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.table import Table
+if TYPE_CHECKING:
+    from rich.table import Table
 
 
 def print_json(payload: Mapping[str, Any]) -> None:
@@ -23,10 +23,18 @@ def print_facts(facts: Mapping[str, str]) -> None:
         print(f"{name:<{width}}  {value}")
 
 
-def print_table(table: Table) -> None:
-    """A table as wide as it needs to be when the output is not a terminal."""
-    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 140)
+def print_table(table: "Table") -> None:
+    """A table as wide as it needs to be when the output is not a terminal; texts of files are shown as they are."""
+    from rich.console import Console
+
+    width = None if sys.stdout.isatty() else 140
+    console = Console(file=sys.stdout, width=width, markup=False, emoji=False)
     console.print(table)
+
+
+def say(text: str) -> None:
+    """A line of progress."""
+    print(text, file=sys.stderr, flush=True)
 
 
 @contextmanager
@@ -35,6 +43,8 @@ def working(message: str, quiet: bool) -> Iterator[None]:
     if quiet or not sys.stderr.isatty():
         yield
         return
+    from rich.console import Console
+
     with Console(stderr=True).status(message):
         yield
 

@@ -2,16 +2,20 @@
 
 import time
 from pathlib import Path as FilePath
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 
 from bidual.cli import training as t
-from bidual.cli.output import print_json, print_table, working
-from bidual.figures import check_figure, path_figure
+from bidual.cli.output import print_json, print_table, say, working
 from bidual.files import check_target, write_atomically
-from bidual.paths import regularization_path
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from bidual.paths import Path
+
+_MOST_SEEDS = 1000
 
 
 def path(
@@ -29,9 +33,32 @@ def path(
     tol: t.Tol = 1e-4,
     max_time: t.MaxTime = None,
     seed: t.Seed = 0,
+    seeds: Annotated[
+        str | None,
+        typer.Option(
+            help="Several seeds such as 0,1,2 or 0-9: a path for each, to see how much the gates matter.",
+            show_default=False,
+        ),
+    ] = None,
+    jobs: Annotated[int, typer.Option(help="Processes for the paths of several seeds.")] = 1,
+    address: Annotated[
+        str | None,
+        typer.Option(
+            "--scheduler", help="The Dask scheduler whose workers train these paths instead.", show_default=False
+        ),
+    ] = None,
     json: t.Json = False,
 ) -> None:
-    """Train along a path of weight decays, and show loss, size and certified gap of every network."""
+    """Train along a path of weight decays, and show loss, size and certified gap of every network.
+
+    With --seeds there is a path for every seed of the gates: rows have a seed, the figure has a line for each.
+    """
+    from bidual.cluster import scheduler
+    from bidual.figures import check_figure, path_figure
+    from bidual.paths import regularization_path, regularization_paths
+
+    chosen = None if seeds is None else _seeds(seeds)
+    _check_jobs(jobs, address, chosen)
     if figure is not None:
         check_figure(figure)
         check_target(figure, data)
@@ -45,23 +72,85 @@ def path(
     table = t.load_training(data, target, task)
     estimator = t.make_estimator(table.task, "auto", settings)
     began = time.perf_counter()
-    with working(f"solving for {n_betas} weight decays", quiet=False):
-        result = regularization_path(estimator, table.X, table.y, n_betas=n_betas, ratio=ratio)
+    grid = {"n_betas": n_betas, "ratio": ratio}
+    with working(f"solving for {n_betas} weight decays", quiet=False), scheduler(address):
+        if chosen is None:
+            paths = [regularization_path(estimator, table.X, table.y, **grid)]  # type: ignore[arg-type]
+        else:
+            told = _Told(chosen)
+            paths = regularization_paths(
+                estimator,
+                table.X,
+                table.y,
+                seeds=chosen,
+                n_jobs=jobs,
+                on_done=told,
+                **grid,  # type: ignore[arg-type]
+            )
     seconds = time.perf_counter() - began
-    rows = result.rows
+    rows = _rows(paths, chosen)
     if figure is not None:
         write_atomically(figure, path_figure(rows, figure.suffix))
     if json:
-        print_json({"task": table.task, "beta_max": result.beta_max, "seconds": seconds, "path": rows})
+        top = max(each.beta_max for each in paths)
+        several = {} if chosen is None else {"seeds": chosen}
+        print_json({"task": table.task, "beta_max": top, "seconds": seconds, **several, "path": rows})
     else:
         print_table(_table(rows, f"{table.task} of {target}: {len(rows)} certified networks in {seconds:.1f} s"))
 
 
-def _table(rows: list[dict[str, Any]], title: str) -> Table:
+def _seeds(text: str) -> list[int]:
+    """ "0,1,5" and "0-9", or both: whole numbers, each once."""
+    found: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()):
+            raise ValueError(f"seeds must be whole numbers such as 0,1,2 or 0-9, got {text!r}.")
+        end = int(last) if dash else int(first)
+        if not int(first) <= end < 2**32 or end - int(first) >= _MOST_SEEDS:
+            raise ValueError(f"seeds must go upwards, {_MOST_SEEDS} at most and below 2^32, got {text!r}.")
+        found += range(int(first), end + 1)
+    if len(set(found)) < len(found):
+        raise ValueError(f"seeds must differ, got {text!r}; the same seed draws the same path.")
+    return found
+
+
+def _check_jobs(jobs: int, address: str | None, seeds: list[int] | None) -> None:
+    if jobs < 1:
+        raise ValueError(f"jobs must be at least 1, got {jobs}.")
+    if seeds is None and (jobs > 1 or address is not None):
+        raise ValueError("several jobs are for the paths of several seeds; add --seeds 0,1,2, or leave them out.")
+
+
+class _Told:
+    """Says on standard error which path has ended, if there are several."""
+
+    def __init__(self, seeds: list[int]) -> None:
+        self.seeds, self.ended = seeds, 0
+
+    def __call__(self, number: int, path: "Path") -> None:
+        self.ended += 1
+        gap = max(row["relative_gap"] for row in path.rows)
+        say(f"seed {self.seeds[number]}: largest gap {gap:.1e} ({self.ended} of {len(self.seeds)} paths)")
+
+
+def _rows(paths: "list[Path]", seeds: list[int] | None) -> list[dict[str, Any]]:
+    """Of all paths below each other, with their seed if there are several."""
+    if seeds is None:
+        return paths[0].rows
+    return [{"seed": seed, **row} for seed, path in zip(seeds, paths, strict=True) for row in path.rows]
+
+
+def _table(rows: list[dict[str, Any]], title: str) -> "Table":
+    from rich.table import Table
+
     table = Table(title=title, title_justify="left")
+    if "seed" in rows[0]:
+        table.add_column("seed", justify="right")
     for name in ("beta", "beta / beta_max", "train loss per row", "neurons", "certified gap", "seconds"):
         table.add_column(name, justify="right")
     for row in rows:
-        numbers = [f"{row['beta']:.4g}", f"{row['fraction']:.4g}", f"{row['loss']:.5g}", str(row["neurons"])]
+        numbers = [str(row["seed"])] if "seed" in row else []
+        numbers += [f"{row['beta']:.4g}", f"{row['fraction']:.4g}", f"{row['loss']:.5g}", str(row["neurons"])]
         table.add_row(*numbers, f"{row['relative_gap']:.1e}", f"{row['seconds']:.2f}")
     return table

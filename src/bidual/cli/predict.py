@@ -1,19 +1,19 @@
 """`bidual predict`: apply a saved model to a table."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
-import pandas as pd
 import typer
 
 from bidual.cli import training as t
 from bidual.cli.output import print_json
-from bidual.cli.samples import model_samples
-from bidual.estimators.base import ConvexEstimator
 from bidual.files import check_target, write_atomically
-from bidual.serialize import read
-from bidual.tables import read_table
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+
+    from bidual.estimators.base import ConvexEstimator
 
 
 def predict(
@@ -30,6 +30,10 @@ def predict(
     """Predict every row of a table with a saved model; CSV on standard output unless asked otherwise."""
     if out is not None:
         check_target(out, model, data)
+    from bidual.cli.samples import model_samples
+    from bidual.serialize import read
+    from bidual.tables import read_table
+
     saved = read(model)
     if proba and not hasattr(saved.estimator, "predict_proba"):
         raise ValueError(
@@ -45,7 +49,10 @@ def predict(
         print(result.to_csv(index=False), end="")
 
 
-def _predictions(estimator: ConvexEstimator, X: pd.DataFrame | np.ndarray, proba: bool) -> pd.DataFrame:
+def _predictions(estimator: "ConvexEstimator", X: "pd.DataFrame | np.ndarray", proba: bool) -> "pd.DataFrame":
+    import numpy as np
+    import pandas as pd
+
     values = np.asarray(estimator.predict(X))
     if values.ndim == 2:
         return pd.DataFrame(values, columns=[f"prediction_{k}" for k in range(values.shape[1])])

@@ -4,14 +4,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from numpy.typing import NDArray
-from sklearn.base import is_classifier
 
 from bidual.cli import training as t
 from bidual.cli.output import print_facts, print_json, working
-from bidual.cli.samples import model_samples
-from bidual.serialize import read
-from bidual.tables import read_table, split_target, target_values
 
 
 def report(
@@ -53,10 +48,16 @@ def report(
         print_facts({name: ", ".join(v) if isinstance(v, list) else str(v) for name, v in facts.items()})
 
 
-def _samples(path: Path, data: Path, target: str) -> tuple[Any, NDArray[Any]]:
+def _samples(path: Path, data: Path, target: str) -> tuple[Any, Any]:
     """The table as samples and targets of a model file."""
     if path.suffix.lower() != ".safetensors":
         raise ValueError(f"--data is for model files (.safetensors), got {path}; leave --data and --target out.")
+    from sklearn.base import is_classifier
+
+    from bidual.cli.samples import model_samples
+    from bidual.serialize import read
+    from bidual.tables import read_table, split_target, target_values
+
     saved = read(path)
     frame, column = split_target(read_table(data), target)
     y = target_values(column, "classification" if is_classifier(saved.estimator) else "regression")

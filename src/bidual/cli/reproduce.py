@@ -1,21 +1,19 @@
 """`bidual reproduce`: published results, run and checked claim by claim."""
 
-import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 
-from bidual import reproduction
-from bidual.cli.output import print_json, print_table
-from bidual.cluster import scheduler
+from bidual.cli.output import print_json, print_table, say
 from bidual.files import check_target
-from bidual.reproduction import Experiment, Reproduction, everything, find, read
-from bidual.reproduction.page import write_page
-from bidual.reproduction.run import check_scale, place
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from bidual.reproduction import Experiment, Reproduction
 
 
 def reproduce(
@@ -34,13 +32,11 @@ def reproduce(
     download: Annotated[bool, typer.Option("--download", help="Download image sets that are missing.")] = False,
     device: Annotated[str, typer.Option(help="The torch device, such as cuda.")] = "cpu",
     jobs: Annotated[
-        int, typer.Option("--jobs", "--workers", help="Processes of studies with many independent parts.")
+        int, typer.Option("--jobs", "--workers", help="Processes: of `all` for experiments, of R13 for its parts.")
     ] = 1,
     address: Annotated[
         str | None,
-        typer.Option(
-            "--scheduler", help="The Dask scheduler whose workers run such studies instead.", show_default=False
-        ),
+        typer.Option("--scheduler", help="The Dask scheduler whose workers run them instead.", show_default=False),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Run again what has been run.")] = False,
     page: Annotated[
@@ -54,14 +50,23 @@ def reproduce(
     goes on where it was. `bidual report OUT/SCALE` makes one HTML page of them.
     """
     _check(scale, jobs, page)
+    from bidual.cluster import scheduler
+    from bidual.reproduction import everything, find, reproduce_all
+    from bidual.reproduction.page import write_page
+    from bidual.reproduction.run import place
+
     if name is None:
         print_table(_catalogue(out, scale))
         return
     chosen = everything() if name.lower() == "all" else [find(name)]
     place(out, chosen[0].name, scale)
     settings: dict[str, Any] = {"data_dir": data_dir, "download": download, "device": device, "workers": jobs}
+    settings["force"] = force
     with scheduler(address):
-        done, failed = _run(chosen, scale, out, settings | {"force": force}, several=len(chosen) > 1)
+        if len(chosen) > 1:
+            done, failed = reproduce_all(chosen, scale, out, settings, say)
+        else:
+            done, failed = [_alone(chosen[0], scale, out, settings)], {}
     if page is not None and done:
         write_page(page, done)
     if json:
@@ -73,6 +78,8 @@ def reproduce(
 
 
 def _check(scale: str, jobs: int, page: Path | None) -> None:
+    from bidual.reproduction.run import check_scale
+
     check_scale(scale)
     if jobs < 1:
         raise ValueError(f"jobs must be at least 1, got {jobs}.")
@@ -80,35 +87,24 @@ def _check(scale: str, jobs: int, page: Path | None) -> None:
         check_target(page)
 
 
-def _run(
-    chosen: list[Experiment], scale: str, out: Path, settings: dict[str, Any], several: bool
-) -> tuple[list[Reproduction], dict[str, str]]:
-    """One after another; of several, those that cannot run, for lack of data or otherwise, are left out and named."""
-    done, failed = [], {}
-    for experiment in chosen:
-        began = time.perf_counter()
-        try:
-            done.append(reproduction.reproduce(experiment.name, scale, out, say=_say, **settings))  # type: ignore[arg-type]
-        except (ValueError, OSError, MemoryError, FloatingPointError) as error:
-            if not several:
-                raise
-            failed[experiment.name] = f"{experiment.name}: {error}"
-            continue
-        _say(f"{experiment.row} {experiment.name}: {time.perf_counter() - began:.0f} s")
-    return done, failed
+def _alone(experiment: "Experiment", scale: str, out: Path, settings: dict[str, Any]) -> "Reproduction":
+    from bidual.reproduction import reproduce as run
+
+    began = time.perf_counter()
+    done = run(experiment.name, scale, out, say=say, **settings)  # type: ignore[arg-type]
+    say(f"{experiment.row} {experiment.name}: {time.perf_counter() - began:.0f} s")
+    return done
 
 
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
-def _summary(result: Reproduction) -> dict[str, Any]:
+def _summary(result: "Reproduction") -> dict[str, Any]:
     kept = ("row", "name", "title", "source", "scale", "seed", "seconds", "started", "version", "commit")
     claims = [asdict(claim) for claim in result.claims]
     return {name: getattr(result, name) for name in kept} | {"claims": claims, "folder": str(result.folder)}
 
 
-def _show(results: list[Reproduction], scale: str) -> None:
+def _show(results: "list[Reproduction]", scale: str) -> None:
+    from rich.table import Table
+
     table = Table(title=_title(results, scale), title_justify="left")
     for heading in ("row", "the paper says", "found", "holds"):
         table.add_column(heading)
@@ -120,17 +116,22 @@ def _show(results: list[Reproduction], scale: str) -> None:
     print_table(table)
 
 
-def _last(result: Reproduction, number: int) -> bool:
+def _last(result: "Reproduction", number: int) -> bool:
     return number == len(result.claims) - 1
 
 
-def _title(results: list[Reproduction], scale: str) -> str:
+def _title(results: "list[Reproduction]", scale: str) -> str:
     total = sum(len(result.claims) for result in results)
     note = "; generated data: only whether everything runs" if scale == "smoke" else ""
     return f"{sum(result.holds for result in results)} of {total} claims hold (scale {scale}{note})"
 
 
-def _catalogue(out: Path, scale: str) -> Table:
+def _catalogue(out: Path, scale: str) -> "Table":
+    from rich.table import Table
+
+    from bidual.reproduction import everything, read
+    from bidual.reproduction.run import place
+
     table = Table(title=f"bidual reproduce NAME (finished at scale {scale}: in {out})", title_justify="left")
     for heading in ("row", "name", "what", "where", "data", "finished"):
         table.add_column(heading)

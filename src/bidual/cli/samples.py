@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 from numpy.typing import NDArray
 from sklearn.base import is_classifier
@@ -13,10 +12,14 @@ from torch import Tensor
 
 from bidual.cli.training import TASKS
 from bidual.estimators.base import resolve_loss
+from bidual.extras import extra
 from bidual.foreign import TwoLayerWeights, class_targets, number_targets
 from bidual.losses import Logistic, Loss, MarginLoss, Softmax
 from bidual.serialize import SavedModel
 from bidual.tables import TableEncoder, guess_task, read_table, split_target, target_values
+
+with extra("pandas"):
+    import pandas as pd
 
 
 @dataclass(frozen=True)

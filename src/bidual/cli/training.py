@@ -2,17 +2,16 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
-import pandas as pd
 import typer
-from numpy.typing import NDArray
 
-from bidual.estimators.base import ConvexEstimator
-from bidual.estimators.cv import ConvexMLPClassifierCV, ConvexMLPRegressorCV
-from bidual.estimators.mlp import ConvexMLPClassifier, ConvexMLPRegressor
-from bidual.tables import TableEncoder, guess_task, read_table, split_target, target_values
+if TYPE_CHECKING:
+    import pandas as pd
+    from numpy.typing import NDArray
+
+    from bidual.estimators.base import ConvexEstimator
+    from bidual.tables import TableEncoder
 
 TASKS = ("auto", "classification", "regression")
 
@@ -29,6 +28,7 @@ SolverName = Annotated[str, typer.Option(help="auto, or the name of a solver.")]
 Tol = Annotated[float, typer.Option(help="The relative duality gap to certify.")]
 MaxTime = Annotated[float | None, typer.Option(help="Seconds for one fit; no limit if not given.", show_default=False)]
 Seed = Annotated[int, typer.Option(help="The seed of the gates.")]
+Device = Annotated[str, typer.Option(help="Where to compute: cpu, or cuda (with --distributed a GPU for each rank).")]
 Jobs = Annotated[int, typer.Option(help="Processes for the folds of the cross-validation.")]
 Scheduler = Annotated[
     str | None,
@@ -42,9 +42,9 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors."
 class TrainingTable:
     """A table ready for an estimator."""
 
-    X: pd.DataFrame
-    y: NDArray[Any]
-    encoder: TableEncoder
+    X: "pd.DataFrame"
+    y: "NDArray[Any]"
+    encoder: "TableEncoder"
     task: str
     reason: str  # why this task, for the report
 
@@ -52,6 +52,8 @@ class TrainingTable:
 def load_training(path: Path, target: str, task: str) -> TrainingTable:
     if task not in TASKS:
         raise ValueError(f"task must be one of {', '.join(TASKS)}, got {task!r}.")
+    from bidual.tables import TableEncoder, guess_task, read_table, split_target, target_values
+
     features, column = split_target(read_table(path), target)
     reason = "as asked"
     if task == "auto":
@@ -62,8 +64,10 @@ def load_training(path: Path, target: str, task: str) -> TrainingTable:
     return TrainingTable(encoder.transform(features), y, encoder, task, reason)
 
 
-def make_estimator(task: str, beta: str, settings: dict[str, Any]) -> ConvexEstimator:
+def make_estimator(task: str, beta: str, settings: dict[str, Any]) -> "ConvexEstimator":
     """The estimator for a task; beta is "cv", "auto" or a number."""
+    from bidual import ConvexMLPClassifier, ConvexMLPClassifierCV, ConvexMLPRegressor, ConvexMLPRegressorCV
+
     classifies = task == "classification"
     if beta == "cv":
         return (ConvexMLPClassifierCV if classifies else ConvexMLPRegressorCV)(**settings)
@@ -77,6 +81,6 @@ def _beta(text: str) -> float | str:
         raise ValueError(f"beta must be cv, auto or a positive number, got {text!r}.") from error
 
 
-def score(estimator: ConvexEstimator, X: pd.DataFrame, y: NDArray[Any]) -> float:
+def score(estimator: "ConvexEstimator", X: "pd.DataFrame", y: "NDArray[Any]") -> float:
     """Accuracy or R^2 on the samples given; NaN where R^2 is not defined."""
-    return float(estimator.score(X, y)) if len(np.unique(y)) > 1 else float("nan")
+    return float(estimator.score(X, y)) if len(set(y.tolist())) > 1 else float("nan")

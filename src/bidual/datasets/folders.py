@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from platformdirs import user_cache_path
+from bidual.extras import extra
 
 VARIABLE = "BIDUAL_DATA"
 DataDir = str | os.PathLike[str] | None
@@ -22,6 +22,13 @@ def _roots(data_dir: DataDir) -> tuple[Path, ...]:
         return (_existing(data_dir, "data_dir"),)
     told = os.environ.get(VARIABLE)
     return (*((_existing(told, VARIABLE),) if told else ()), user_cache_path("bidual"))
+
+
+def user_cache_path(name: str) -> Path:
+    """The folder for what programs of that name keep for their user, by the rules of the system."""
+    with extra("platformdirs"):
+        from platformdirs import user_cache_path as system_path
+    return system_path(name)
 
 
 def _existing(path: str | os.PathLike[str], origin: str) -> Path:

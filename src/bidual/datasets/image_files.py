@@ -15,6 +15,9 @@ _UNSIGNED_BYTE = 8  # the code of this type in the magic number
 _SIDE, _CHANNELS, _CLASSES = 32, 3, 10
 _RECORD = 1 + _CHANNELS * _SIDE**2
 
+_MOST_AXES = 4
+_LARGEST = 2**29  # bytes
+
 Bytes = NDArray[np.uint8]
 
 
@@ -26,6 +29,8 @@ def read_idx(path: str | os.PathLike[str]) -> Bytes:
     kind, dimensions = raw[2], raw[3]
     if kind != _UNSIGNED_BYTE:
         raise ValueError(f"{path} holds IDX type {kind:#04x}; only unsigned bytes, 0x08, are read.")
+    if dimensions > _MOST_AXES:
+        raise ValueError(f"{path} announces {dimensions} axes; images have 3 and labels 1.")
     head = 4 + 4 * dimensions
     if len(raw) < head:
         raise ValueError(f"{path} ends within its header: {len(raw)} bytes, and {dimensions} sizes need {head}.")
@@ -56,6 +61,10 @@ def _unpacked(path: Path) -> bytes:
     if not raw.startswith(_GZIP):
         return raw
     try:
-        return gzip.decompress(raw)
+        with gzip.open(path) as file:
+            unpacked = file.read(_LARGEST + 1)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise ValueError(f"{path} is a damaged gzip file: {error}.") from error
+    if len(unpacked) > _LARGEST:
+        raise ValueError(f"{path} unpacks to more than {_LARGEST} bytes; the official files have far less.")
+    return unpacked

@@ -2,17 +2,32 @@
 
 import math
 import os
+import struct
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-from PIL import Image, ImageOps
+import torch
 
 from bidual.datasets.images import ImageData, Images, Labels
+from bidual.extras import need
+from bidual.json_text import shortly
+from bidual.memory import available_bytes, human_bytes
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".pgm", ".ppm")
 _GREY = ("1", "L", "LA")
 _COLOUR = ("RGB", "RGBA", "P", "PA", "CMYK", "YCbCr")
+_MOST_PIXELS = 2**26
+# what Pillow raises for files that are damaged, or made to be
+_NO_IMAGE = (
+    *(OSError, SyntaxError, ValueError, TypeError, LookupError, ArithmeticError, MemoryError, RuntimeError),
+    *(AttributeError, struct.error, zlib.error),
+)
 Files = dict[str, list[Path]]
 
 
@@ -34,6 +49,7 @@ def load_folder(
         test_fraction: of each class, rounded, and at least one image; 0 leaves the test part empty.
         seed: of the split.
     """
+    need("PIL")
     root = Path(path).expanduser()
     _check_settings(size, test_fraction)
     if not root.is_dir():
@@ -43,6 +59,7 @@ def load_folder(
         train, test = _given_parts(root, names)
     else:
         train, test = _split(_files(root), test_fraction, seed)
+    _check_memory(len(_flat(train)) + len(_flat(test)), size)
     pictures = _pictures([*_flat(train), *_flat(test)], size)
     cut = len(_flat(train))
     return ImageData(root.resolve().name, pictures[:cut], _labels(train), pictures[cut:], _labels(test), tuple(train))
@@ -53,6 +70,16 @@ def _check_settings(size: tuple[int, int] | None, test_fraction: float) -> None:
         raise ValueError(f"size must be height and width in pixels, got {size}.")
     if not (math.isfinite(test_fraction) and 0 <= test_fraction < 1):
         raise ValueError(f"test_fraction must be at least 0 and below 1, got {test_fraction}.")
+
+
+def _check_memory(count: int, size: tuple[int, int] | None) -> None:
+    """Whether so many images of a size fit, before any is opened."""
+    need = 0 if size is None else 6 * count * size[0] * size[1]
+    if need > (there := available_bytes(torch.device("cpu"))):
+        raise ValueError(
+            f"{count} images of {size} would need {human_bytes(need)}, and {human_bytes(there)} are free; "
+            "use a smaller size."
+        )
 
 
 def _visible(folder: Path) -> list[Path]:
@@ -136,15 +163,22 @@ def _pictures(files: Sequence[Path], size: tuple[int, int] | None) -> Images:
     return stacked[:, None] if mode == "L" else np.ascontiguousarray(stacked.transpose(0, 3, 1, 2))
 
 
-def _picture(path: Path, size: tuple[int, int] | None) -> Image.Image:
+def _picture(path: Path, size: tuple[int, int] | None) -> "Image.Image":
     """One image, grey ("L") or RGB."""
+    from PIL import Image, ImageOps
+
     try:
         with Image.open(path) as opened:
+            width, height = opened.size
+            if width * height > _MOST_PIXELS:
+                raise ValueError(f"it has {width} x {height} pixels, more than {_MOST_PIXELS}")
             mode, frames = opened.mode, getattr(opened, "n_frames", 1)
             image = ImageOps.exif_transpose(opened)
             image.load()
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise ValueError(f"{path} is no image that can be read: {error}; repair it, or move it elsewhere.") from error
+    except (*_NO_IMAGE, Image.DecompressionBombError) as error:
+        raise ValueError(
+            f"{path} is no image that can be read: {shortly(error)}; repair it, or move it elsewhere."
+        ) from error
     if frames > 1:
         raise ValueError(f"{path} has {frames} frames; keep one of them.")
     if mode not in _GREY + _COLOUR:
@@ -155,7 +189,7 @@ def _picture(path: Path, size: tuple[int, int] | None) -> Image.Image:
     return plain if size is None else plain.resize((size[1], size[0]), Image.Resampling.BILINEAR)
 
 
-def _is_transparent(image: Image.Image) -> bool:
+def _is_transparent(image: "Image.Image") -> bool:
     if "A" not in image.getbands() and "transparency" not in image.info:
         return False
     return int(np.asarray(image.convert("RGBA"))[..., 3].min()) < 255

@@ -3,15 +3,19 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 from jaxtyping import Float64, Int64
 from numpy import ndarray
 
 from bidual.datasets.folders import VARIABLE, DataDir, best_place, missing, places
 from bidual.datasets.names import known_name
 from bidual.datasets.sources import UCI_CORRECTED, UCI_FOLDER, UCI_NAMES, UCI_SHAPES
+from bidual.extras import extra
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Samples = Float64[ndarray, "n d"]
 Integers = Int64[ndarray, " n"]
@@ -70,6 +74,8 @@ def load_uci(name: str, data_dir: DataDir = None) -> UciData:
 
 def read_uci(path: Path) -> tuple[Samples, Integers]:
     """Samples and labels of any CSV file in this form; labels are two whole numbers."""
+    with extra("pandas"):
+        import pandas as pd
     try:
         table = pd.read_csv(path)
     except (ValueError, pd.errors.ParserError) as error:
@@ -84,7 +90,9 @@ def read_uci(path: Path) -> tuple[Samples, Integers]:
     return table[columns[:-1]].to_numpy(dtype=np.float64), y.astype(np.int64)
 
 
-def _check_numbers(path: Path, table: pd.DataFrame) -> None:
+def _check_numbers(path: Path, table: "pd.DataFrame") -> None:
+    import pandas as pd
+
     for column in table.columns:
         values = pd.to_numeric(table[column], errors="coerce").to_numpy(dtype=np.float64)
         bad = np.flatnonzero(~np.isfinite(values))

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from bidual.certificate import Certificate
 from bidual.files import write_atomically
+from bidual.json_text import parse_json
 
 _FORMAT, _KEY = 1, "bidual-distributed"
 
@@ -46,7 +47,7 @@ class Checkpoint:
             return None
         try:
             with safetensors.safe_open(path, framework="pt") as file:
-                story = json.loads((file.metadata() or {})[_KEY])
+                story = parse_json((file.metadata() or {})[_KEY])
                 tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
             known = (story["format"], story["configuration"], float(story["relative_gap"]))
             found = cls(known[1], tensors["point"], tensors["dual_point"], known[2])

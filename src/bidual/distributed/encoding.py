@@ -1,42 +1,55 @@
 """How the columns of a table become numbers, learned from the shards of all ranks."""
 
+from typing import TYPE_CHECKING
+
 import numpy as np
-import pandas as pd
 import torch
+from jaxtyping import Float
 from numpy.typing import NDArray
+from torch import Tensor
 
 from bidual.columns import MISSING, Categorical, Column, Numeric
 from bidual.distributed.ranks import Ranks
 from bidual.operators.tiled import MappedRows
 from bidual.tables import TableEncoder
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 _MOST_LEVELS = 1000
 
 
-def shared_encoder(frame: pd.DataFrame, ranks: Ranks) -> TableEncoder:
+def shared_encoder(frame: "pd.DataFrame", ranks: Ranks) -> TableEncoder:
     """The encoder of the whole table, as :meth:`TableEncoder.fit` would learn it, up to rounding."""
-    found = ranks.collect(ranks.together(lambda: TableEncoder().fit(frame).columns))
+    found = _columns(frame, ranks)
     rows = sum(ranks.collect(len(frame)))
     numeric = _fit_numbers([column.name for column in _numeric(found)], frame, ranks, rows)
-    merged: list[Column] = []
-    for parts in zip(*found, strict=True):
-        name, missing = parts[0].name, sum(part.missing for part in parts)
-        if name in numeric:
-            mean, scale, median = numeric[name]
-            merged.append(Numeric(name, mean, scale, median, missing))
-        else:
-            merged.append(Categorical(name, _levels(parts, missing), missing))
-    return TableEncoder(merged)
+    return TableEncoder(ranks.together(lambda: [_merged(parts, numeric) for parts in zip(*found, strict=True)]))
 
 
-def mixed_columns(frame: pd.DataFrame, ranks: Ranks) -> list[str]:
+def _merged(parts: tuple[Column, ...], numeric: dict[str, tuple[float, ...]]) -> Column:
+    """A column of the whole table, from what the ranks have found of it."""
+    name, missing = parts[0].name, sum(part.missing for part in parts)
+    if name not in numeric:
+        return Categorical(name, _levels(parts, missing), missing)
+    mean, scale, median = numeric[name]
+    return Numeric(name, mean, scale, median, missing)
+
+
+def mixed_columns(frame: "pd.DataFrame", ranks: Ranks) -> list[str]:
     """Columns that hold numbers on some ranks and texts on others: to be read as texts by all."""
-    found = ranks.collect(ranks.together(lambda: TableEncoder().fit(frame).columns))
+    found = _columns(frame, ranks)
     empty = ranks.collect([bool(frame[name].isna().all()) for name in frame.columns])
     kinds = [
         {type(part[j]) for part, none in zip(found, empty, strict=True) if not none[j]} for j in range(len(found[0]))
     ]
     return [str(name) for name, kind in zip(frame.columns, kinds, strict=True) if len(kind) > 1]
+
+
+def _columns(frame: "pd.DataFrame", ranks: Ranks) -> list[list[Column]]:
+    """What every rank alone would learn from its rows."""
+    mine = ranks.together(lambda: TableEncoder().fit(frame).to_json())
+    return [TableEncoder.from_json(state).columns for state in ranks.collect(mine)]
 
 
 def _numeric(found: list[list[Column]]) -> list[Column]:
@@ -55,14 +68,16 @@ def _levels(parts: tuple[Column, ...], missing: int) -> list[str]:
     return sorted(levels)
 
 
-def _fit_numbers(names: list[str], frame: pd.DataFrame, ranks: Ranks, rows: int) -> dict[str, tuple[float, ...]]:
+def _fit_numbers(names: list[str], frame: "pd.DataFrame", ranks: Ranks, rows: int) -> dict[str, tuple[float, ...]]:
     """Mean, scale and median of columns, with the median in the place of missing values."""
     raw = [Numeric(name, 0.0, 1.0, np.nan).encode(frame[name])[:, 0] for name in names]
     medians = _medians([np.sort(values[~np.isnan(values)]) for values in raw], ranks)
     filled = [np.where(np.isnan(values), median, values) for values, median in zip(raw, medians, strict=True)]
     means = _sums([values.sum() for values in filled], ranks) / rows
     squares = _sums([((values - mean) ** 2).sum() for values, mean in zip(filled, means, strict=True)], ranks)
-    ends = np.array(ranks.collect([(values.min(), values.max()) for values in filled])).reshape(ranks.size, -1, 2)
+    ends = np.array(ranks.collect([(float(values.min()), float(values.max())) for values in filled])).reshape(
+        ranks.size, -1, 2
+    )
     constant = ends[:, :, 0].min(0) == ends[:, :, 1].max(0)
     scales = np.where(constant, 0.0, np.sqrt(squares / rows))
     fits = zip(means.tolist(), scales.tolist(), medians.tolist(), strict=True)
@@ -113,9 +128,7 @@ def mapped_encoder(rows: MappedRows, columns: list[int], ranks: Ranks, tile: int
     for part in tiles:
         local += rows.tile(part, torch.float64)[:, columns].sum(0)
     mean = ranks.total(local) / count
-    if not bool(torch.isfinite(mean).all()):
-        worst = columns[int((~torch.isfinite(mean)).nonzero()[0])]
-        raise ValueError(f"column {worst} of the array holds NaN or infinity; drop or correct those rows.")
+    ranks.together(lambda: _check_finite(mean, columns))
     local = torch.zeros_like(mean)
     for part in tiles:
         local += (rows.tile(part, torch.float64)[:, columns] - mean).square().sum(0)
@@ -125,3 +138,9 @@ def mapped_encoder(rows: MappedRows, columns: list[int], ranks: Ranks, tile: int
     return TableEncoder(
         [Numeric(str(k), float(m), float(s), float(m)) for k, m, s in zip(columns, mean, scale, strict=True)]
     )
+
+
+def _check_finite(mean: Float[Tensor, " k"], columns: list[int]) -> None:
+    if not bool(torch.isfinite(mean).all()):
+        worst = columns[int((~torch.isfinite(mean)).nonzero()[0])]
+        raise ValueError(f"column {worst} of the array holds NaN or infinity; drop or correct those rows.")

@@ -1,9 +1,11 @@
 """The gated-ReLU estimators, fitted to rows that are spread over ranks."""
 
 import os
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
+import safetensors.torch
 import torch
 from numpy.typing import NDArray
 from sklearn.metrics import r2_score
@@ -19,6 +21,7 @@ from bidual.distributed.ranks import Ranks
 from bidual.distributed.rows import Rows
 from bidual.driver import Callback
 from bidual.estimators.mlp import ConvexMLPClassifier, ConvexMLPRegressor
+from bidual.networks import NETWORKS, RebuildableModule
 from bidual.problem import Problem
 from bidual.programs import FixedProgram, Start
 
@@ -47,7 +50,7 @@ def fit_shards(
     comes, and training starts from it where there is one.
     """
     ranks.together(lambda: _check(estimator))
-    Y = ranks.together(lambda: _targets(estimator, data.targets))
+    Y = ranks.together(lambda: _targets(estimator, data.targets, ranks.device))
     n_outputs = ranks.tell(None if Y is None else Y.shape[1])
     count, seed = estimator._pattern_count(), estimator._seed()
     gates = shared_gates(data.rows.tiles, count, ranks.tell(seed), ranks, bias=estimator._biased)
@@ -56,14 +59,15 @@ def fit_shards(
 
     def train(operator: ShardedOperator) -> Tensor:
         assert Y is not None
-        problem = Problem(operator, estimator._datafit(Y, None), architecture.gauge(), 1.0)
-        return _train(estimator, FixedProgram(problem, architecture), checkpoint, callback)
+        there = replace(architecture, gates=gates.to(ranks.device))
+        problem = Problem(operator, estimator._datafit(Y, None), there.gauge(), 1.0)
+        return _train(estimator, FixedProgram(problem, there), checkpoint, callback)
 
-    expected = led(ranks, data.rows.operator(architecture, n_outputs), train)
+    expected = led(ranks, data.rows.operator(architecture, n_outputs, ranks.device), train)
     outputs = _outputs(estimator, data.rows, ranks)
     if outputs is None or expected is None or data.targets is None:
         return float("nan")
-    _check_network(outputs, expected)
+    _check_network(outputs, expected.cpu())
     return _score(estimator, outputs, data.targets)
 
 
@@ -78,8 +82,8 @@ def _check(estimator: Estimator) -> None:
         raise ValueError("own gates are for fits in one process; leave gates out.")
 
 
-def _targets(estimator: Estimator, y: NDArray[Any] | None) -> Tensor | None:
-    return None if y is None else torch.tensor(np.ascontiguousarray(estimator._encode_targets(y)))
+def _targets(estimator: Estimator, y: NDArray[Any] | None, device: torch.device) -> Tensor | None:
+    return None if y is None else torch.tensor(np.ascontiguousarray(estimator._encode_targets(y)), device=device)
 
 
 def _train(
@@ -95,7 +99,9 @@ def _train(
     if checkpoint is not None:
         about = _configuration(estimator, program.problem.operator.block_shape, program.problem.datafit)
         found, watch = Checkpoint.read(checkpoint, about), Keeper(checkpoint, about)
-        start = None if found is None else Start(program.architecture, found.point, found.dual_point)
+        like = program.problem.operator.like
+        points = None if found is None else (found.point.to(like.device), found.dual_point.to(like.device))
+        start = None if points is None else Start(program.architecture, *points)
     options = estimator._solver_options() | {"watch": watch}
     fitted = program.train(estimator.beta_, start=start, callback=callback, **options)
     estimator._store(fitted)
@@ -116,11 +122,19 @@ def _configuration(estimator: Estimator, blocks: tuple[int, ...], datafit: Dataf
 
 
 def _outputs(estimator: Estimator, rows: Rows, ranks: Ranks) -> Tensor | None:
-    """The network's outputs for all rows, each computed where it is."""
-    module = ranks.tell(estimator.module_ if ranks.leads else None)
+    """The network's outputs for all rows, each computed where it is, on the CPU."""
+    module = _told(estimator.module_ if ranks.leads else None, ranks)
     with torch.no_grad():
         part = torch.cat([module(X) for X in rows.tiles()])
     return ranks.gather_rows(part, ranks.collect(len(part)))
+
+
+def _told(module: RebuildableModule | None, ranks: Ranks) -> RebuildableModule:
+    """Rank 0's network on every rank: its kind and sizes as JSON, its tensors as safetensors."""
+    about = ranks.tell(None if module is None else {"kind": module.kind, "sizes": module.sizes})
+    state = {} if module is None else {name: t.cpu().contiguous() for name, t in module.state_dict().items()}
+    told = safetensors.torch.load(ranks.tell_bytes(None if module is None else safetensors.torch.save(state)))
+    return NETWORKS[about["kind"]].rebuild(about["sizes"], told)
 
 
 def _check_network(outputs: Tensor, expected: Tensor) -> None:

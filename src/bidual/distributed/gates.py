@@ -43,8 +43,7 @@ def _moments(tiles: Tiles, ranks: Ranks, bias: bool) -> tuple[Tensor, Tensor, Te
     centre = ranks.total(torch.stack(sums).sum(0)) / n
     centre = centre if bias else torch.zeros_like(centre)
     squares = torch.stack([(X - centre).square().sum(0) for X in tiles()]).sum(0)
-    largest = torch.stack(ranks.collect(torch.stack(tops).amax(0))).amax(0)
-    return centre, (ranks.total(squares) / n).sqrt(), largest
+    return centre, (ranks.total(squares) / n).sqrt(), ranks.largest(torch.stack(tops).amax(0))
 
 
 def _distinct(tiles: Tiles, gates: Tensor, ranks: Ranks, bias: bool) -> list[int]:
@@ -59,9 +58,9 @@ def _distinct(tiles: Tiles, gates: Tensor, ranks: Ranks, bias: bool) -> list[int
         on |= D.any(1)
         for digest, row in zip(digests, np.packbits(D, axis=1), strict=True):
             digest.update(row.tobytes())
-    everywhere = ranks.collect(([digest.digest() for digest in digests], on))
-    first: dict[tuple[bytes, ...], int] = {}
-    for k, key in enumerate(zip(*(part[0] for part in everywhere), strict=True)):
+    everywhere = ranks.collect([digest.hexdigest() for digest in digests])
+    first: dict[tuple[str, ...], int] = {}
+    for k, key in enumerate(zip(*everywhere, strict=True)):
         first.setdefault(key, k)
-    alive = np.any([part[1] for part in everywhere], axis=0)
+    alive = np.any(ranks.collect(on.tolist()), axis=0)
     return [k for k in first.values() if alive[k]]

@@ -10,9 +10,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from bidual.abilities import ability
+from bidual.distributed.errors import LostRankError
 from bidual.distributed.parts import Line, Order, Part, dtype_number, serve
-from bidual.distributed.ranks import LostRankError, Ranks
+from bidual.distributed.ranks import Ranks
 from bidual.operators import HasKernel, LiftedOperator
+from bidual.operators.base import Depth
 
 T = TypeVar("T")
 _KERNEL = 2**27  # numbers that a kernel or a design may have on rank 0
@@ -36,9 +38,10 @@ def led(ranks: Ranks, local: LiftedOperator, work: Callable[["ShardedOperator"],
     except BaseException as error:
         if not isinstance(error, LostRankError):  # who is lost hears nothing
             with suppress(LostRankError):
-                line.order(Order.GIVE_UP)
+                line.hang_up(Order.GIVE_UP)
+        line.hush()
         raise
-    line.order(Order.STOP)
+    line.hang_up(Order.STOP)
     return result
 
 
@@ -77,8 +80,14 @@ class ShardedOperator(LiftedOperator):
 
     @cached_property
     def magnitude(self) -> float:
-        self.line.order(Order.MAGNITUDE, self.number)
-        return _whole(self.part.magnitude())
+        with self.line.order(Order.MAGNITUDE, self.number):
+            return _whole(self.part.magnitude())
+
+    @property
+    def depth(self) -> Depth:
+        """Forward products are those of the ranks; an adjoint is a sum over all samples, whoever adds them."""
+        local, ranks = self.part.local.depth, self.part.ranks.size
+        return Depth(local.forward, max(sum(self.part.sizes), local.adjoint) + ranks + 4)
 
     def to(self, dtype: torch.dtype) -> Self:
         if dtype == self.like.dtype:
@@ -92,12 +101,12 @@ class ShardedOperator(LiftedOperator):
         return {}
 
     def _forward(self, Z: Tensor) -> Tensor:
-        self.line.order(Order.FORWARD, self.number)
-        return _whole(self.part.forward(Z))
+        with self.line.order(Order.FORWARD, self.number):
+            return _whole(self.part.forward(Z))
 
     def _adjoint(self, V: Tensor) -> Tensor:
-        self.line.order(Order.ADJOINT, self.number)
-        return _whole(self.part.adjoint(V.to(self.like))).to(self.like)
+        with self.line.order(Order.ADJOINT, self.number):
+            return _whole(self.part.adjoint(V.to(self.like))).to(self.like)
 
     def _select(self, blocks: Tensor) -> Self:
         return self._like_this(Order.SELECT, len(blocks), self.part.select, blocks, len(blocks))
@@ -106,8 +115,8 @@ class ShardedOperator(LiftedOperator):
         """Another operator of this kind, under a number that the ranks agree on."""
         other = type(self)(self.part, self.line)
         other.number = self.line.number_for(other)
-        self.line.order(order, self.number, other.number, detail)
-        other.part = make(*arguments)
+        with self.line.order(order, self.number, other.number, detail):
+            other.part = make(*arguments)
         return other
 
 
@@ -119,12 +128,12 @@ class ShardedKernelOperator(ShardedOperator):
         return ability(self.part.local, HasKernel).design_width
 
     def design(self) -> Float[Tensor, "n k"]:
-        self.line.order(Order.DESIGN, self.number)
-        return _whole(self.part.design())
+        with self.line.order(Order.DESIGN, self.number):
+            return _whole(self.part.design())
 
     def responses(self, G: Float[Tensor, "p k"], blocks: Tensor) -> Float[Tensor, "n q"]:
-        self.line.order(Order.RESPONSES, self.number, detail=len(blocks))
-        return _whole(self.part.responses(G, blocks, len(blocks)))
+        with self.line.order(Order.RESPONSES, self.number, detail=len(blocks)):
+            return _whole(self.part.responses(G, blocks, len(blocks)))
 
     def kernel(self, weights: Float[Tensor, " p"] | None = None) -> Float[Tensor, "n n"]:
         """B B^T, from a few blocks of the design at a time."""

@@ -1,14 +1,18 @@
 """One rank's rows of an operator, and the orders by which rank 0 has the others compute."""
 
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from enum import IntEnum
+from threading import Event, Lock, Thread
 from weakref import finalize
 
 import torch
 from torch import Tensor
 
 from bidual.abilities import ability
-from bidual.distributed.ranks import LeaderEndedError, Ranks
+from bidual.distributed.errors import LeaderEndedError, LostRankError
+from bidual.distributed.ranks import Ranks
 from bidual.operators import HasKernel, LiftedOperator
 
 _DTYPES = (torch.float32, torch.float64)
@@ -27,6 +31,7 @@ class Order(IntEnum):
     FORGET = 7
     STOP = 8
     GIVE_UP = 9
+    WAIT = 10
 
 
 class Part:
@@ -67,21 +72,42 @@ class Part:
 
 
 class Line:
-    """Rank 0's line to the others, who know every operator by a number."""
+    """Rank 0's line to the others, who know every operator by a number.
+
+    While rank 0 thinks, a thread tells the others to wait, four times within the time after which they would give it
+    up; a process that was stopped tells nobody. The thread speaks between orders only, when everybody listens.
+    """
 
     def __init__(self, ranks: Ranks) -> None:
         self.ranks, self.last, self.ended = ranks, 0, False
         self.unused: list[int] = []
+        self._lock, self._sent, self._hung_up = Lock(), time.monotonic(), Event()
+        if ranks.pulse is not None:
+            Thread(target=self._keep_waiting, args=(ranks.pulse.patience / 4,), name="line", daemon=True).start()
 
-    def order(self, order: Order, number: int = 0, new: int = 0, detail: int = 0) -> None:
+    @contextmanager
+    def order(self, order: Order, number: int = 0, new: int = 0, detail: int = 0) -> Iterator[None]:
+        """Send an order; within the block all ranks do it."""
         if self.ended and self.ranks.size > 1:
             raise RuntimeError(
                 "the other ranks have gone; use a sharded operator only within the work that led() runs."
             )
-        self.ended = order in (Order.STOP, Order.GIVE_UP)
-        while self.unused:
-            self._send(Order.FORGET, self.unused.pop())
-        self._send(order, number, new, detail)
+        with self._lock:
+            self.ended = order in (Order.STOP, Order.GIVE_UP)
+            while self.unused:
+                self._send(Order.FORGET, self.unused.pop())
+            self._send(order, number, new, detail)
+            yield
+
+    def hang_up(self, order: Order) -> None:
+        """The last order."""
+        self.hush()
+        with self.order(order):
+            pass
+
+    def hush(self) -> None:
+        """Tell nobody to wait any more."""
+        self._hung_up.set()
 
     def number_for(self, operator: LiftedOperator) -> int:
         """A new number, free again when nobody uses the operator any more."""
@@ -91,6 +117,17 @@ class Line:
 
     def _send(self, *words: int) -> None:
         self.ranks.order(torch.tensor([*words, 0, 0, 0][:4]))
+        self._sent = time.monotonic()
+
+    def _keep_waiting(self, pause: float) -> None:
+        while not self._hung_up.wait(pause / 2):
+            with self._lock:
+                if self._hung_up.is_set() or time.monotonic() - self._sent < pause / 2:
+                    continue
+                try:
+                    self._send(Order.WAIT)
+                except LostRankError:  # which the next order says too
+                    return
 
 
 def serve(part: Part) -> None:
@@ -101,6 +138,8 @@ def serve(part: Part) -> None:
         order, at = Order(word), held.get(number)
         if order is Order.STOP:
             return
+        if order is Order.WAIT:
+            continue
         if order is Order.GIVE_UP or at is None:
             raise LeaderEndedError("rank 0 has ended with an error of its own.")
         _obey(order, at, held, number, new, detail)

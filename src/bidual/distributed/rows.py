@@ -23,8 +23,8 @@ class Rows(ABC):
         """The samples in float64, a few rows at a time."""
 
     @abstractmethod
-    def operator(self, architecture: GatedMLP, n_outputs: int) -> LiftedOperator:
-        """The network family on these samples."""
+    def operator(self, architecture: GatedMLP, n_outputs: int, device: torch.device) -> LiftedOperator:
+        """The network family on these samples, with products on this device; gates are on the CPU, as samples are."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,8 +34,9 @@ class RowsInMemory(Rows):
     def tiles(self) -> Iterator[Tensor]:
         yield from self.X.split(_TILE)
 
-    def operator(self, architecture: GatedMLP, n_outputs: int) -> LiftedOperator:
-        return architecture.lift(self.X, n_outputs)
+    def operator(self, architecture: GatedMLP, n_outputs: int, device: torch.device) -> LiftedOperator:
+        there = replace(architecture, gates=architecture.gates.to(device))
+        return there.lift(self.X.to(device), n_outputs)
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +47,6 @@ class RowsOnDisk(Rows):
         for start in range(0, len(self.samples), _TILE):
             yield self.samples.tile(slice(start, start + _TILE), torch.float64)
 
-    def operator(self, architecture: GatedMLP, n_outputs: int) -> LiftedOperator:
+    def operator(self, architecture: GatedMLP, n_outputs: int, device: torch.device) -> LiftedOperator:
         samples = replace(self.samples, constant=architecture.bias)
-        return TiledOperator(samples, architecture.gates, n_outputs, torch.float64)
+        return TiledOperator(samples, architecture.gates, n_outputs, torch.float64, device=device)

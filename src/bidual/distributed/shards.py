@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import pandas as pd
-from pyarrow import parquet
 
 from bidual.distributed.ranks import Ranks
+from bidual.extras import extra
 from bidual.operators.tiled import MappedRows
+
+with extra("pandas"):
+    import pandas as pd
 
 SUFFIXES = (".csv", ".parquet", ".pq", ".npy")
 _CHUNK = 2**24  # bytes of a CSV file that are looked at together
@@ -23,7 +25,7 @@ def row_range(rows: int, ranks: Ranks) -> slice:
     """The rows of a rank, as even as they can be."""
     if rows < ranks.size:
         raise ValueError(f"{ranks.size} ranks are more than the {rows} rows there are; start at most {rows}.")
-    return slice(rows * ranks.rank // ranks.size, rows * (ranks.rank + 1) // ranks.size)
+    return ranks.part(rows)
 
 
 def check_file(path: str | os.PathLike[str]) -> Path:
@@ -45,23 +47,29 @@ def mapped_shard(path: str | os.PathLike[str], ranks: Ranks) -> MappedRows:
 
 def table_shard(path: str | os.PathLike[str], ranks: Ranks, texts: Collection[str] = ()) -> pd.DataFrame:
     """A rank's rows of a CSV or Parquet file with a header; the columns in ``texts`` are read as they are written."""
-    path = check_file(path)
+    path = ranks.together(lambda: check_file(path))
     if path.suffix.lower() == ".csv":
         edges = ranks.tell(ranks.together(lambda: record_offsets(path, ranks.size) if ranks.leads else None))
         frame = ranks.together(lambda: _csv_rows(path, edges, ranks.rank, texts))
     else:
         frame = ranks.together(lambda: _parquet_rows(path, ranks))
     frame.columns = frame.columns.map(str)
+    ranks.together(lambda: _check_shard(path, frame, ranks.size))
+    return frame.reset_index(drop=True)
+
+
+def _check_shard(path: Path, frame: pd.DataFrame, ranks: int) -> None:
     if frame.columns.has_duplicates:
         twice = sorted(set(frame.columns[frame.columns.duplicated()]))
         raise ValueError(f"{path} has more than one column named {twice[0]!r}; rename them.")
-    if not all(ranks.collect(len(frame))):
-        raise ValueError(f"{path} has too few rows for {ranks.size} ranks; start fewer.")
-    return frame.reset_index(drop=True)
+    if not len(frame):
+        raise ValueError(f"{path} has too few rows for {ranks} ranks; start fewer.")
 
 
 def _parquet_rows(path: Path, ranks: Ranks) -> pd.DataFrame:
     """The row groups that a rank's rows are in, without what is around them."""
+    with extra("pyarrow"):
+        from pyarrow import parquet
     try:
         file = parquet.ParquetFile(path)
         sizes = [file.metadata.row_group(k).num_rows for k in range(file.metadata.num_row_groups)]

@@ -5,7 +5,6 @@ from abc import abstractmethod
 from typing import Any, Self
 
 import numpy as np
-import pandas as pd
 import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
@@ -14,8 +13,10 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from torch import Tensor
 
 from bidual.auto import make_solver
+from bidual.breakdown import LARGEST, breakdown_said, check_magnitude
 from bidual.certificate import SoundnessError
 from bidual.datafit import Datafit
+from bidual.extras import need
 from bidual.losses import LOSSES, Loss, Squared
 from bidual.programs import Fitted, Program, Start
 from bidual.progress import gap_progress
@@ -25,6 +26,7 @@ class ConvexEstimator(BaseEstimator):
     """Fits one architecture to a certified optimum. Subclasses say which architecture and how targets are encoded."""
 
     _auto_fraction = 0.1  # of beta_max: where most of the UCI sets peak (docs/uci.md)
+    _largest = LARGEST  # number in a sample
 
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Train to a certified relative gap of ``tol``.
@@ -36,7 +38,8 @@ class ConvexEstimator(BaseEstimator):
         """
         before = dict(self.__dict__)
         try:
-            return self._fit(X, y, sample_weight)
+            with breakdown_said():
+                return self._fit(X, y, sample_weight)
         except BaseException:  # a refused fit leaves the estimator as it was
             self.__dict__.clear()
             self.__dict__.update(before)
@@ -77,14 +80,23 @@ class ConvexEstimator(BaseEstimator):
 
     def _check_parameters(self) -> None:
         """What can be refused before the data are looked at."""
-        if not (_is_number(self.tol) and 0 < self.tol < 1):
+        for name in ("activation", "penalty", "solver", "output"):
+            if not isinstance(word := getattr(self, name, ""), str):
+                raise ValueError(f"{name} must be a text, got {word!r}.")
+        if not (isinstance(self.loss, str) and self.loss == "log_loss"):
+            resolve_loss(self.loss)
+        if not (is_number(self.tol) and 0 < self.tol < 1):
             raise ValueError(f"tol must be between 0 and 1, got {self.tol!r}. It is a relative duality gap, like 1e-4.")
-        if self.beta != "auto" and not (_is_number(self.beta) and np.isfinite(self.beta) and self.beta > 0):
+        if not (isinstance(self.beta, str) and self.beta == "auto") and not (
+            is_number(self.beta) and np.isfinite(self.beta) and self.beta > 0
+        ):
             raise ValueError(f"beta must be 'auto' or a positive finite number, got {self.beta!r}.")
-        if self.max_iter is not None and not (_is_number(self.max_iter) and self.max_iter > 0 == self.max_iter % 1):
+        if self.max_iter is not None and not (is_number(self.max_iter) and self.max_iter > 0 == self.max_iter % 1):
             raise ValueError(f"max_iter must be None or a positive whole number, got {self.max_iter!r}.")
-        if self.max_time is not None and not (_is_number(self.max_time) and self.max_time > 0):
+        if self.max_time is not None and not (is_number(self.max_time) and self.max_time > 0):
             raise ValueError(f"max_time must be None or positive, got {self.max_time!r}.")
+        if self.verbose:
+            need("rich")
         _check_device(self.device)
         self._check_solver()
 
@@ -99,11 +111,14 @@ class ConvexEstimator(BaseEstimator):
         samples, targets = validate_data(
             self, flat, y, dtype=np.float64, multi_output=True, y_numeric=self._numeric_targets
         )
+        check_magnitude("X", samples, self._largest)
         self._learn_shape(samples.shape[1])
         Y = self._encode_targets(targets)
+        check_magnitude("y", Y)
         weight = None
         if sample_weight is not None:
             weight = _check_sample_weight(sample_weight, samples, dtype=np.float64, ensure_non_negative=True)
+            check_magnitude("sample_weight", weight)
             self._encode_targets(targets[weight > 0])  # a class may have weight zero only
             Y = self._encode_targets(targets)
         device = torch.device(self.device)
@@ -154,7 +169,7 @@ class ConvexEstimator(BaseEstimator):
         self.n_iter_ = max(solution.n_steps, 1)
         self.n_neurons_ = self.module_.n_neurons
         self.solver_ = solution.solver
-        if solution.certificate.relative_gap > self.tol:
+        if not solution.certificate.within(self.tol):
             warnings.warn(
                 f"certified relative gap {solution.certificate.relative_gap:.1e} is above tol={self.tol:g}: "
                 f"{solution.status.value}.",
@@ -173,11 +188,14 @@ class ConvexEstimator(BaseEstimator):
 
     def _try_network(self) -> None:
         """Predict a sample of zeros; a network for other samples fails."""
-        sample = pd.DataFrame(np.zeros((1, self.n_features_in_)), columns=getattr(self, "feature_names_in_", None))
+        found, names = self.n_features_in_, getattr(self, "feature_names_in_", None)
+        if names is not None and len(names) != found:
+            raise ValueError(f"there are {len(names)} names of features, and n_features_in_={found}")
         try:
-            self.predict(sample if hasattr(self, "feature_names_in_") else sample.to_numpy())
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "X does not have valid feature names")
+                self.predict(np.zeros((1, found)))
         except (RuntimeError, ValueError) as error:
-            found = self.n_features_in_
             raise ValueError(f"the network does not take samples of n_features_in_={found} numbers") from error
 
     def save(self, path: str) -> None:
@@ -197,19 +215,18 @@ def resolve_loss(loss: str | Loss) -> Loss:
     """A loss from its name, an instance, or "auto", which is squared loss."""
     if isinstance(loss, Loss):
         return loss
-    if loss == "auto":
-        return Squared()
-    if loss not in LOSSES:
+    if not isinstance(loss, str) or (loss != "auto" and loss not in LOSSES):
         raise ValueError(f"loss must be 'auto', a Loss, or one of {sorted(LOSSES)}, got {loss!r}.")
-    return LOSSES[loss]()
+    return Squared() if loss == "auto" else LOSSES[loss]()
 
 
 def _check_device(device: str) -> None:
     try:
         torch.empty(0, device=torch.device(device))
-    except (RuntimeError, AssertionError, TypeError) as error:
+    except (RuntimeError, AssertionError, TypeError, ValueError) as error:
         raise ValueError(f"device must be one that torch has here, such as 'cpu', got {device!r}.") from error
 
 
-def _is_number(value: object) -> bool:
+def is_number(value: object) -> bool:
+    """Whether a parameter is one real number, finite or not."""
     return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)

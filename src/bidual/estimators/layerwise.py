@@ -3,6 +3,7 @@
 import os
 import warnings
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from math import prod
 from pathlib import Path
 from typing import Any, Self
@@ -18,7 +19,9 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 from torch import Tensor
 
-from bidual.estimators.layerwise_checks import check_parameters
+from bidual.breakdown import breakdown_said
+from bidual.distributed.ranks import ALONE, Ranks
+from bidual.estimators.layerwise_checks import check_memory, check_parameters, check_ranks
 from bidual.layerwise.certificates import StageCertificate, certify_stage
 from bidual.layerwise.checkpoint import Checkpoint, check_folder
 from bidual.layerwise.progress import epoch_progress
@@ -125,25 +128,39 @@ class LayerwiseCNNClassifier(ClassifierMixin, BaseEstimator):
         self.verbose = verbose
         self.device = device
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Train all stages on images X (n, channels, h, w), (n, h, w) or flat ones, with labels y."""
+    def fit(self, X: ArrayLike, y: ArrayLike, ranks: Ranks = ALONE) -> Self:
+        """Train all stages on images X (n, channels, h, w), (n, h, w) or flat ones, with labels y.
+
+        With the ``ranks`` of :func:`bidual.distributed.torchrun_ranks` all call this with the same data and share
+        every batch. All are then fitted alike; rank 0 alone writes checkpoints, shows progress and certifies.
+        """
         before = dict(self.__dict__)
         try:
-            return self._fit(X, y)
+            with breakdown_said():
+                return self._fit(X, y, ranks)
         except BaseException:  # a refused fit leaves the estimator as it was
             self.__dict__.clear()
             self.__dict__.update(before)
             raise
 
-    def _fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+    def _fit(self, X: ArrayLike, y: ArrayLike, ranks: Ranks) -> Self:
+        images, labels = ranks.together(lambda: self._checked(X, y, ranks))
+        device = torch.device(self.device) if ranks.size == 1 or self.device == "cpu" else ranks.device
+        settings = self._settings()
+        settings = replace(settings, seed=ranks.tell(settings.seed))  # rank 0's, should it be a random one
+        self._store(self._run(Growth(settings, images, labels, len(self.classes_), device, ranks=ranks)), ranks)
+        self.certificates_ = self._certificates(images, labels) if ranks.leads else ()
+        return self
+
+    def _checked(self, X: ArrayLike, y: ArrayLike, ranks: Ranks) -> tuple[Tensor, Tensor]:
+        """Images and labels, once nothing is wrong with them or the parameters."""
         check_parameters(self)
+        check_ranks(self, ranks)
         images = self._images(X, reset=True)
         labels = self._labels(y, len(images))
         self._check_maps()
-        growth = Growth(self._settings(), images, labels, len(self.classes_), torch.device(self.device))
-        self._store(self._run(growth))
-        self.certificates_ = self._certificates(images, labels)
-        return self
+        check_memory(self, self.sample_shape_)
+        return images, labels
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """The most likely class of every image."""
@@ -173,21 +190,28 @@ class LayerwiseCNNClassifier(ClassifierMixin, BaseEstimator):
         save(self, path)
 
     def _run(self, growth: Growth) -> Grown:
-        with epoch_progress(self.verbose, growth.settings) as on_epoch:
+        ranks = growth.ranks
+        with epoch_progress(self.verbose and ranks.leads, growth.settings) as on_epoch:
             growth = growth.watched(on_epoch, None if self.checkpoint is None else Path(self.checkpoint))
-            if self.checkpoint is None:
-                return growth.run()
-            last = Checkpoint.read(self.checkpoint) if self.resume else None
-            if last is not None:
-                last.check(growth.configuration, self.checkpoint)
-            check_folder(self.checkpoint, self.resume)
-            return growth.run(last)
+            last = ranks.together(lambda: self._last(growth) if ranks.leads else None)
+            told = ranks.tell_bytes(None if last is None else last.to_bytes())
+            return growth.run(Checkpoint.from_bytes(told) if told else None)
 
-    def _store(self, grown: Grown) -> None:
+    def _last(self, growth: Growth) -> Checkpoint | None:
+        """What to go on with, if anything; checkpoints are rank 0's."""
+        if self.checkpoint is None:
+            return None
+        last = Checkpoint.read(self.checkpoint) if self.resume else None
+        if last is not None:
+            last.check(growth.configuration, self.checkpoint)
+        check_folder(self.checkpoint, self.resume)
+        return last
+
+    def _store(self, grown: Grown, ranks: Ranks) -> None:
         self.module_ = grown.network
         self.history_, self.learning_rates_ = grown.history, grown.rates
         self.interrupted_ = bool(grown.reason)
-        if grown.reason:
+        if grown.reason and ranks.leads:
             last = grown.history[-1]
             warnings.warn(
                 f"training ended early, after epoch {last.epoch} of stage {last.stage} ({grown.reason.rstrip('.')}): "

@@ -159,7 +159,7 @@ class _Run:
         """Certify; keep the best objective and the best dual. An optimal product gets its cheapest factors."""
         factors, value = state.factors, state.value
         certificate = self.program.certificate(factors)
-        if certificate.relative_gap <= self.tol:
+        if certificate.within(self.tol):
             even = self.program.balanced(factors)
             cheaper = self.program.value(even)
             factors, value = (even, cheaper) if cheaper < value else (factors, value)

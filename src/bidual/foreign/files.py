@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+from bidual.extras import need
 from bidual.foreign.state_dict import from_safetensors
 from bidual.foreign.weights import TwoLayerWeights
 from bidual.serialize import ModelFileError
@@ -56,6 +57,7 @@ def _read(path: Path, kind: str) -> TwoLayerWeights:
         from bidual.foreign.pt2_file import from_pt2
 
         return from_pt2(path)
+    need("onnx")
     from bidual.foreign.onnx_file import from_onnx  # onnx takes a while to import
 
     return from_onnx(path)

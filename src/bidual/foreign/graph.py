@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from torch import Tensor
@@ -12,6 +13,7 @@ from bidual.foreign.weights import TwoLayerWeights
 Lazy = Callable[[], Tensor]  # float64; read when it is needed, so that a large file of another kind is refused at once
 Chain = tuple[Step, ...]
 
+_MOST_NODES = 500  # chains of steps grow with them
 _RESHAPING = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 
 
@@ -58,7 +60,11 @@ def _ends_with_layer(chain: Chain) -> bool:
 
 def _chains(graph: Graph) -> dict[str, Chain]:
     """The steps that lead from the input to every value that depends on it, in the order of the nodes."""
-    constants = dict(graph.constants)
+    if len(graph.nodes) > _MOST_NODES:
+        raise ValueError(
+            f"its graph has {len(graph.nodes)} operations, and a two-layer ReLU network has a few; give that alone."
+        )
+    constants: dict[str, Lazy] = {name: cache(read) for name, read in graph.constants.items()}
     chains: dict[str, Chain] = {graph.input: ()}
     for node in graph.nodes:
         inputs = [name for name in node.inputs if name]

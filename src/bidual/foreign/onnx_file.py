@@ -39,6 +39,8 @@ def from_onnx(path: Path) -> TwoLayerWeights:
         AttributeError,
         KeyError,
         IndexError,
+        RuntimeError,
+        OverflowError,
     ) as error:  # names that are no text, inputs that are missing
         raise ValueError(f"it is a damaged ONNX file ({type(error).__name__}); export the network again.") from error
 

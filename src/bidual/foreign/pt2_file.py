@@ -18,6 +18,7 @@ from torch import Tensor
 
 from bidual.foreign.graph import Graph, Lazy, Node
 from bidual.foreign.weights import TwoLayerWeights
+from bidual.json_text import shortly
 
 Json = dict[str, Any]
 
@@ -39,7 +40,7 @@ def from_pt2(path: Path) -> TwoLayerWeights:
         with zipfile.ZipFile(path) as archive:
             return _graph(_Archive(archive)).weights()
     except _DAMAGE as error:
-        reason = " ".join(str(error).split()).rstrip(".")
+        reason = shortly(error)
         raise ValueError(f"it is not a torch.export archive, or is damaged ({reason}); {_SAVE_AGAIN}.") from error
 
 

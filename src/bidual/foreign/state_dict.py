@@ -10,6 +10,7 @@ from torch import Tensor
 from bidual.estimators.base import ConvexEstimator
 from bidual.foreign.modules import from_module
 from bidual.foreign.weights import TwoLayerWeights
+from bidual.json_text import shortly
 from bidual.serialize import SavedModel, read
 
 Shape = tuple[int, ...]
@@ -50,8 +51,7 @@ def from_safetensors(path: Path) -> TwoLayerWeights:
             first, second = _layers(shapes)
             tensors = {name: file.get_tensor(name) for name in shapes}
     except safetensors.SafetensorError as error:
-        reason = " ".join(str(error).split()).rstrip(".")
-        raise ValueError(f"it is not a safetensors file, or is cut off ({reason}); save it again.") from error
+        raise ValueError(f"it is not a safetensors file, or is cut off ({shortly(error)}); save it again.") from error
     return TwoLayerWeights.of(*_of_layer(first, second, "weight", tensors), *_of_layer(first, second, "bias", tensors))  # type: ignore[arg-type]
 
 

@@ -8,12 +8,14 @@ from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 from jaxtyping import Float
 from torch import Tensor
 
+from bidual.rounding import gamma, rounded_up
+
 Blocks = Float[Tensor, "p a b"]
 
 
 @dataclass(frozen=True)
 class Bracket:
-    """An interval that holds a number: certificates divide by ``upper``, searches climb ``lower``."""
+    """An interval around a number: certificates divide by ``upper``, which is proved, searches climb ``lower``."""
 
     lower: float
     upper: float
@@ -46,7 +48,21 @@ class Gauge(ABC):
         if size == 0 or not math.isfinite(size):
             return Bracket(size, size) if size == 0 else Bracket(0.0, math.inf)
         bracket = self._polar(G / size)
-        return Bracket(size * bracket.lower, size * bracket.upper)
+        entries = G.shape[1] * G.shape[2]
+        error = gamma(4, G.dtype) * self.per_frobenius(*G.shape[1:]) * entries**0.5  # of G / size, at most one each
+        return Bracket(size * bracket.lower, rounded_up(size * (bracket.upper + error)))
+
+    def most(self, Z: Blocks) -> float:
+        """An upper bound of Omega(Z) in real arithmetic, and as near to it as rounding allows."""
+        _three_dimensional(Z)
+        size = float(Z.abs().max()) if Z.numel() else 0.0
+        if size == 0 or not math.isfinite(size):
+            return size
+        return rounded_up(size * self._most(Z / size) * (1 + gamma(4, Z.dtype)))
+
+    def per_frobenius(self, rows: int, cols: int) -> float:
+        """The largest Omega°(G) of one block (rows, cols) with |G|_F = 1: rounding errors are known in that norm."""
+        return math.sqrt(rows * cols)
 
     def n_atoms(self, Z: Blocks) -> int:
         """How many atoms of the gauge Z is made of: nonzero blocks, unless a subclass knows smaller ones."""
@@ -57,6 +73,10 @@ class Gauge(ABC):
 
     @abstractmethod
     def _polar(self, G: Tensor) -> Bracket: ...
+
+    def _most(self, Z: Tensor) -> float:
+        """For a Z of largest entry one. Values are sums of norms, of one rounding for every entry unless overridden."""
+        return self._value(Z) * (1 + gamma(Z.numel() + 8, Z.dtype))
 
 
 class BlockGauge(Gauge):
@@ -75,7 +95,7 @@ class BlockGauge(Gauge):
 
     def _polar(self, G: Tensor) -> Bracket:
         worst = float(self.block_polar(G).max())
-        return Bracket(worst, worst)
+        return Bracket(worst, worst * (1 + gamma(G.shape[1] * G.shape[2] + 8, G.dtype)))
 
 
 @runtime_checkable

@@ -20,6 +20,9 @@ class Group(BlockGauge):
     def block_polar(self, G: Tensor) -> Tensor:
         return self.block_value(G)
 
+    def per_frobenius(self, rows: int, cols: int) -> float:
+        return 1.0
+
     def prox(self, Z: Tensor, step: float) -> Tensor:
         norm = self.block_value(Z)[:, None, None]
         return Z * shrink(norm, step)

@@ -38,6 +38,9 @@ class LargestPerOutput(NormPair, BlockGauge):
     def block_polar(self, G: Tensor) -> Tensor:
         return L1.value(G.mT).amax(1)
 
+    def per_frobenius(self, rows: int, cols: int) -> float:
+        return rows**0.5
+
     def prox(self, Z: Tensor, step: float) -> Tensor:
         return LINF.prox(Z.mT, step).mT
 

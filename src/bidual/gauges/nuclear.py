@@ -1,10 +1,14 @@
+import math
+
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
-from bidual.gauges.base import BlockGauge, Factors
+from bidual.gauges.base import BlockGauge, Bracket, Factors
 from bidual.gauges.factor_prices import NormPair
 from bidual.gauges.group import shrink
 from bidual.norms import L2
+from bidual.rounding import gamma
 
 
 class Nuclear(NormPair, BlockGauge):
@@ -29,6 +33,34 @@ class Nuclear(NormPair, BlockGauge):
         if min(G.shape[1:]) == 1:
             return torch.linalg.vector_norm(G, dim=(1, 2))
         return torch.linalg.eigvalsh(_short_gram(G))[:, -1].clamp(min=0).sqrt()
+
+    def per_frobenius(self, rows: int, cols: int) -> float:
+        return 1.0
+
+    def _polar(self, G: Tensor) -> Bracket:
+        """The largest eigenvalue of a Gram matrix, proved: see :func:`largest_eigenvalue_bound`."""
+        if min(G.shape[1:]) == 1:
+            return super()._polar(G)
+        M = _short_gram(G)
+        top = float(torch.linalg.eigvalsh(M)[:, -1].max())
+        size = float(torch.linalg.vector_norm(G, dim=(1, 2)).max()) ** 2
+        bound = largest_eigenvalue_bound(M, top) + gamma(max(G.shape[1:]) + 8, G.dtype) * size
+        return Bracket(math.sqrt(max(top, 0.0)), math.sqrt(bound) * (1 + gamma(8, G.dtype)))
+
+    def _most(self, Z: Tensor) -> float:
+        """sum_j |Z q_j| |q_j| + sqrt(k) |Z - sum_j (Z q_j) q_j^T|_F for any vectors q_j, by the triangle inequality:
+        exact for right singular vectors, and proved for what was computed as such."""
+        if min(Z.shape[1:]) == 1:
+            return super()._most(Z)
+        Z = Z[Z.flatten(1).any(1)]
+        Z = Z if Z.shape[1] >= Z.shape[2] else Z.mT
+        k, error = Z.shape[2], gamma(sum(Z.shape[1:]) + 8, Z.dtype)
+        Q = torch.linalg.svd(_short_factor(Z), full_matrices=False).Vh.mT
+        B = Z @ Q
+        price = torch.linalg.vector_norm(B, dim=1) * torch.linalg.vector_norm(Q, dim=1)
+        sizes = [torch.linalg.vector_norm(part, dim=(1, 2)) for part in (Z - B @ Q.mT, Z, B, Q)]
+        rest = math.sqrt(k) * (sizes[0] + error * (sizes[1] + sizes[2] * sizes[3]))
+        return float(price.sum() + rest.sum()) * (1 + gamma(Z.numel() + 8, Z.dtype))
 
     def prox(self, Z: Tensor, step: float) -> Tensor:
         """Soft threshold of the singular values, through the Gram matrix of the short side."""
@@ -81,3 +113,20 @@ def _threshold(Z: Tensor, step: float) -> Tensor:
     values, vectors = torch.linalg.eigh(_short_gram(Z))
     factor = (vectors * shrink(values.clamp(min=0).sqrt(), step)[:, None, :]) @ vectors.mT
     return factor @ Z if Z.shape[1] <= Z.shape[2] else Z @ factor
+
+
+def largest_eigenvalue_bound(M: Float[Tensor, "p k k"], guess: float) -> float:
+    r"""An upper bound of the eigenvalues of symmetric matrices with non-negative diagonals, whoever guessed them.
+
+    If the Cholesky factorisation of t I - M runs through in floating point, then t I - M >= -e tr(t I - M) with
+    e = gamma_(k+1) / (1 - gamma_(k+1)) (Higham 2002, Theorem 10.3), so that no eigenvalue exceeds t (1 + e k). The
+    largest Frobenius norm is what is left where no t does.
+    """
+    k = M.shape[1]
+    frobenius = float(torch.linalg.vector_norm(M, dim=(1, 2)).max()) * (1 + gamma(k * k + 8, M.dtype))
+    eye = torch.eye(k, dtype=M.dtype, device=M.device)
+    for slack in (8 * k, 8 * k**2, 2**10 * k**2):
+        t = max(guess, 0.0) * (1 + gamma(slack, M.dtype))
+        if t > 0 and not bool(torch.linalg.cholesky_ex(t * eye - M).info.any()):
+            return min(t * (1 + gamma(4 * k * (k + 2), M.dtype)), frobenius)
+    return frobenius

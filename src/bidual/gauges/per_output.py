@@ -22,6 +22,9 @@ class PerOutput(NormPair, BlockGauge):
     def block_polar(self, G: Tensor) -> Tensor:
         return torch.linalg.vector_norm(G, dim=1).amax(1)
 
+    def per_frobenius(self, rows: int, cols: int) -> float:
+        return 1.0
+
     def prox(self, Z: Tensor, step: float) -> Tensor:
         return Z * shrink(torch.linalg.vector_norm(Z, dim=1, keepdim=True), step)
 

@@ -40,6 +40,10 @@ class RowGauge(NormPair, BlockGauge):
     def smooth_factors(self, cols: int) -> bool:
         return False
 
+    def per_frobenius(self, rows: int, cols: int) -> float:
+        """The dual of the output norm is l1, at most sqrt(cols) times l2, or at most l2."""
+        return cols**0.5 if self.output_norm.dual.order == 1 else 1.0
+
     @abstractmethod
     def cone(self, cols: int) -> str: ...
 

@@ -1,5 +1,8 @@
 """Random crops and mirror images."""
 
+from dataclasses import dataclass
+from typing import Self
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -8,16 +11,48 @@ from torch.nn import functional
 Images = Float[Tensor, "n c h w"]
 
 
+@dataclass(frozen=True, eq=False)
+class Moves:
+    """What becomes of every image of a batch.
+
+    Attributes:
+        crop: zeros around an image, in which its window lies.
+        mirrored: which images are, (n,).
+        corners: of the windows, rows and columns from 0 to 2 crop, (2, n, 1).
+    """
+
+    crop: int
+    mirrored: Tensor
+    corners: Tensor
+
+    @classmethod
+    def drawn(cls, n: int, crop: int, flip: bool, generator: torch.Generator) -> Self:
+        """For n images; nothing is drawn where nothing is random."""
+        mirrored, corners = torch.zeros(n, dtype=torch.bool), torch.zeros(2, n, 1, dtype=torch.long)
+        if flip:
+            mirrored = torch.rand(n, generator=generator) < 0.5
+        if crop:
+            corners = torch.randint(2 * crop + 1, (2, n, 1), generator=generator)
+        return cls(crop, mirrored, corners)
+
+    def of(self, some: slice) -> Self:
+        """The moves of some of the images."""
+        return type(self)(self.crop, self.mirrored[some], self.corners[:, some])
+
+    def __call__(self, x: Images) -> Images:
+        """Those images, moved."""
+        n, _, height, width = x.shape
+        if bool(self.mirrored.any()):
+            x = torch.where(self.mirrored[:, None, None, None].to(x.device), x.flip(3), x)
+        if not self.crop:
+            return x
+        padded = functional.pad(x, (self.crop,) * 4).permute(0, 2, 3, 1)
+        sides = zip(self.corners, (height, width), strict=True)
+        rows, columns = (corner + torch.arange(side) for corner, side in sides)
+        picked = [torch.arange(n)[:, None, None], rows[:, :, None], columns[:, None, :]]
+        return padded[tuple(index.to(x.device) for index in picked)].permute(0, 3, 1, 2)
+
+
 def augmented(x: Images, crop: int, flip: bool, generator: torch.Generator) -> Images:
     """Every image, mirrored by chance, in a random window of its own with ``crop`` zeros around it."""
-    n, _, height, width = x.shape
-    if flip:
-        mirrored = torch.rand(n, generator=generator) < 0.5
-        x = torch.where(mirrored[:, None, None, None].to(x.device), x.flip(3), x)
-    if not crop:
-        return x
-    padded = functional.pad(x, (crop,) * 4).permute(0, 2, 3, 1)
-    corners = torch.randint(2 * crop + 1, (2, n, 1), generator=generator)
-    rows, columns = (corner + torch.arange(side) for corner, side in zip(corners, (height, width), strict=True))
-    picked = [torch.arange(n)[:, None, None], rows[:, :, None], columns[:, None, :]]
-    return padded[tuple(index.to(x.device) for index in picked)].permute(0, 3, 1, 2)
+    return Moves.drawn(len(x), crop, flip, generator)(x)

@@ -13,11 +13,13 @@ import torch
 from torch import Tensor
 
 from bidual.files import write_atomically
+from bidual.json_text import parse_json, shortly
 from bidual.layerwise.descent import EpochRecord
 from bidual.layerwise.settings import differences
 
 FORMAT = 1
 TENSORS, STORY = "checkpoint.safetensors", "progress.json"
+_STORY = "bidual-checkpoint"  # in the metadata
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,14 +57,8 @@ class Checkpoint:
 
     def write(self, folder: str | os.PathLike[str]) -> None:
         """Replace the checkpoint in a folder; whoever is killed meanwhile leaves the old one."""
-        story = {"format": FORMAT, "configuration": self.configuration, "rates": self.rates}
-        story |= {"kept": self.kept, "history": self.history}
-        tensors = {f"network.{name}": value for name, value in self.network.items()}
-        tensors |= {f"momentum.{k}": value for k, value in enumerate(self.momentum)}
-        tensors = {name: value.cpu().contiguous() for name, value in tensors.items()} | {"generator": self.generator}
-        data = safetensors.torch.save(tensors, metadata={"bidual-checkpoint": json.dumps(story)})
-        write_atomically(Path(folder) / TENSORS, data)
-        write_atomically(Path(folder) / STORY, json.dumps(story, indent=1).encode())
+        write_atomically(Path(folder) / TENSORS, self.to_bytes())
+        write_atomically(Path(folder) / STORY, json.dumps(self._story, indent=1).encode())
 
     @classmethod
     def read(cls, folder: str | os.PathLike[str]) -> Self:
@@ -71,12 +67,30 @@ class Checkpoint:
         if not path.is_file():
             raise FileNotFoundError(f"there is no checkpoint {path} to go on with; train without resume first.")
         try:
-            with safetensors.safe_open(path, framework="pt") as file:
-                story = json.loads((file.metadata() or {})["bidual-checkpoint"])
-                tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
-            return cls._restored(story, tensors)
+            return cls.from_bytes(path.read_bytes())
         except (safetensors.SafetensorError, KeyError, TypeError, ValueError, OSError) as error:
-            raise ValueError(f"{path} is no checkpoint of bidual, or is damaged ({error}); delete it.") from error
+            raise ValueError(
+                f"{path} is no checkpoint of bidual, or is damaged ({shortly(error)}); delete it."
+            ) from error
+
+    def to_bytes(self) -> bytes:
+        """A safetensors file, with the story as its metadata."""
+        tensors = {f"network.{name}": value for name, value in self.network.items()}
+        tensors |= {f"momentum.{k}": value for k, value in enumerate(self.momentum)}
+        tensors = {name: value.cpu().contiguous() for name, value in tensors.items()} | {"generator": self.generator}
+        return safetensors.torch.save(tensors, metadata={_STORY: json.dumps(self._story)})
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """What :meth:`to_bytes` has made. The file begins with the length of a JSON header in eight bytes."""
+        tensors = safetensors.torch.load(data)
+        header = parse_json(data[8 : 8 + int.from_bytes(data[:8], "little")])
+        return cls._restored(parse_json(header["__metadata__"][_STORY]), tensors)
+
+    @property
+    def _story(self) -> dict[str, Any]:
+        story = {"format": FORMAT, "configuration": self.configuration, "rates": self.rates}
+        return story | {"kept": self.kept, "history": self.history}
 
     @classmethod
     def _restored(cls, story: dict[str, Any], tensors: dict[str, Tensor]) -> Self:

@@ -5,12 +5,14 @@ import math
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from bidual.distributed.ranks import ALONE, Ranks
 from bidual.layerwise.inputs import Inputs
 from bidual.layerwise.settings import RATES, Settings
 from bidual.networks.layerwise import GatedStage, Head
@@ -27,12 +29,24 @@ class EpochRecord(NamedTuple):
     seconds: float
 
 
+class _Joined(nn.Module):
+    """A stage and its head as one module, from what the filters see and what is on to outputs."""
+
+    def __init__(self, stage: GatedStage, head: Head) -> None:
+        super().__init__()
+        self.stage, self.head = stage, head
+
+    def forward(self, x: Tensor, on: Tensor) -> Tensor:
+        return self.head.of_pooled(self.stage.pooled(x, on, self.head.grid))
+
+
 @dataclass(frozen=True, eq=False)
 class StageDescent:
     r"""Minimises mean cross-entropy + 1/2 weight_decay (|U|^2 + |V|^2) over filters U and head V (BM eq. 126).
 
     By BM Lemma 3.1 that is the convex program (23) with beta = n weight_decay, as a sum over n samples, restricted to m
-    filters a gate.
+    filters a gate. Ranks take shares of the same batches and add up their gradients, so that the steps are those of one
+    process up to rounding.
     """
 
     stage: GatedStage
@@ -40,6 +54,7 @@ class StageDescent:
     inputs: Inputs
     labels: Tensor
     settings: Settings
+    ranks: Ranks = ALONE
 
     def optimiser(self, rate: float) -> torch.optim.SGD:
         """Weight decay on everything but the output's bias, which the convex program does not price either."""
@@ -57,8 +72,9 @@ class StageDescent:
         for loss, hit in self._steps(optimiser, generator):
             losses.append(loss)
             hits.append(hit)
-        n = len(self.labels)
-        return float(torch.stack(losses).sum()) / n, float(torch.stack(hits).sum()) / n
+        sums = torch.stack([torch.stack(part).double().sum() for part in (losses, hits)])
+        loss, accuracy = (self.ranks.total(sums) / len(self.labels)).tolist()
+        return loss, accuracy
 
     def best_rate(self, generator: torch.Generator) -> float:
         """The rate of least mean loss over the second half of a few batches, all from the same start."""
@@ -67,7 +83,7 @@ class StageDescent:
         for rate in RATES:
             generator.set_state(seed)
             found[rate] = self._try(rate, generator)
-            self._load(start)
+            self._joined.load_state_dict(start)
         generator.set_state(seed)
         finite = {rate: loss for rate, loss in found.items() if math.isfinite(loss)}
         if not finite:
@@ -80,26 +96,29 @@ class StageDescent:
         losses: list[float] = []
         while len(losses) < self.settings.trial:
             for loss, _ in self._steps(optimiser, generator):
-                losses.append(float(loss) / self.settings.batch_size)
+                losses.append(float(self.ranks.total(loss)) / self.settings.batch_size)
                 if len(losses) == self.settings.trial or not math.isfinite(losses[-1]):
                     return sum(losses[len(losses) // 2 :])
         return math.nan
 
     def _steps(self, optimiser: torch.optim.SGD, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
-        """The sums of losses and of right answers over every batch."""
+        """The sums of losses and of right answers over a rank's share of every batch."""
         scaler = torch.amp.GradScaler(self.labels.device.type, enabled=self._half is torch.float16)
+        model = self.ranks.parallel(self._joined)
         order = torch.randperm(len(self.labels), generator=generator)
         for rows in order.split(self.settings.batch_size):
             x, on = self.inputs.batch(rows, generator)
-            y = self.labels[rows.to(self.labels.device)]
-            with self._mixed():
-                logits = self.head.of_pooled(self.stage.pooled(x, on, self.head.grid))
-                loss = functional.cross_entropy(logits.float(), y)
+            y = self.labels[self.inputs.own(rows).to(self.labels.device)]
+            with self.ranks.hears("agreeing on gradients"), self._mixed():  # in a second step torch orders them anew
+                logits = model(x, on)
+                loss = functional.cross_entropy(_full(logits), y, reduction="sum")
             optimiser.zero_grad(set_to_none=True)
-            scaler.scale(loss).backward()
+            mean = loss * self.ranks.size / len(rows)  # its mean over ranks, which gradients are of, is sum / |rows|
+            with self.ranks.hears("adding gradients"):
+                scaler.scale(mean).backward()
             scaler.step(optimiser)
             scaler.update()
-            yield loss.detach() * len(rows), (logits.detach().argmax(1) == y).sum()
+            yield loss.detach(), (logits.detach().argmax(1) == y).sum()
 
     @property
     def _half(self) -> torch.dtype | None:
@@ -112,13 +131,14 @@ class StageDescent:
         half = self._half
         return nullcontext() if half is None else torch.autocast("cuda", dtype=half)
 
-    def _state(self) -> list[dict[str, Tensor]]:
-        return [copy.deepcopy(module.state_dict()) for module in self._modules]
+    def _state(self) -> dict[str, Tensor]:
+        return copy.deepcopy(self._joined.state_dict())
 
-    def _load(self, states: list[dict[str, Tensor]]) -> None:
-        for module, state in zip(self._modules, states, strict=True):
-            module.load_state_dict(state)
+    @cached_property
+    def _joined(self) -> _Joined:
+        return _Joined(self.stage, self.head)
 
-    @property
-    def _modules(self) -> list[nn.Module]:
-        return [self.stage, self.head]
+
+def _full(logits: Tensor) -> Tensor:
+    """In single precision at least."""
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))

@@ -2,24 +2,31 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.live import Live
-from rich.table import Table
-
+from bidual.extras import extra
 from bidual.layerwise.descent import EpochRecord
 from bidual.layerwise.settings import Settings
 from bidual.layerwise.training import OnEpoch
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
 
 _LINES = 12
 
 
 @contextmanager
-def epoch_progress(verbose: int | bool, settings: Settings, console: Console | None = None) -> Iterator[OnEpoch | None]:
+def epoch_progress(
+    verbose: int | bool, settings: Settings, console: "Console | None" = None
+) -> Iterator[OnEpoch | None]:
     """A callback that shows epochs on standard error: a table on a terminal, a line each elsewhere; None if silent."""
     if not verbose:
         yield None
         return
+    with extra("rich"):
+        from rich.console import Console
+        from rich.live import Live
     console = Console(stderr=True) if console is None else console
     records: list[EpochRecord] = []
     if not console.is_terminal:
@@ -58,7 +65,9 @@ def _line(records: list[EpochRecord], record: EpochRecord, settings: Settings) -
     )
 
 
-def _table(records: list[EpochRecord], settings: Settings) -> Table:
+def _table(records: list[EpochRecord], settings: Settings) -> "Table":
+    from rich.table import Table
+
     left = duration(seconds_left(records, settings))
     table = Table(
         title=f"{settings.n_stages} stages of {settings.epochs} epochs, about {left} left", title_justify="left"

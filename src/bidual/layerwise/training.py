@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -11,10 +11,11 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from bidual.distributed.ranks import ALONE, Ranks
 from bidual.layerwise.checkpoint import Checkpoint, fingerprint, momentum_of, set_momentum
 from bidual.layerwise.descent import EpochRecord, StageDescent
 from bidual.layerwise.inputs import KeptInputs, as_input, inputs_of
-from bidual.layerwise.settings import Settings
+from bidual.layerwise.settings import Settings, differences
 from bidual.networks.layerwise import GatedStage, Head, LayerwiseNetwork
 
 _MEASURED = 2000  # images that the standardisation of a stage is measured on
@@ -39,8 +40,11 @@ class Growth:
 
     Attributes:
         images: (n, channels, height, width), of any dtype; labels: (n,), from 0 on.
+        device: that the network is on; with several ranks each has its own.
         folder: where a checkpoint is written after every epoch, if anywhere.
         on_epoch: called after every epoch; on_stage: with the count of stages and the network after every stage.
+        ranks: the processes that share every batch, each with all images. Rank 0 alone writes and calls back; all
+            return the same network.
     """
 
     settings: Settings
@@ -51,6 +55,7 @@ class Growth:
     folder: Path | None = None
     on_epoch: OnEpoch | None = None
     on_stage: OnStage | None = None
+    ranks: Ranks = ALONE
 
     @cached_property
     def configuration(self) -> dict[str, Any]:
@@ -66,11 +71,12 @@ class Growth:
 
         Ctrl-C, and a stage after the first that diverges, end it with the best network so far.
         """
+        self._check_ranks()
         state = _State(self, resume)
         try:
             while state.stage < self.settings.n_stages:
                 self._train_stage(state)
-                if self.on_stage is not None:
+                if self.on_stage is not None and self.ranks.leads:
                     self.on_stage(state.stage, state.network)
         except (KeyboardInterrupt, FloatingPointError) as error:
             if not state.history or (state.stage == 0 and isinstance(error, FloatingPointError)):
@@ -78,6 +84,21 @@ class Growth:
             network, reason = state.best(), str(error) or "interrupted"
             return Grown(network, tuple(state.history), tuple(state.rates[: len(network.stages)]), reason)
         return Grown(state.network.eval(), tuple(state.history), tuple(state.rates))
+
+    def _check_ranks(self) -> None:
+        """Everybody must mean the same training, and have something to do."""
+        if self.ranks.size == 1:
+            return
+        found = self.ranks.collect(self.configuration)
+        self.ranks.together(lambda: self._compare(found))
+
+    def _compare(self, found: Sequence[dict[str, Any]]) -> None:
+        least = min(len(self.images), self.settings.batch_size)
+        if least < len(found):
+            raise ValueError(f"{len(found)} ranks cannot share batches of {least} images; start at most {least}.")
+        for rank, other in enumerate(found):
+            if differs := differences(found[0], other):
+                raise ValueError(f"rank {rank} has other images or settings than rank 0: {differs}; give all the same.")
 
     def _train_stage(self, state: "_State") -> None:
         if not state.begun:
@@ -104,6 +125,8 @@ class Growth:
             )
         record = EpochRecord(state.stage + 1, epoch + 1, rate, loss, accuracy, time.perf_counter() - began)
         state.keep(record, momentum_of(optimiser))
+        if not self.ranks.leads:
+            return
         if self.folder is not None:
             state.checkpoint().write(self.folder)
         if self.on_epoch is not None:
@@ -114,17 +137,18 @@ class Growth:
         state.append()
         stage, head = state.last
         frozen = state.frozen()
-        rows = torch.randperm(len(self.images), generator=state.generator)[:_MEASURED]
+        measured = torch.randperm(len(self.images), generator=state.generator)[:_MEASURED]
+        rows = measured[self.ranks.part(len(measured))]
         with torch.no_grad():
             parts = (stage.spread(frozen(as_input(self.images[some], self.device))) for some in rows.split(100))
-            standardise(stage, parts)
+            standardise(stage, parts, self.ranks)
             draw(stage, head, state.generator)
 
     def _descent(self, state: "_State") -> StageDescent:
         stage, head = state.last
-        inputs = inputs_of(self.images, state.frozen(), stage, self.settings, self.device, state.kept)
+        inputs = inputs_of(self.images, state.frozen(), stage, self.settings, self.device, self.ranks, state.kept)
         state.kept = isinstance(inputs, KeptInputs)
-        return StageDescent(stage, head, inputs, self.labels.to(self.device), self.settings)
+        return StageDescent(stage, head, inputs, self.labels.to(self.device), self.settings, self.ranks)
 
 
 class _State:
@@ -212,19 +236,20 @@ class _State:
         return network.upto(last.stage - 1 if behind else last.stage).eval()
 
 
-def standardise(stage: GatedStage, parts: Iterable[Tensor]) -> None:
+def standardise(stage: GatedStage, parts: Iterable[Tensor], ranks: Ranks = ALONE) -> None:
     """Shift and scale every channel to mean 0 and variance 1; channels that hardly vary are only shifted.
 
-    Moments are about the mean of the first part, in float64, so that no part is held with another.
+    Moments are of the parts of all ranks, each of which has at least one, and about the mean of their first parts, in
+    float64, so that no part is held with another.
     """
-    count, about = 0, None
-    first = second = stage.shift.double() * 0
+    about, sums = None, torch.zeros(3, len(stage.shift), dtype=torch.float64, device=stage.shift.device)
     for x in parts:
-        about = x.double().mean((0, 2, 3)) if about is None else about
+        about = ranks.total(x.double().mean((0, 2, 3))) / ranks.size if about is None else about
         centred = x.double() - about[:, None, None]
-        count += x[:, 0].numel()
-        first, second = first + centred.sum((0, 2, 3)), second + centred.square().sum((0, 2, 3))
+        ones = torch.full_like(about, x[:, 0].numel())
+        sums += torch.stack([ones, centred.sum((0, 2, 3)), centred.square().sum((0, 2, 3))])
     assert about is not None
+    count, first, second = ranks.total(sums)
     mean, variance = about + first / count, (second / count - (first / count) ** 2).clamp(min=0)
     floor = 1e-6 * float(variance.mean())
     stage.shift.copy_(mean)

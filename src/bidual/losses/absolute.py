@@ -20,6 +20,9 @@ class Absolute(Loss):
     def _conjugate(self, V: Tensor, Y: Tensor) -> Tensor:
         return torch.where(V.abs() <= 1, V * Y, torch.inf).sum(1)
 
+    def _terms(self, V: Tensor, Y: Tensor) -> Tensor:
+        return 2 * (V * Y).abs().sum(1)
+
     def _prox(self, P: Tensor, Y: Tensor, step: Tensor, start: Tensor) -> Tensor:
         R = P - Y
         return Y + torch.sign(R) * (R.abs() - step).clamp(min=0)

@@ -2,11 +2,13 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+
+from bidual.rounding import largest_sum, length
 
 Rows = Float[Tensor, " n"]
 Matrix = Float[Tensor, "n c"]
@@ -40,6 +42,21 @@ class Epigraph:
     constraints: tuple[ConeRows, ...] = ()
 
 
+class Repair(NamedTuple):
+    """What is between a V of rounded numbers and a point of the domain in real arithmetic.
+
+    Attributes:
+        distance: how far away that point is, in the Frobenius norm.
+        shrinks: by which share entries of V are smaller there, at most; the domain is convex and l*(0) = 0, so that l*
+            grows by at most this share of its terms.
+        cost: what else the conjugate grows by.
+    """
+
+    distance: float = 0.0
+    shrinks: float = 0.0
+    cost: float = 0.0
+
+
 class Loss(ABC):
     """A convex, non-negative loss l(p, y) of one prediction row p and one target row y.
 
@@ -48,7 +65,8 @@ class Loss(ABC):
     where the loss has kinks; ``slope`` is one of the loss itself, per entry if it is separable and per row if not, or
     None where it grows faster. ``separable`` says that l is a sum over the entries of the row, ``shift_invariant`` that
     adding one number to all entries changes nothing (intercepts then sum to zero, to be unique), ``translates`` that l
-    is a function of p - y, and ``half_square`` that it is 1/2 |p - y|^2.
+    is a function of p - y, and ``half_square`` that it is 1/2 |p - y|^2. Values are computed to gamma(c + 16) of
+    themselves, at a p and y that were rounded before.
     """
 
     name: ClassVar[str]
@@ -85,6 +103,15 @@ class Loss(ABC):
             raise ValueError(f"step must be a number or of shape ({len(P)}, 1), got {tuple(step.shape)}.")
         return self._prox(P, Y, step, P if start is None else start)
 
+    def terms(self, V: Matrix, Y: Matrix) -> Rows:
+        r"""A bound on what l*(v_i, y_i) is added up from, for V in the interior of the domain.
+
+        The computed conjugate of c entries is off by at most gamma(c + 16) times it, also where v_i was rounded before
+        (twice), and every l* of a part of the entries is at most as large.
+        """
+        _same_shape(V, Y)
+        return self._terms(V, Y)
+
     def into_domain(self, V: Matrix, Y: Matrix) -> Matrix:
         """A point of dom l* near V, and V itself if it lies there already."""
         _same_shape(V, Y)
@@ -106,6 +133,11 @@ class Loss(ABC):
         heavier of the positive and negative entries of each column is scaled down.
         """
         return self._balance(V, Y, weight)
+
+    def repair(self, V: Matrix, Y: Matrix, weight: Float[Tensor, "n 1"], balanced: bool) -> Repair:
+        """How near V, in the interior of the weighted domain up to rounding, is to a point of it; with ``balanced``, to
+        one with 1^T V = 0."""
+        return self._repair(V, Y, weight, balanced)
 
     def epigraph(self, Y: Matrix) -> Epigraph:
         """The loss as a conic program, for interior-point solvers."""
@@ -136,6 +168,10 @@ class Loss(ABC):
     @abstractmethod
     def _epigraph(self, Y: Tensor) -> Epigraph: ...
 
+    def _terms(self, V: Tensor, Y: Tensor) -> Tensor:
+        """For conjugates that are sums of v^2, v y and v."""
+        return 2 * (V.square() + (V * Y).abs() + V.abs()).sum(1)
+
     def _summed_hessian(self, P: Tensor, Y: Tensor, weight: Tensor) -> Tensor:
         return torch.diag((weight * self._curvature(P, Y)).sum(0))
 
@@ -144,6 +180,20 @@ class Loss(ABC):
         up, down = positive.sum(0), -negative.sum(0)
         level = torch.minimum(up, down)
         return positive * _ratio(level, up) + negative * _ratio(level, down)
+
+    def _repair(self, V: Tensor, Y: Tensor, weight: Tensor, balanced: bool) -> Repair:
+        """The heavier side of a column, at least half of it, shrinks by what it is too heavy."""
+        if not balanced:
+            return Repair()
+        V = V[:, V.any(0)]
+        sizes = [largest_sum(column) for column in V.abs().T]
+        worst = max((2 * off / size for off, size in zip(imbalances(V), sizes, strict=True)), default=0.0)
+        return Repair(worst * length(V), worst)
+
+
+def imbalances(V: Matrix) -> list[float]:
+    """An upper bound of |sum_i v_ik| for every column."""
+    return [max(largest_sum(column), largest_sum(-column), 0.0) for column in V.T]
 
 
 class MarginLoss(Loss):

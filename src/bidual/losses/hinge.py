@@ -20,6 +20,9 @@ class Hinge(MarginLoss):
         a = -Y * V
         return torch.where((a >= 0) & (a <= 1), -a, torch.inf).sum(1)
 
+    def _terms(self, V: Tensor, Y: Tensor) -> Tensor:
+        return 2 * V.abs().sum(1)
+
     def _prox(self, P: Tensor, Y: Tensor, step: Tensor, start: Tensor) -> Tensor:
         return P + Y * torch.minimum((1 - Y * P).clamp(min=0), step)
 
@@ -48,6 +51,9 @@ class SquaredHinge(MarginLoss):
     def _conjugate(self, V: Tensor, Y: Tensor) -> Tensor:
         a = -Y * V
         return torch.where(a >= 0, 0.5 * a.square() - a, torch.inf).sum(1)
+
+    def _terms(self, V: Tensor, Y: Tensor) -> Tensor:
+        return (V.square() + 2 * V.abs()).sum(1)
 
     def _prox(self, P: Tensor, Y: Tensor, step: Tensor, start: Tensor) -> Tensor:
         return P + Y * (1 - Y * P).clamp(min=0) * step / (1 + step)

@@ -31,8 +31,11 @@ class Huber(Loss):
         return (P - Y).clamp(-self.delta, self.delta)
 
     def _conjugate(self, V: Tensor, Y: Tensor) -> Tensor:
-        inside = V.abs() <= self.delta * (1 + 4 * torch.finfo(V.dtype).eps)
+        inside = V.abs() <= self.delta * (1 + 4 * torch.finfo(V.dtype).eps)  # V / w * w need not be V
         return torch.where(inside, 0.5 * V.square() + V * Y, torch.inf).sum(1)
+
+    def _terms(self, V: Tensor, Y: Tensor) -> Tensor:
+        return (V.square() + 2 * (V * Y).abs()).sum(1)
 
     def _prox(self, P: Tensor, Y: Tensor, step: Tensor, start: Tensor) -> Tensor:
         R = P - Y

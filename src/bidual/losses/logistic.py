@@ -29,6 +29,11 @@ class Logistic(MarginLoss):
         entropy = torch.xlogy(b, b) + torch.special.xlog1py(1 - b, -b)
         return torch.where(inside, entropy, torch.inf).sum(1)
 
+    def _terms(self, V: Tensor, Y: Tensor) -> Tensor:
+        """The slope of the entropy times a, and logarithms that are computed to a few units."""
+        a = V.abs().clamp(max=1)
+        return (a - torch.xlogy(a, a) - torch.log1p(-a)).sum(1)
+
     def _prox(self, P: Tensor, Y: Tensor, step: Tensor, start: Tensor) -> Tensor:
         # q - p - step * y * sigmoid(-y q) is increasing in q, and its root lies between p and p + step * y.
         def optimality(Q: Tensor) -> tuple[Tensor, Tensor]:

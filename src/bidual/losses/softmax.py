@@ -1,9 +1,12 @@
+import math
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from bidual.losses.base import ConeRows, Epigraph, Loss
+from bidual.losses.base import ConeRows, Epigraph, Loss, Repair, imbalances
 from bidual.rootfinding import increasing_root, wright_omega
+from bidual.rounding import gamma, largest_sum, length
 
 
 class Softmax(Loss):
@@ -23,17 +26,28 @@ class Softmax(Loss):
             raise ValueError("softmax loss needs one-hot targets, got other values. Encode the labels first.")
 
     def _value(self, P: Tensor, Y: Tensor) -> Tensor:
-        return torch.logsumexp(P - (Y * P).sum(1, keepdim=True), 1)
+        """log(1 + the others' share), to relative precision however small that is."""
+        ahead = P - (Y * P).sum(1, keepdim=True)
+        others = (ahead.clamp(max=0).exp() * (1 - Y)).sum(1)
+        return torch.where((ahead <= 0).all(1), torch.log1p(others), torch.logsumexp(ahead, 1))
 
     def _grad(self, P: Tensor, Y: Tensor) -> Tensor:
         return torch.softmax(P, 1) - Y
 
     def _conjugate(self, V: Tensor, Y: Tensor) -> Tensor:
-        Q = V + Y
-        slack = 64 * torch.finfo(Q.dtype).eps
-        inside = ((-slack <= Q) & (1 + slack >= Q)).all(1) & (V.sum(1).abs() <= slack)
-        Q = Q.clamp(0, 1)
-        return torch.where(inside, torch.xlogy(Q, Q).sum(1), torch.inf)
+        """From the entries of the other classes, whose sum is what the own class lacks to one."""
+        slack = 64 * torch.finfo(V.dtype).eps
+        inside = ((-slack <= V + Y) & (1 + slack >= V + Y)).all(1) & (V.sum(1).abs() <= slack)
+        Q = (V * (1 - Y)).clamp(0, 1)
+        others = Q.sum(1).clamp(max=1)
+        entropy = torch.xlogy(Q, Q).sum(1) + torch.special.xlog1py(1 - others, -others)
+        return torch.where(inside, entropy, torch.inf)
+
+    def _terms(self, V: Tensor, Y: Tensor) -> Tensor:
+        """As for the logistic loss: slopes of the entropy times entries, and their logarithms."""
+        Q = (V * (1 - Y)).clamp(0, 1)
+        others = Q.sum(1).clamp(max=1)
+        return 2 * others - torch.xlogy(Q, Q).sum(1) - torch.log1p(-others)
 
     def _prox(self, P: Tensor, Y: Tensor, step: Tensor, start: Tensor) -> Tensor:
         # q + step * softmax(q) = a := p + step * y. With lam = logsumexp(q) every entry solves a scalar equation,
@@ -70,11 +84,30 @@ class Softmax(Loss):
         scaled down until no flow exceeds M it is a circulation, and shrinking each v_il by its ratio keeps q in the
         simplex.
         """
-        M = Y.T @ V
+        M = (Y.T @ V) * Y.any(0)  # nothing flows out of a class without samples, so nothing may flow in
         M.fill_diagonal_(0).clamp_(min=0)
         ratio = _circulation_ratio(M)
         off = V * (1 - Y) * (Y @ ratio)
         return off - Y * off.sum(1, keepdim=True)
+
+    def _repair(self, V: Tensor, Y: Tensor, weight: Tensor, balanced: bool) -> Repair:
+        r"""Every row's own class takes what the sum of the row lacks to zero.
+
+        What flows into a class and not out of it, T in all, then flows on from one of its samples: all flows shrink by
+        T / w, which leaves every sample w times that for its own class, and as much is added. An entropy q log q moves
+        by at most a (1 + |log a|) when q does by a.
+        """
+        lacking = V.sum(1).abs() + gamma(V.shape[1]) * V.abs().sum(1)
+        nearest = length(lacking)
+        if not balanced:
+            return Repair(nearest)
+        flow = sum(imbalances(V)) + largest_sum(lacking)
+        light, heavy = float(weight.min()), float(weight.max())
+        share = flow / light
+        if share > 0.5:
+            return Repair(cost=math.inf)
+        logs = 1 + abs(math.log(flow / light)) + abs(math.log(flow / heavy)) if flow > 0 else 0.0
+        return Repair(nearest + share * length(V) + 2 * flow, share, 4 * flow * logs)
 
     def _epigraph(self, Y: Tensor) -> Epigraph:
         # logsumexp(f) <= t  <=>  sum_k u_k <= 1, exp(f_k - t) <= u_k; auxiliaries (t, u_1..u_c).

@@ -21,6 +21,9 @@ class Squared(Loss):
     def _conjugate(self, V: Tensor, Y: Tensor) -> Tensor:
         return (0.5 * V.square() + V * Y).sum(1)
 
+    def _terms(self, V: Tensor, Y: Tensor) -> Tensor:
+        return (V.square() + 2 * (V * Y).abs()).sum(1)
+
     def _prox(self, P: Tensor, Y: Tensor, step: Tensor, start: Tensor) -> Tensor:
         return (P + step * Y) / (1 + step)
 

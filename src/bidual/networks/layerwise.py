@@ -53,6 +53,8 @@ class GatedStage(nn.Module):
             return x
         if x.shape[2] % 2 or x.shape[3] % 2:
             raise ValueError(f"{_OFF_GRID}, got {tuple(x.shape[2:])}.")
+        if not len(x):  # torch leaves the shape of no images as it is
+            return x.new_empty(0, 4 * x.shape[1], x.shape[2] // 2, x.shape[3] // 2)
         return functional.pixel_unshuffle(x, 2)
 
     @torch.no_grad()

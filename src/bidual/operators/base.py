@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from functools import cached_property
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -10,6 +10,17 @@ from torch import Tensor
 
 from bidual.gauges import Blocks
 from bidual.losses.base import Matrix
+from bidual.rounding import length
+
+
+class Depth(NamedTuple):
+    """How many roundings a product of an entry of A with one of Z, or of V, goes through on its way into A Z, or A* V.
+
+    That of a plain sum of k products is k. Rounding errors are at most this many units of |A| |Z| and |A|^T |V|.
+    """
+
+    forward: int
+    adjoint: int
 
 
 class LiftedOperator(ABC):
@@ -38,6 +49,15 @@ class LiftedOperator(ABC):
     @abstractmethod
     def magnitude(self) -> float:
         r"""A number m with | |A_p|^T |V| |_F <= m |V|_F for every block p: what rounding errors scale with."""
+
+    @property
+    def depth(self) -> Depth:
+        """How rounding adds up in the two products; that of plain sums over all entries unless a subclass says more.
+
+        Entries of A that are computed themselves, like features, count with the operations that they took.
+        """
+        (p, a, b), (n, c) = self.block_shape, self.output_shape
+        return Depth(p * a * b + 64, n * c + p + 64)
 
     @property
     def unit(self) -> str:
@@ -120,7 +140,7 @@ class SampleOperator(LiftedOperator):
 
     @cached_property
     def magnitude(self) -> float:
-        return frobenius_norm(self.X)
+        return length(self.X)
 
 
 @runtime_checkable
@@ -142,12 +162,6 @@ class HasKernel(Protocol):
 
     def design(self) -> Float[Tensor, "n k"]:
         """B, whose columns are the features of one output."""
-
-
-def frobenius_norm(X: Tensor) -> float:
-    """|X|_F without overflow or underflow of the squares."""
-    top = float(X.abs().max()) if X.numel() else 0.0
-    return top * float(torch.linalg.vector_norm(X / top)) if top > 0 else 0.0
 
 
 def _has_shape(what: str, tensor: Tensor, shape: tuple[int, ...]) -> None:

@@ -7,8 +7,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from bidual.memory import available_bytes
-from bidual.operators.base import SampleOperator, frobenius_norm
+from bidual.operators.base import Depth, SampleOperator
 from bidual.operators.gated import GatedOperator
+from bidual.rounding import length
 
 _SHARE = 0.25  # of the free memory that stored kernels may take
 
@@ -49,7 +50,11 @@ class CellOperator(SampleOperator):
 
     @cached_property
     def magnitude(self) -> float:
-        return sqrt(self.patterns.shape[1]) * frobenius_norm(self.X)
+        return sqrt(self.patterns.shape[1]) * length(self.X)
+
+    @property
+    def depth(self) -> Depth:
+        return self._flat.depth
 
     def to(self, dtype: torch.dtype) -> Self:
         return self if dtype == self.X.dtype else type(self)(self.X.to(dtype), self.patterns, self.n_outputs)

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from bidual.operators.base import SampleOperator
+from bidual.operators.base import Depth, SampleOperator
 
 _KEPT_BYTES = 2**28  # patterns are kept as numbers up to this size; beyond it they stay one byte each
 _AT_ONCE = 2**23  # numbers that a tile of samples may take
@@ -35,6 +35,12 @@ class GatedOperator(SampleOperator):
     @property
     def block_shape(self) -> tuple[int, int, int]:
         return len(self.patterns), self.X.shape[1], self.n_outputs
+
+    @property
+    def depth(self) -> Depth:
+        """A forward product adds up blocks, then features; an adjoint adds up tiles, each a sum over its samples."""
+        (p, d, _), size = self.block_shape, self._tile_size
+        return Depth(p + d, min(size, len(self.X)) + -(-len(self.X) // size) + 4)
 
     def to(self, dtype: torch.dtype) -> Self:
         """Kept, so that what is computed once in another precision serves a whole path."""
@@ -90,10 +96,14 @@ class GatedOperator(SampleOperator):
     def _mask(self, rows: slice) -> Float[Tensor, "p r"]:
         return self.patterns[:, rows].to(self.X.dtype) if self._kept_numbers is None else self._kept_numbers[:, rows]
 
+    @property
+    def _tile_size(self) -> int:
+        p, d, c = self.block_shape
+        return max(_AT_ONCE // max(p + d * c, 1), 1)
+
     def _tiles(self) -> Iterator[tuple[slice, Float[Tensor, "p r"]]]:
         """Slices of samples with their patterns."""
-        n, (p, d, c) = len(self.X), self.block_shape
-        size = max(_AT_ONCE // (p + d * c), 1)
+        n, size = len(self.X), self._tile_size
         for start in range(0, n, size):
             rows = slice(start, min(start + size, n))
             yield rows, self._mask(rows)

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from bidual.operators.base import SampleOperator
+from bidual.operators.base import Depth, SampleOperator
 
 
 class LinearOperator(SampleOperator):
@@ -18,6 +18,10 @@ class LinearOperator(SampleOperator):
     @property
     def block_shape(self) -> tuple[int, int, int]:
         return self.n_blocks, self.X.shape[1], self.n_outputs
+
+    @property
+    def depth(self) -> Depth:
+        return Depth(self.n_blocks + self.X.shape[1], len(self.X))
 
     def to(self, dtype: torch.dtype) -> Self:
         return self if dtype == self.X.dtype else type(self)(self.X.to(dtype), self.n_outputs, self.n_blocks)

@@ -5,19 +5,26 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from bidual.operators.base import LiftedOperator, frobenius_norm
+from bidual.operators.base import Depth, LiftedOperator
 from bidual.patches import Patches
+from bidual.rounding import length
 
 
 class NeuronOperator(LiftedOperator):
     r"""A Z = sum_j (X u_j)_+ z_j^T for a dictionary of neurons u_j (m, d): one block (1, c) per neuron (CP eq. 1).
 
-    With |u_j| = 1, the group norm of Z is the weight decay of the balanced network. Where X holds the rows of patches,
-    their ``readout`` L comes in between: A Z = sum_j L[(X u_j)_+] Z_j with blocks (a, c), Z_j = V_j^T in BM (22).
+    With |u_j| = 1, the group norm of Z is the weight decay of the balanced network; ``longest`` is the Euclidean length
+    that neurons of the problem may have. Where X holds the rows of patches, their ``readout`` L comes in between:
+    A Z = sum_j L[(X u_j)_+] Z_j with blocks (a, c), Z_j = V_j^T in BM (22).
     """
 
     def __init__(
-        self, X: Float[Tensor, "n d"], neurons: Float[Tensor, "m d"], n_outputs: int, readout: Patches | None = None
+        self,
+        X: Float[Tensor, "n d"],
+        neurons: Float[Tensor, "m d"],
+        n_outputs: int,
+        readout: Patches | None = None,
+        longest: float = 1.0,
     ) -> None:
         if neurons.shape[1] != X.shape[1]:
             raise ValueError(f"neurons must have one column per feature ({X.shape[1]}), got {neurons.shape[1]}.")
@@ -25,6 +32,7 @@ class NeuronOperator(LiftedOperator):
         self.neurons = neurons.to(X)
         self.n_outputs = n_outputs
         self.readout = readout
+        self.longest = longest
 
     @cached_property
     def features(self) -> Float[Tensor, "n k"]:
@@ -34,10 +42,16 @@ class NeuronOperator(LiftedOperator):
 
     @cached_property
     def magnitude(self) -> float:
-        """|X|_F, times the length of the longest neuron: those of norm one in linf are longer than one."""
-        longest = float(torch.linalg.vector_norm(self.neurons, dim=1).max()) if len(self.neurons) else 1.0
-        size = frobenius_norm(self.X) if self.readout is None else self.readout.magnitude
-        return size * max(longest, 1.0)
+        """|X|_F, times the length of the longest neuron, here or anywhere: those of norm one in linf are longer."""
+        here = float(torch.linalg.vector_norm(self.neurons, dim=1).max()) if len(self.neurons) else 1.0
+        size = length(self.X) if self.readout is None else self.readout.magnitude
+        return size * max(here, self.longest)
+
+    @property
+    def depth(self) -> Depth:
+        """Products with features, which are sums over the columns of X and perhaps over the rows of a sample."""
+        features = self.X.shape[1] + 4 + (0 if self.readout is None else self.readout.depth)
+        return Depth(features + self.design_width, features + self.output_shape[0])
 
     @property
     def unit(self) -> str:
@@ -67,7 +81,7 @@ class NeuronOperator(LiftedOperator):
         if dtype == self.X.dtype:
             return self
         readout = None if self.readout is None else self.readout.to(dtype)
-        return type(self)(self.X.to(dtype), self.neurons, self.n_outputs, readout)
+        return type(self)(self.X.to(dtype), self.neurons, self.n_outputs, readout, self.longest)
 
     def _forward(self, Z: Tensor) -> Tensor:
         return self.features @ Z.flatten(0, 1)
@@ -76,7 +90,7 @@ class NeuronOperator(LiftedOperator):
         return (self.features.T @ V).reshape(self.block_shape)
 
     def _select(self, blocks: Tensor) -> Self:
-        return type(self)(self.X, self.neurons[blocks], self.n_outputs, self.readout)
+        return type(self)(self.X, self.neurons[blocks], self.n_outputs, self.readout, self.longest)
 
     def kernel(self, weights: Float[Tensor, " p"] | None = None) -> Float[Tensor, "n n"]:
         A = self.features

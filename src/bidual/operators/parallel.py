@@ -9,8 +9,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from bidual.operators.base import frobenius_norm
+from bidual.operators.base import Depth
 from bidual.operators.neurons import NeuronOperator
+from bidual.rounding import length
 
 Widths = int | Sequence[int]
 
@@ -45,7 +46,12 @@ class ParallelOperator(NeuronOperator):
     def magnitude(self) -> float:
         """sqrt(m_1 m_2 ...) |X|_F: that many units of total squared length one add up to at most that."""
         longest = float(torch.linalg.vector_norm(self.neurons, dim=1).max()) if len(self.neurons) else 1.0
-        return sqrt(prod(self.widths)) * frobenius_norm(self.X) * max(longest, 1.0)
+        return sqrt(prod(self.widths)) * length(self.X) * max(longest, 1.0)
+
+    @property
+    def depth(self) -> Depth:
+        features = self.X.shape[1] + sum(m + 2 for m in self.widths) + 4
+        return Depth(features + len(self.neurons), features + len(self.X))
 
     def to(self, dtype: torch.dtype) -> Self:
         same = dtype == self.X.dtype
@@ -57,7 +63,8 @@ class ParallelOperator(NeuronOperator):
 
 def as_widths(widths: object) -> tuple[int, ...]:
     """(m_1, ..., m_(L-2)); one number is the m_1 of three layers."""
-    several = tuple(widths) if isinstance(widths, Sequence | np.ndarray) else (widths,)
+    several = tuple(np.ravel(widths).tolist()) if isinstance(widths, np.ndarray) else widths
+    several = tuple(several) if isinstance(several, Sequence) else (several,)
     if not several or any(isinstance(m, bool) or not isinstance(m, Integral) or m < 1 for m in several):
         raise ValueError(
             f"widths must be a positive whole number or several of them, from the input on, got {widths!r}."

@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from bidual.memory import available_bytes
-from bidual.operators.base import LiftedOperator
+from bidual.operators.base import Depth, LiftedOperator
 from bidual.patches import Patches
 from bidual.ties import is_on
 
@@ -70,12 +70,18 @@ class PooledOperator(LiftedOperator):
     def magnitude(self) -> float:
         return self.patches.magnitude
 
+    @property
+    def depth(self) -> Depth:
+        """Products with the design, whose entries are sums over the rows of a sample."""
+        made = self.patches.depth
+        return Depth(made + self.design_width, made + 2 * self.output_shape[0] + 4)
+
     def to(self, dtype: torch.dtype) -> Self:
         """Patterns stay those of the samples as they were given: in lower precision some would flip."""
         if dtype == self.dtype:
             return self
         other = self._with(self.gates, self.patterns, dtype, self.n_blocks)
-        if self._kept is not None:
+        if self._kept is not None and torch.finfo(dtype).eps > torch.finfo(self.dtype).eps:  # digits do not come back
             other.__dict__["_kept"] = self._kept.to(dtype)
         return other
 

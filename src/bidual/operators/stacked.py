@@ -4,7 +4,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from bidual.operators.base import LiftedOperator
+from bidual.operators.base import Depth, LiftedOperator
 
 
 class StackedOperator(LiftedOperator):
@@ -34,6 +34,10 @@ class StackedOperator(LiftedOperator):
     @property
     def magnitude(self) -> float:
         return sqrt(self.count) * self.inner.magnitude
+
+    @property
+    def depth(self) -> Depth:
+        return self.inner.depth
 
     @property
     def unit(self) -> str:

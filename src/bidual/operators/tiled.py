@@ -1,12 +1,12 @@
 """The gated operator on samples that stay on disk: a tile of rows at a time."""
 
-import math
 import mmap
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from tokenize import TokenError
 from typing import Self
 
 import numpy as np
@@ -14,12 +14,17 @@ import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
-from bidual.operators.base import LiftedOperator, frobenius_norm
+from bidual.operators.base import Depth, LiftedOperator
 from bidual.patterns.sampling import activations
+from bidual.rounding import length
 
 _TILE_BYTES = 2**24
 _KEPT_BYTES = 2**30  # patterns are kept as bits up to this size; beyond it they are found again from the gates
 _FEW = 0.7  # of all blocks: up to here a product with the blocks that are not zero is cheaper than with all
+
+
+# what numpy raises for a header that is none
+_NO_ARRAY = (ValueError, EOFError, TypeError, SyntaxError, TokenError, OverflowError, RecursionError, MemoryError)
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +57,7 @@ class MappedRows:
         """Some rows of a .npy file; nothing is read yet."""
         try:
             array = np.load(Path(path), mmap_mode="r", allow_pickle=False)
-        except (ValueError, EOFError) as error:
+        except _NO_ARRAY as error:
             raise ValueError(
                 f"{path} is not a .npy file of numbers, or is cut off; write it with numpy.save."
             ) from error
@@ -87,6 +92,8 @@ class MappedRows:
 class TiledOperator(LiftedOperator):
     r"""A Z = sum_p D_p X Z_p as :class:`GatedOperator`, for an X that is never in memory as a whole.
 
+    Samples, gates and bits are the CPU's; products are made on ``device``, to which tiles are brought.
+
     Both products read X once, a tile of about ``tile_bytes`` at a time. The patterns D_p = 1{X g_p >= 0} are found in
     float64, whatever the precision of the products, so that all precisions have the same ones. They are kept as bits,
     n P / 8 bytes where X takes 4 n d or 8 n d on disk; where these are more than ``kept_bytes`` they are found again
@@ -100,6 +107,7 @@ class TiledOperator(LiftedOperator):
         n_outputs: int,
         dtype: torch.dtype = torch.float32,
         *,
+        device: torch.device | None = None,
         tile_bytes: int = _TILE_BYTES,
         kept_bytes: int = _KEPT_BYTES,
     ) -> None:
@@ -107,6 +115,7 @@ class TiledOperator(LiftedOperator):
             raise ValueError(f"gates must have one row per feature ({samples.width}), got {len(gates)}.")
         self.samples, self.gates, self.n_outputs = samples, gates.to(torch.float64), n_outputs
         self.dtype, self.tile_bytes, self.kept_bytes = dtype, tile_bytes, kept_bytes
+        self.device = torch.device("cpu") if device is None else device
         self.blocks = torch.arange(gates.shape[1])
 
     @property
@@ -119,18 +128,28 @@ class TiledOperator(LiftedOperator):
 
     @property
     def like(self) -> Tensor:
-        return torch.empty(0, dtype=self.dtype)
+        return torch.empty(0, dtype=self.dtype, device=self.device)
 
     @cached_property
     def magnitude(self) -> float:
         """|X|_F, from one pass in float64."""
-        return math.hypot(*(frobenius_norm(self.samples.tile(rows, torch.float64)) for rows in self._slices()))
+        return length(
+            torch.tensor(
+                [length(self.samples.tile(rows, torch.float64)) for rows in self._slices()], dtype=torch.float64
+            )
+        )
+
+    @property
+    def depth(self) -> Depth:
+        """Tiles are added one after the other, each a sum over its samples."""
+        tiles = [rows.stop - rows.start for rows in self._slices()]
+        return Depth(len(self.blocks) + self.samples.width, max(tiles, default=0) + len(tiles) + 4)
 
     def to(self, dtype: torch.dtype) -> Self:
         return self if dtype == self.dtype else self._copy(dtype, self.blocks)
 
     def _select(self, blocks: Tensor) -> Self:
-        return self._copy(self.dtype, self.blocks[blocks])
+        return self._copy(self.dtype, self.blocks[blocks.cpu()])
 
     def _copy(self, dtype: torch.dtype, blocks: Tensor) -> Self:
         """Another precision or other blocks; the bits are shared."""
@@ -154,7 +173,7 @@ class TiledOperator(LiftedOperator):
         return P
 
     def _adjoint(self, V: Tensor) -> Tensor:
-        G = torch.zeros(self.block_shape, dtype=torch.float64)
+        G = torch.zeros(self.block_shape, dtype=torch.float64, device=self.device)
         for rows in self._slices():
             X, D = self._tile(rows)
             G.flatten(1).add_(D.T @ (X[:, :, None] * V[rows][:, None, :]).flatten(1))
@@ -164,11 +183,12 @@ class TiledOperator(LiftedOperator):
         """Samples and their patterns."""
         if len(self.samples) * self._bytes_per_row > self.kept_bytes:
             exact = self.samples.tile(rows, torch.float64)
-            return exact.to(self.dtype), activations(exact, self.gates[:, self.blocks]).T.to(self.dtype)
-        bits = self._kept_bits[rows]
+            return exact.to(self.like), activations(exact, self.gates[:, self.blocks]).T.to(self.like)
+        bits = self._kept_bits[rows].to(self.device)
         D = self._bytes_as_numbers.index_select(0, bits.flatten().int()).view(len(bits), -1)
         whole = len(self.blocks) == self.gates.shape[1] and bool((self.blocks.diff() == 1).all())
-        return self.samples.tile(rows, self.dtype), D[:, : len(self.blocks)] if whole else D[:, self.blocks]
+        X = self.samples.tile(rows, self.dtype).to(self.device)
+        return X, D[:, : len(self.blocks)] if whole else D[:, self.blocks]
 
     @cached_property
     def _kept_bits(self) -> UInt8[Tensor, "n b"]:
@@ -185,7 +205,7 @@ class TiledOperator(LiftedOperator):
 
     @property
     def _bytes_as_numbers(self) -> Float[Tensor, "256 8"]:
-        return torch.from_numpy(np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1)).to(self.dtype)
+        return torch.from_numpy(np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1)).to(self.like)
 
     def _slices(self) -> Iterator[slice]:
         """Of samples, such that everything made for a slice takes about ``tile_bytes``."""

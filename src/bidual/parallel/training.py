@@ -153,7 +153,7 @@ class ParallelTrainer:
         search = self._search().within(limits.left(two))
         found = self._columns(problem, search, limits, start, two, callback).since(two.solution.seconds)
         outputs = problem.datafit.targets.shape[1]
-        if found.solution.certificate.relative_gap <= limits.tol or not (prove or self.exact(outputs)):
+        if found.solution.certificate.within(limits.tol) or not (prove or self.exact(outputs)):
             return found
         if not self.exact(outputs):
             return self._proved(problem, found, two, limits)
@@ -169,7 +169,7 @@ class ParallelTrainer:
             candidates += [two.dual_point] if best is None else [two.dual_point, best]
         for V in candidates:
             late = left is not None and perf_counter() - began > left and V is not candidates[0]
-            if found.solution.certificate.relative_gap > limits.tol and not late:
+            if not found.solution.certificate.within(limits.tol) and not late:
                 found = with_dual(found, V, lambda W: oracle.peaks(W, problem.beta).bracket.upper, limits.tol)
         return found.since(perf_counter() - began)
 

@@ -3,12 +3,14 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from functools import cached_property
-from math import hypot, sqrt
+from math import sqrt
 from typing import ClassVar, Self
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+
+from bidual.rounding import gamma, length, rounded_up
 
 _MOST_ROWS = 200_000  # that gates are told apart by
 _AT_ONCE = 2**23  # numbers that are held at a time
@@ -98,8 +100,13 @@ class Patches(ABC):
     def magnitude(self) -> float:
         """What rounding errors of a product with B scale with; the sums over rows have more terms than samples."""
         rows, predictions = self.per_sample
-        parts = [float(torch.linalg.vector_norm(part.reach())) for part in self._slices()]
-        return sqrt(rows / predictions) * hypot(*parts)
+        parts = torch.tensor([length(part.reach()) for part in self._slices()], dtype=torch.float64)
+        return rounded_up(sqrt(rows / predictions) * length(parts) * (1 + gamma(2 * rows + 16)))
+
+    @property
+    def depth(self) -> int:
+        """How many roundings a term of L[D X] goes through: products, and a sum over the rows of a sample."""
+        return 2 * self.per_sample[0] + 16
 
     def _slices(self) -> Iterator[Self]:
         """The samples, some at a time."""

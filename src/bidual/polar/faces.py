@@ -14,9 +14,8 @@ from bidual.patterns import check_enumerable
 from bidual.patterns.arrangement import MERGE, Arrangement, Flat
 from bidual.patterns.reduction import reduce_rank
 from bidual.polar.base import NeuronOracle, Peaks, steepness
-from bidual.polar.planes import FLAT_FORM, LISTED, Planes, Tops
-
-_EPS = float(np.finfo(np.float64).eps)
+from bidual.polar.planes import FLAT_FORM, LISTED, Planes, Tops, form_error, top_error
+from bidual.rounding import gamma
 
 
 class Faces(NeuronOracle):
@@ -86,7 +85,7 @@ class Faces(NeuronOracle):
         """Rounding of the forms, the rank cut, and rows that were merged because they nearly agree."""
         size = float(torch.linalg.vector_norm(V, dim=1).sum())
         cut = self._reduced.remainder * float(torch.linalg.matrix_norm(V, ord=2))
-        return (8 * self.rank * self._arrangement.coarseness + 16 * len(V) * _EPS) * size + cut
+        return (8 * self.rank * self._arrangement.coarseness + gamma(64 * (sum(V.shape) + self.rank))) * size + cut
 
 
 def _two_directions(samples: Float[ndarray, "n 1"], V: Float[ndarray, "n c"]) -> Tops:
@@ -116,7 +115,7 @@ class _Solid:
         M = (V[:, :, None] * self.rows[:, None, :]).reshape(len(V), -1)
         found: list[Tops] = []
         for chunk in self._chunks():
-            found.append(self._chunk(M, V.shape[1], known, threshold, chunk))
+            found.append(self._chunk(M, V, known, threshold, chunk))
             known = max(known, found[-1].upper)
         directions, values = (np.concatenate([part[i] for part in found]) for i in (0, 1))
         return Tops(directions, values, known)
@@ -125,21 +124,23 @@ class _Solid:
         size = max(1, numbers // self.active.shape[1])
         return [slice(start, start + size) for start in range(0, len(self.active), size)]
 
-    def _chunk(self, M: ndarray, c: int, known: float, threshold: float, chunk: slice) -> Tops:
+    def _chunk(self, M: ndarray, V: ndarray, known: float, threshold: float, chunk: slice) -> Tops:
         active = self.active[chunk]
         half = active.astype(np.float64) @ M
-        G = np.concatenate([half, M.sum(0) - half]).reshape(2 * len(active), c, -1)
+        G = np.concatenate([half, M.sum(0) - half]).reshape(2 * len(active), V.shape[1], -1)
         steep = np.flatnonzero(np.einsum("pck,pck->p", G, G) > threshold**2)  # the Frobenius norm bounds the spectral
         top, gap, u = _principal(G[steep])
         order = np.argsort(-top)
         order = order[top[order] > threshold**2]
-        flat = gap <= FLAT_FORM * top
+        error = top_error(top, form_error(V), sum(G.shape[1:]))
+        flat = gap <= np.maximum(FLAT_FORM * top, 16 * error)
         if flat.any():  # no better than the cell's border, but for the gap
-            known = float(np.sqrt(known**2 + gap[flat].max()))
-        return self._climb_down(active, steep[order], top[order], gap[order], u[order], known)
+            known = float(np.sqrt(known**2 + (gap + 4 * error)[flat].max()))
+        slack = np.where(flat, 1e-6, 4 * error / np.maximum(gap, 1e-300) + MERGE)
+        return self._climb_down(active, steep[order], top[order], slack[order], u[order], known)
 
     def _climb_down(
-        self, active: ndarray, cell: ndarray, top: ndarray, gap: ndarray, u: ndarray, known: float, batch: int = 500
+        self, active: ndarray, cell: ndarray, top: ndarray, slack: ndarray, u: ndarray, known: float, batch: int = 500
     ) -> Tops:
         """Which of the tops, highest first, are in their cells; down to where neither the bound nor the list gains."""
         directions, values = [np.zeros((0, len(self.basis)))], [np.zeros(0)]
@@ -147,21 +148,20 @@ class _Solid:
             part = slice(start, start + batch)
             if sum(map(len, values)) >= LISTED and top[start] <= known**2:
                 break
-            inside, turned = self._inside(active, cell[part], top[part], gap[part], u[part])
+            inside, turned = self._inside(active, cell[part], slack[part], u[part])
             directions.append(turned[inside] @ self.basis.T)
             values.append(np.sqrt(top[part][inside]))
             known = max(known, float(values[-1].max(initial=0.0)))
         return Tops(np.concatenate(directions), np.concatenate(values), known)
 
     def _inside(
-        self, active: ndarray, cell: ndarray, top: ndarray, gap: ndarray, u: ndarray
+        self, active: ndarray, cell: ndarray, slack: ndarray, u: ndarray
     ) -> tuple[Bool[ndarray, " q"], Float[ndarray, "q k"]]:
-        """Whether u or -u is in its cell, up to the rounding of u, and turned into it."""
+        """Whether u or -u is in its cell, up to ``slack``, the angle by which u may be off, and turned into it."""
         signs = np.where(active[cell % len(active)], 1.0, -1.0)
         signs[cell >= len(active)] *= -1
-        slack = np.minimum(64 * _EPS * top / np.maximum(gap, 1e-300) + MERGE, 1e-6)[:, None] * self.lengths
-        hidden = signs * (u @ self.rows.T)
-        ahead, behind = (hidden >= -slack).all(1), (hidden <= slack).all(1)
+        hidden, room = signs * (u @ self.rows.T), slack[:, None] * self.lengths
+        ahead, behind = (hidden >= -room).all(1), (hidden <= room).all(1)
         return ahead | behind, np.where((behind & ~ahead)[:, None], -u, u)
 
 

@@ -8,10 +8,22 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from bidual.patterns.arrangement import MERGE, Flat
+from bidual.rounding import gamma
 
-_EPS = float(np.finfo(np.float64).eps)
 LISTED = 2000  # about how many directions are listed, highest first
 FLAT_FORM = 1e-8  # a quadratic form whose eigenvalues differ by less, relatively, is constant on a plane
+
+
+def form_error(V: Float[ndarray, "n c"]) -> float:
+    """A bound of the error of every matrix G = sum_i v_i x_i^T over some rows x_i of length at most one, in the
+    Frobenius norm: however the rows are added, and whatever cancels."""
+    return gamma(4 * len(V) + 32) * float(np.linalg.norm(V, axis=1).sum())
+
+
+def top_error(value: ndarray, error: float, size: int) -> ndarray:
+    """How far the eigenvalues of G^T G can be off where the largest is ``value``, by an error of G, and by the
+    rounding of the product and of an eigendecomposition, for matrices of ``size`` rows and columns together."""
+    return 2 * np.sqrt(value) * error + error**2 + gamma(64 * size) * value
 
 
 class Tops(NamedTuple):
@@ -72,7 +84,7 @@ class Planes:
         width = np.concatenate([low[:, 1:], low[:, :1] + 2 * np.pi], 1) - low
         at_end = np.linalg.norm(_apply(G, low), axis=2)
         top, angle = _principal(G)
-        inside, spread = _on_arc(angle, low, width, top)
+        inside, spread = _on_arc(angle, low, width, top, top_error(top.value, form_error(V), 2 + V.shape[1]))
         upper = max(float(at_end.max()), float(np.sqrt(np.max(top.value, where=inside, initial=0.0))))
         upper = np.sqrt(upper**2 + spread)
         best_at_top = inside & (np.sqrt(top.value) > at_end)
@@ -113,13 +125,14 @@ def _principal(G: Float[ndarray, "f m c 2"]) -> tuple[_Top, Float[ndarray, "f m"
     return _Top(mean + radius, 2 * radius), np.arctan2(cross, half) / 2
 
 
-def _on_arc(angle: ndarray, low: ndarray, width: ndarray, top: _Top) -> tuple[ndarray, float]:
+def _on_arc(angle: ndarray, low: ndarray, width: ndarray, top: _Top, error: ndarray) -> tuple[ndarray, float]:
     """Whether the top direction (or its opposite) may be on the arc, and how much ignoring flat forms can cost.
 
-    The angle is only known up to rounding / gap. Where the form is flat, an end of the arc is as good up to the gap.
+    The angle is only known up to error / gap (Davis & Kahan). Where the form is flat, an end of the arc is as good up
+    to the gap.
     """
-    flat = top.gap <= FLAT_FORM * top.value
-    slack = 64 * _EPS * top.value / np.where(flat, np.inf, np.maximum(top.gap, np.finfo(float).tiny))
+    flat = top.gap <= np.maximum(FLAT_FORM * top.value, 16 * error)
+    slack = 4 * error / np.where(flat, np.inf, np.maximum(top.gap, np.finfo(float).tiny)) + MERGE
     offset = np.mod(angle - low, np.pi)
     inside = ((offset <= width + slack) | (offset >= np.pi - slack)) & (width > MERGE) & ~flat
-    return inside, float(np.max(top.gap, where=flat, initial=0.0))
+    return inside, float(np.max(top.gap + 4 * error, where=flat, initial=0.0))

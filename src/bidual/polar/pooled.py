@@ -1,14 +1,17 @@
 """Oracles for networks on patches."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from bidual.gauges import Bracket
 from bidual.losses.base import Matrix
 from bidual.patches import Patches
 from bidual.polar.base import NeuronOracle, Neurons, Peaks
+from bidual.rounding import gamma, length
 
 Make = Callable[[Float[Tensor, "n d"]], NeuronOracle]
 
@@ -40,7 +43,14 @@ class Pooled(NeuronOracle):
             )
         spread = self.readout.spread(V.to(self._rows))
         merged = spread.new_zeros(len(self.X), spread.shape[1]).index_add_(0, self._index, spread)
-        return self.inner.peaks(merged, above, seeds)
+        found = self.inner.peaks(merged, above, seeds)
+        return replace(found, bracket=Bracket(found.bracket.lower, found.bracket.upper + self._rounding(V)))
+
+    def _rounding(self, V: Matrix) -> float:
+        """Of L* V, added up over patches that are equal."""
+        assert self.readout is not None
+        most = int(torch.bincount(self._index).max()) if len(self._index) else 0
+        return gamma(most + self.readout.depth) * self.readout.magnitude * length(V)
 
     def _peaks(self, V: Tensor, above: float, seeds: Tensor | None) -> Peaks:
         return self.inner._peaks(V, above, seeds)

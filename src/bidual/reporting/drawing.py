@@ -4,7 +4,6 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-import matplotlib
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,6 +17,8 @@ _SHADES = {"in-light": ("#2b3442", "#8893a3"), "in-dark": ("#d7dde6", "#8893a3")
 
 def both(draw: Callable[[], bytes], alt: str, caption: str) -> Html:
     """The picture on a clear ground with dark ink and with light ink; the page shows the one that fits."""
+    import matplotlib
+
     pictures = []
     for kind, (ink, grid) in _SHADES.items():
         settings: dict[Any, Any] = _CLEAR | dict.fromkeys(_INK, ink) | {"grid.color": grid}
@@ -37,6 +38,8 @@ def palette(count: int) -> list[str]:
     """Colours that differ, one per class."""
     if count <= len(COLOURS):
         return list(COLOURS[:count])
+    import matplotlib
+
     shades = matplotlib.colormaps["turbo"](np.linspace(0.05, 0.95, count))
     return [matplotlib.colors.to_hex(shade) for shade in shades]
 

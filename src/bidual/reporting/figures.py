@@ -4,10 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from bidual.figures import COLOURS, figure_bytes, new_figure, plain
+from bidual.figures import COLOURS, figure_bytes, new_figure, paths_of, plain
 from bidual.reporting.drawing import literal
 
 _TOLERANCE = "#8893a3"  # readable on light and on dark
@@ -64,7 +63,9 @@ def path_gaps_figure(rows: Sequence[Mapping[str, Any]]) -> bytes:
     above.plot(betas, _positive([row["relative_gap"] for row in rows]), "o", markersize=4, color=COLOURS[2])
     above.set_yscale("log")
     above.set_ylabel("certified relative gap")
-    below.plot(betas, [row["seconds"] for row in rows], marker="o", markersize=4, color=COLOURS[4])
+    for line in paths_of(rows):
+        times = zip(*((row["beta"], row["seconds"]) for row in line), strict=True)
+        below.plot(*times, marker="o", markersize=4, color=COLOURS[4])
     below.set_ylim(bottom=0)
     below.set_ylabel("seconds")
     below.set_xscale("log")
@@ -83,6 +84,8 @@ def epochs_figure(stages: Mapping[int, Sequence[tuple[float, float]]]) -> bytes:
         above.plot(epochs, [pair[0] for pair in pairs], marker="o", markersize=3, color=colour, label=f"stage {stage}")
         below.plot(epochs, [pair[1] for pair in pairs], marker="o", markersize=3, color=colour)
     above.set_ylabel("train loss")
+    from matplotlib.ticker import MaxNLocator
+
     below.xaxis.set_major_locator(MaxNLocator(integer=True))
     below.set_ylabel("train accuracy")
     below.set_xlabel("epoch of the stage")

@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from bidual.certificate import Certificate
 from bidual.certifying import NetworkCertificate
 from bidual.estimators import ConvexEstimator, LayerwiseCNNClassifier
+from bidual.extras import need
 from bidual.paths import Path
 from bidual.reporting.certificate import Judged, certificate_report, judged_report
 from bidual.reporting.fit import fit_report
@@ -33,6 +34,7 @@ def report(thing: Any, X: Any = None, y: ArrayLike | None = None, title: str | N
         y: their targets or labels.
         title: of the page.
     """
+    need("matplotlib")
     if X is None and y is not None:
         raise ValueError("y was given without X; give both, or neither.")
     if isinstance(thing, (str, os.PathLike)):

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from bidual.figures import path_figure
+from bidual.figures import path_figure, paths_of
 from bidual.reporting.certificate import gap_words
 from bidual.reporting.drawing import both
 from bidual.reporting.elements import Html, joined, number, paragraph, percent, table, tiles
@@ -29,8 +29,10 @@ def path_report(rows: Rows, beta_max: float, title: str | None) -> Report:
 def _summary(rows: Rows, beta_max: float) -> Html:
     first, last = max(rows, key=lambda row: row["beta"]), min(rows, key=lambda row: row["beta"])
     worst = max(row["relative_gap"] for row in rows)
+    seeds = len(paths_of(rows))
+    drawn = "" if seeds == 1 else f" for each of {seeds} seeds of the gates,"
     words = (
-        f"{len(rows)} networks were trained, for weight decays `beta` from {number(first['beta'])} down to "
+        f"{len(rows)} networks were trained,{drawn} for weight decays `beta` from {number(first['beta'])} down to "
         f"{number(last['beta'])}, each starting from the one before. From `beta_max` = {number(beta_max)} on the zero "
         f"network is the best one. The networks grow from {first['neurons']} to {last['neurons']} neurons, while the "
         f"training loss per sample goes from {number(first['loss'])} to {number(last['loss'])}."
@@ -67,4 +69,6 @@ def _certificates(rows: Rows) -> Html:
 def _table(rows: Rows) -> Html:
     headers = ("beta", "beta / beta_max", "train loss per sample", "neurons", "relative gap", "seconds")
     keys = ("beta", "fraction", "loss", "neurons", "relative_gap", "seconds")
+    if len(paths_of(rows)) > 1:
+        headers, keys = ("seed", *headers), ("seed", *keys)  # type: ignore[assignment]
     return table(headers, [[row[key] for key in keys] for row in rows], "Networks along the path")

@@ -1,15 +1,16 @@
 """Figures of a network on samples: regions, predictions, activity, filters and attention maps."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.colors import ListedColormap
 from numpy.typing import NDArray
 
 from bidual.figures import COLOURS, figure_bytes, new_figure, plain
 from bidual.reporting.drawing import literal, palette, spread
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 Numbers = NDArray[np.float64]
 _POINTS = 3000  # of a scatter plot
@@ -26,6 +27,8 @@ def regions_figure(
 ) -> bytes:
     """Which class every point of the plane is given, and the samples in the colours of their own classes."""
     figure = new_figure(5.4, 4.6)
+    from matplotlib.colors import ListedColormap
+
     axes = figure.subplots()
     colours, extent = palette(len(classes)), _extent(X)
     top = max(len(colours) - 1, 1)
@@ -108,6 +111,8 @@ def activity_figure(on: Numbers, unit: str) -> bytes:
     order = np.argsort(-on.mean(0), kind="stable")
     ordered = on[:, order]
     rows = np.lexsort(ordered.T[::-1]) if ordered.shape[1] else np.arange(len(on))
+    from matplotlib.colors import ListedColormap
+
     colours = ListedColormap(["#8893a326", COLOURS[0]]) if set(np.unique(on)) <= {0.0, 1.0} else "Blues"
     above.imshow(ordered[rows], aspect="auto", cmap=colours, vmin=0, vmax=1, interpolation="nearest")
     above.set_ylabel("samples")
@@ -150,6 +155,6 @@ def _grid(extent: tuple[float, float, float, float]) -> Numbers:
     return np.stack(np.meshgrid(across, up), axis=-1).reshape(-1, 2)
 
 
-def _named(axes: Axes, names: Sequence[str]) -> None:
+def _named(axes: "Axes", names: Sequence[str]) -> None:
     axes.set_xlabel(literal(names[0]))
     axes.set_ylabel(literal(names[1]))

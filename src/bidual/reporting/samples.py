@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import is_classifier
@@ -13,6 +12,7 @@ from torch import Tensor
 
 from bidual.confusion import confusion_figure, confusion_matrix
 from bidual.estimators import ConvexEstimator, LayerwiseCNNClassifier
+from bidual.extras import extra
 from bidual.networks.attention import AttentionNetwork
 from bidual.reporting.drawing import both, literal, spread
 from bidual.reporting.elements import Html, escaped, joined, number, paragraph, table
@@ -67,7 +67,7 @@ def take_samples(estimator: Estimator, X: Any, y: ArrayLike | None) -> Samples:
 def known_labels(y: NDArray[Any], classes: NDArray[Any]) -> NDArray[Any]:
     """The labels in the type of the classes, all of which must be known."""
     labels = y.reshape(-1).astype(str) if classes.dtype.kind in "UO" and y.dtype.kind not in "UO" else y.reshape(-1)
-    strange = [label for label in pd.unique(labels) if label not in set(classes.tolist())]
+    strange = [label for label in dict.fromkeys(labels.tolist()) if label not in set(classes.tolist())]
     if strange:
         names = ", ".join(str(name) for name in classes[:8].tolist())
         raise ValueError(f"y holds {strange[0]!r}, which the model does not know; its classes are {names}.")
@@ -120,8 +120,11 @@ def _regions(estimator: Any, X: NDArray[np.float64], y: NDArray[Any], names: lis
 
 
 def _predict(estimator: Any, points: NDArray[np.float64]) -> NDArray[Any]:
-    named = hasattr(estimator, "feature_names_in_")
-    return np.asarray(estimator.predict(pd.DataFrame(points, columns=names_of(estimator)) if named else points))
+    if not hasattr(estimator, "feature_names_in_"):
+        return np.asarray(estimator.predict(points))
+    with extra("pandas"):
+        import pandas as pd
+    return np.asarray(estimator.predict(pd.DataFrame(points, columns=names_of(estimator))))
 
 
 def _codes(labels: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.int64]:

@@ -47,6 +47,7 @@ def _path(fields: Fields, title: str | None) -> Report:
             "relative_gap": _gap(row),
             "seconds": row.number("seconds"),
         }
+        | ({"seed": row.whole("seed")} if "seed" in row else {})
         for row in fields.each("path", _BETAS)
     ]
     if not rows:

@@ -4,6 +4,7 @@ from bidual.reproduction.catalogue import ROWS, everything, find
 from bidual.reproduction.experiment import SCALES, Claim, Experiment, Finding, Scale
 from bidual.reproduction.means import Means
 from bidual.reproduction.run import Reproduction, read, reproduce
+from bidual.reproduction.several import Results, reproduce_all
 
 __all__ = [
     "ROWS",
@@ -13,9 +14,11 @@ __all__ = [
     "Finding",
     "Means",
     "Reproduction",
+    "Results",
     "Scale",
     "everything",
     "find",
     "read",
     "reproduce",
+    "reproduce_all",
 ]

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from types import MappingProxyType
 
+from bidual.extras import need
 from bidual.reproduction.experiment import Experiment
 
 ROWS: Mapping[str, str] = MappingProxyType(
@@ -28,6 +29,9 @@ ROWS: Mapping[str, str] = MappingProxyType(
     }
 )
 
+TIMED = frozenset({"R2", "R3", "R4", "R5", "R11", "R12", "T1"})  # a claim, a budget or an axis is seconds
+DIVIDED = frozenset({"R13"})  # has parts of its own for several workers
+
 
 def find(name: str) -> Experiment:
     """An experiment by its name or its row, in any case: "cp_figure_1", "R4"."""
@@ -35,6 +39,7 @@ def find(name: str) -> Experiment:
     if module not in ROWS.values():
         near = difflib.get_close_matches(module, ROWS.values(), n=3, cutoff=0.4) or list(ROWS.values())
         raise ValueError(f"there is no experiment {name!r}; did you mean {', '.join(near)}, a row R1 to R15, or all?")
+    need("matplotlib", "pandas")  # for its figure and its tables
     experiment = import_module(f"bidual.experiments.{module}").EXPERIMENT
     assert isinstance(experiment, Experiment)
     return experiment

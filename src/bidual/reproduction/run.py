@@ -15,6 +15,7 @@ from typing import Any
 
 from bidual.datasets.folders import DataDir
 from bidual.files import write_atomically
+from bidual.json_text import parse_json
 from bidual.reproduction.catalogue import find
 from bidual.reproduction.clock import forget_if_idle, read_spent, timed
 from bidual.reproduction.experiment import SCALES, Claim, Experiment, Finding, Scale
@@ -192,7 +193,7 @@ def read(folder: str | os.PathLike[str]) -> Reproduction | None:
     if not path.is_file():
         return None
     try:
-        facts = json.loads(path.read_text())
+        facts = parse_json(path.read_bytes())
         if facts["format"] != FORMAT or facts["kind"] != KIND:
             raise ValueError("another format")
         return _from_json(facts, Path(folder))

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 
 from bidual.datasets import IMAGE_SOURCES, ImageData
+from bidual.files import write_atomically
 
 _TRAIN, _TEST = 80, 40  # images of each set
 _ROWS, _COLUMNS = 24, 4
@@ -35,6 +35,8 @@ def write_stand_in_tables(folder: Path, names: Sequence[str]) -> Path:
         rng = np.random.default_rng(seed)
         labels = np.arange(_ROWS) % 2
         X = rng.normal(size=(_ROWS, _COLUMNS)) + labels[:, None]
+        import pandas as pd
+
         table = pd.DataFrame(X, columns=[f"f{k}" for k in range(_COLUMNS)]).assign(label=labels)
-        table.to_csv(folder / f"{name}.csv", index=False)
+        write_atomically(folder / f"{name}.csv", table.to_csv(index=False).encode())
     return folder

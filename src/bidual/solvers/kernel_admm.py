@@ -240,7 +240,7 @@ def _unset(R: Tensor) -> tuple[Tensor, Tensor]:
 
 def _factor(state: _State) -> None:
     weights = state.problem.datafit.weights[:, 0]
-    shift = state.rho / weights if state.direct else torch.full_like(weights, state.rho / state.tau)
+    shift = state.rho / weights if state.direct else torch.ones_like(weights) * (state.rho / state.tau)
     state.shift, state.solve = shift[:, None], state.kernel.factor(shift)
 
 

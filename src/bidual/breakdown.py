@@ -1,0 +1,32 @@
+"""Where arithmetic breaks down for the scale of the data, said to whoever gave the data."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+NUMERICAL = (FloatingPointError, OverflowError, np.linalg.LinAlgError, torch.linalg.LinAlgError)
+LARGEST = 1e100  # products of three such numbers are still numbers in float64
+
+
+def check_magnitude(name: str, values: NDArray[Any], largest: float = LARGEST) -> None:
+    """Refuse finite numbers so large that their squares and products are not."""
+    found = float(np.abs(values).max(initial=0.0))
+    if found > largest:
+        raise ValueError(f"{name} holds {found:g}, beyond {largest:g}; use larger units, or standardise.")
+
+
+@contextmanager
+def breakdown_said() -> Iterator[None]:
+    """A ValueError where a computation breaks down on its numbers."""
+    try:
+        yield
+    except NUMERICAL as error:
+        reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
+        raise ValueError(
+            f"the numbers of this problem are beyond what float64 can compute with ({reason}); standardise features "
+            "and targets, or use another beta."
+        ) from error

@@ -1,0 +1,84 @@
+"""Data that are hard on certificates, and the scales that they come in."""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy import ndarray
+from numpy.random import Generator
+
+
+def _plain(rng: Generator, n: int, d: int) -> ndarray:
+    return rng.standard_normal((n, d))
+
+
+def _ill_conditioned(rng: Generator, n: int, d: int) -> ndarray:
+    left, _, right = np.linalg.svd(rng.standard_normal((n, d)), full_matrices=False)
+    return left * 10.0 ** -np.linspace(0, rng.uniform(3, 10), len(right)) @ right
+
+
+def _duplicated(rng: Generator, n: int, d: int) -> ndarray:
+    return rng.standard_normal((n, d))[rng.integers(0, max(n // 2, 1), n)]
+
+
+def _nearly_duplicated(rng: Generator, n: int, d: int) -> ndarray:
+    return _duplicated(rng, n, d) * (1 + 10.0 ** rng.uniform(-15, -6) * rng.standard_normal((n, d)))
+
+
+def _collinear(rng: Generator, n: int, d: int) -> ndarray:
+    return rng.standard_normal((n, 1)) * rng.standard_normal((1, d))
+
+
+def _deficient(rng: Generator, n: int, d: int) -> ndarray:
+    rank = max(d - 1, 1)
+    return rng.standard_normal((n, rank)) @ rng.standard_normal((rank, d))
+
+
+def _whole_numbers(rng: Generator, n: int, d: int) -> ndarray:
+    return rng.integers(-2, 3, (n, d)).astype(float)
+
+
+def _with_zeros(rng: Generator, n: int, d: int) -> ndarray:
+    X = rng.standard_normal((n, d))
+    X[rng.integers(n)] = 0
+    X[:, rng.integers(d)] *= rng.integers(2)
+    return X
+
+
+def _uneven(rng: Generator, n: int, d: int) -> ndarray:
+    return rng.standard_normal((n, d)) * 10.0 ** rng.uniform(-8, 8, (n, 1))
+
+
+def _far_from_zero(rng: Generator, n: int, d: int) -> ndarray:
+    return rng.standard_normal((n, d)) + 10.0 ** rng.uniform(2, 7)
+
+
+KINDS: dict[str, Callable[[Generator, int, int], ndarray]] = {
+    "plain": _plain,
+    "ill conditioned": _ill_conditioned,
+    "duplicated rows": _duplicated,
+    "nearly duplicated rows": _nearly_duplicated,
+    "collinear": _collinear,
+    "rank deficient": _deficient,
+    "whole numbers": _whole_numbers,
+    "zero rows and columns": _with_zeros,
+    "uneven rows": _uneven,
+    "far from zero": _far_from_zero,
+}
+
+
+def samples(rng: Generator, kind: str, n: int, d: int) -> ndarray:
+    """Of single precision, so that problems in both precisions are the same problem."""
+    return KINDS[kind](rng, n, d).astype(np.float32).astype(np.float64)
+
+
+def targets(rng: Generator, loss: str, n: int, c: int) -> ndarray:
+    """Random, constant, of one class, or far from zero."""
+    scores = rng.standard_normal((n, c))
+    if rng.random() < 0.15:
+        scores[:] = scores[0]
+    if loss == "softmax":
+        return np.eye(c)[scores.argmax(1)]
+    if loss in ("logistic", "hinge", "squared_hinge"):
+        return np.where(scores >= 0, 1.0, -1.0)
+    offset = 10.0 ** rng.uniform(0, 6) if rng.random() < 0.1 else 0.0
+    return (2 * scores + offset).astype(np.float32).astype(np.float64)
