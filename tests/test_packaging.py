@@ -105,9 +105,14 @@ def closure(name: str, extras: set[str], seen: dict[str, set[str]]) -> None:
             closure(canonicalize_name(requirement.name), set(requirement.extras), seen)
 
 
+def _of_extra(line: str, extra: str) -> str:
+    needs, _, marker = line.partition(";")
+    return f'{needs}; extra == "{extra}"' + (f" and ({marker})" if marker else "")
+
+
 PROJECT_REQUIRES = [
     *PROJECT["dependencies"],
-    *(f'{line}; extra == "{extra}"' for extra, lines in PROJECT["optional-dependencies"].items() for line in lines),
+    *(_of_extra(line, extra) for extra, lines in PROJECT["optional-dependencies"].items() for line in lines),
 ]
 
 

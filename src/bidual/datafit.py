@@ -44,10 +44,14 @@ class Datafit:
             raise ValueError("weight must be one positive finite number per sample. Drop samples of weight zero.")
         self.loss.check_targets(Y)
         if self.shift is None:
-            share = self.weights / self.weights.sum()
-            shift = (share * Y).sum(0) if self.intercept and self.loss.translates else Y.new_zeros(Y.shape[1])
+            shift = self._mean(Y) if self.intercept and self.loss.translates else Y.new_zeros(Y.shape[1])
             object.__setattr__(self, "shift", shift)
             object.__setattr__(self, "targets", Y - shift)
+
+    def _mean(self, Y: Matrix) -> Float[Tensor, " c"]:
+        """The weighted mean of every output; of a constant one the constant, which a mean has to a rounding only."""
+        mean = (self.weights / self.weights.sum() * Y).sum(0)
+        return torch.where((Y[:1] == Y).all(0), Y[:1].sum(0), mean)
 
     @cached_property
     def weights(self) -> Float[Tensor, "n 1"]:
@@ -91,6 +95,8 @@ class Datafit:
         """An upper bound of F, in real arithmetic, at all predictions within ``error`` of P."""
         b = self.offset(P)
         rows = self.weights[:, 0] * self.loss.value(P + b, self.targets)
+        if error == 0 and not any(bool(part.any()) for part in (P, b, self.targets, rows)):
+            return 0.0  # nothing but zeros went in, and on those no operation rounds
         sizes = length(P) + length(b) * len(P) ** 0.5 + length(self.targets)
         moved = rounded_up(error + gamma(4) * sizes)
         value = largest_sum(rows) * (1 + gamma(P.shape[1] + 16))

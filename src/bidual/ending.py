@@ -6,9 +6,11 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from threading import Timer
 from types import FrameType
 
 UNREAD = 128 + signal.SIGPIPE  # nobody reads the output any more, as in `bidual predict ... | head -1`
+_SOON = 0.05  # seconds, after which a signal that was lost is sent again
 _ASKED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -27,6 +29,13 @@ class Interruption:
         """128 and the number of the signal, as shells have it: 130 for Ctrl-C, 143 for SIGTERM."""
         return 128 + (signal.SIGINT if self.number is None else self.number)
 
+    def again(self) -> None:
+        """Ask once more, soon: Python drops what is raised where nothing can catch it, in a finaliser or a callback of
+        the garbage collector, and a signal that came during a collection is handled in just such a place."""
+        timer = Timer(_SOON, os.kill, (os.getpid(), signal.SIGINT if self.number is None else self.number))
+        timer.daemon = True
+        timer.start()
+
     def say(self) -> None:
         """One line on standard error."""
         by = "" if self.number in (None, signal.SIGINT) else f" by {signal.Signals(self.number).name}"
@@ -44,13 +53,22 @@ def interruptible() -> Iterator[Interruption]:
     if isinstance(outer := signal.getsignal(signal.SIGINT), Interruption):
         yield outer
         return
-    asked, before = Interruption(), {}
+    asked, before, dropped = Interruption(), {}, sys.unraisablehook
+
+    def hook(lost: "sys.UnraisableHookArgs") -> None:
+        if lost.exc_type is KeyboardInterrupt and asked.number is not None:
+            asked.again()
+        else:
+            dropped(lost)
+
     usual = (signal.SIG_DFL, signal.default_int_handler)
     with suppress(ValueError):  # not in the main thread, which alone may handle signals
         before = {number: signal.signal(number, asked) for number in _ASKED if signal.getsignal(number) in usual}
+    sys.unraisablehook = hook
     try:
         yield asked
     finally:
+        sys.unraisablehook = dropped
         for number, handler in before.items():
             if signal.getsignal(number) is asked:
                 signal.signal(number, handler)

@@ -6,17 +6,20 @@ from collections.abc import Iterator
 from functools import lru_cache
 from math import inf
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
 _ROOT = Path("/")
 _SAID = ("can't allocate memory", "out of memory", "bad_alloc", "cannot allocate memory")  # by torch, cuda, C++, BLAS
 
 
-def available_bytes(device: torch.device) -> int:
+def available_bytes(device: "torch.device") -> int:
     """Memory of a device that this process may still take: of the machine, its control group and its own limits."""
     if device.type == "cuda":
+        import torch  # a command that is refused asks this module without having needed torch
+
         return torch.cuda.mem_get_info(device)[0]
     return max(int(min(_machine_bytes(), group_bytes(), _limited_bytes())), 0)
 

@@ -48,7 +48,7 @@ class Problem:
         """
         fit = self.datafit.most(predictions, self.rounding_of_forward(Z))
         price = self.gauge.most(Z) * (1 + gamma(self.operator.depth.forward + 4))
-        return rounded_up(fit + self.beta * price)
+        return rounded_up(fit + self.beta * price) if fit or price else 0.0
 
     def residual(self, Z: Blocks) -> Matrix:
         """grad F(A Z), the natural dual candidate."""
@@ -82,6 +82,8 @@ class Problem:
 
     def rounding_of_forward(self, Z: Blocks) -> float:
         """How far A Z can be from its real value, in the Frobenius norm: |A_p| |Z_p| adds up over blocks."""
+        if not bool(Z.any()):
+            return 0.0
         underflow = TINY * Z.numel() * math.sqrt(math.prod(self.operator.output_shape))
         error = gamma(self.operator.depth.forward + 4, Z.dtype) * Group().most(Z) * self.operator.magnitude
         return rounded_up(error + underflow)

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import lru_cache
-from threading import Lock, Thread, local
+from threading import Event, Lock, Thread, local
 from typing import Any
 
 import torch
@@ -22,7 +22,8 @@ class _Own(local):
 
     ``torch.set_num_threads`` acts on the thread that calls it, and on threads that first use torch later. The second
     is not wanted here: those would keep a limit that nobody asked them to have. It is undone from a thread that is
-    made for it, and so is known which number new threads get.
+    made for it, and so is known which number new threads get. Only one that first uses torch in the instant between
+    gets the limit.
     """
 
     def __init__(self) -> None:
@@ -49,21 +50,39 @@ class _Own(local):
 
 
 class _Shared:
-    """One thread for the BLAS of numpy and scipy, whose number is the whole process's: the first to come saves it, and
-    the last to go restores it."""
+    """One thread for the BLAS of numpy and scipy, whose number is the whole process's: from the first to come until the
+    last has gone.
+
+    threadpoolctl lets only that thread of Python change the number which was the first to do so. The first to come and
+    the last to go may be two, so a third does both.
+    """
 
     def __init__(self) -> None:
-        self.users, self.restore = 0, lambda: None
+        self.users = 0
 
     def enter(self) -> None:
         self.users += 1
         if self.users == 1:
-            self.restore = _blas(len(sys.modules)).limit(limits=1).restore_original_limits
+            limited, self.over = Event(), Event()
+            self.holder = Thread(target=_hold, args=(limited, self.over), daemon=True)
+            self.holder.start()
+            limited.wait()
 
     def leave(self) -> None:
         self.users -= 1
         if not self.users:
-            self.restore()
+            self.over.set()
+            self.holder.join()
+
+
+def _hold(limited: Event, over: Event) -> None:
+    """The limit, from when ``limited`` is set until ``over`` is."""
+    try:
+        with _blas(len(sys.modules), next(reversed(sys.modules))).limit(limits=1):
+            limited.set()
+            over.wait()
+    finally:
+        limited.set()
 
 
 _own, _shared = _Own(), _Shared()
@@ -102,6 +121,6 @@ def _elsewhere(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 @lru_cache(maxsize=1)
-def _blas(modules: int) -> ThreadpoolController:
-    """The BLAS libraries there are; searched for again when more modules have been imported, which may bring more."""
+def _blas(modules: int, newest: str) -> ThreadpoolController:
+    """The BLAS libraries there are; searched for again when other modules have been imported, which may bring more."""
     return ThreadpoolController().select(user_api="blas")

@@ -51,7 +51,7 @@ def test_a_path_of_relu_networks(table: Path) -> None:
         (("--figure", "figure.bmp"), "must end in .png"),
         (("--figure", "no/such/folder.png"), "does not exist"),
         (("--ratio", 2), "0 < ratio < 1"),
-        (("--n-betas", 0), "count >= 1"),
+        (("--n-betas", 0), "1 <= count"),
     ],
 )
 def test_bad_input(options: tuple[object, ...], message: str, table: Path) -> None:

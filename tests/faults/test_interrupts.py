@@ -2,6 +2,7 @@
 
 import signal
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from children import End, command, visible
 from cli_tools import write_table
 
 import bidual
+from bidual.ending import interruptible
 
 ENDLESS = ("--activation", "gated_relu", "--solver", "primal_dual", "--tol", 1e-15, "--patterns", 20)
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
@@ -65,6 +67,21 @@ def test_reproduce(tmp_path: Path) -> None:
     child.wait_until(lambda: child.seconds() > 1)
     assert is_one_line(child.tell(signal.SIGTERM), signal.SIGTERM)
     assert not [name for name in visible(tmp_path) if name.endswith((".tmp", "result.json"))]
+
+
+class Finalised:
+    """Gets a signal where Python drops what is raised."""
+
+    def __del__(self) -> None:
+        signal.raise_signal(signal.SIGTERM)
+
+
+def test_a_signal_in_a_finaliser_is_not_lost() -> None:
+    with interruptible() as asked:
+        Finalised()
+        assert asked.number == signal.SIGTERM
+        with pytest.raises(KeyboardInterrupt):
+            time.sleep(30)
 
 
 @pytest.mark.parametrize("number", SIGNALS[:2])

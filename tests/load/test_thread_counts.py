@@ -52,6 +52,7 @@ def test_two_fits_at_a_time_have_one_thread_each_and_both_get_theirs_back() -> N
 
     def fit(name: str, leaves_last: bool) -> None:
         before = torch.get_num_threads()
+        met.wait()
         with one_thread():
             met.wait()
             during = torch.get_num_threads()
@@ -86,6 +87,25 @@ def test_numpys_blas_is_limited_until_the_last_fit_ends() -> None:
     assert blas_threads() == {1}
     met.wait()
     thread.join()
+    assert blas_threads() == before
+
+
+def test_the_last_thread_to_go_gives_the_blas_its_threads_back() -> None:
+    before, met = blas_threads(), Barrier(2, timeout=30)
+
+    def fit(leaves_last: bool) -> None:
+        with one_thread():
+            met.wait()
+            if leaves_last:
+                met.wait()
+        if not leaves_last:
+            met.wait()  # it lives on, as the main thread of a program does
+
+    threads = [Thread(target=fit, args=(last,)) for last in (False, True)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     assert blas_threads() == before
 
 

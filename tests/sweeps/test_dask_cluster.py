@@ -106,7 +106,7 @@ def test_an_address_that_does_not_answer(
 
 def test_without_dask_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "dask.distributed", None)
-    with pytest.raises(ValueError, match=r"install bidual\[dask\]"), scheduler("tcp://127.0.0.1:8786"):
+    with pytest.raises(ImportError, match=r"install bidual\[dask\]"), scheduler("tcp://127.0.0.1:8786"):
         pass
 
 

@@ -20,6 +20,7 @@ from bidual.cli.reproduce import reproduce
 from bidual.cli.train_images import train_images
 from bidual.ending import UNREAD, Interruption, drop_output, interruptible, is_full, open_streams
 from bidual.extras import MissingExtra
+from bidual.memory import is_out_of_memory
 
 _INTERRUPTED = 130  # what typer makes of a KeyboardInterrupt
 
@@ -115,8 +116,6 @@ def _explain(error: Exception) -> str | None:
     """What to tell the user; None if the error is not about the input."""
     if hasattr(error, "format_message"):  # wrong use of the command line
         return error.format_message() or "wrong use; see --help."
-    from bidual.memory import is_out_of_memory  # needs torch, and is only asked when something went wrong
-
     if is_out_of_memory(error):
         return "out of memory; use fewer samples, fewer patterns or fewer jobs."
     if isinstance(error, OSError) and is_full(error):
