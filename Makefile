@@ -15,13 +15,13 @@ demo: $(STAMP)
 	$(BIN)/bidual demo
 
 test: $(DEV_STAMP)
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 test-slow: $(DEV_STAMP)
-	$(BIN)/python -m pytest -n 2 -m "slow or not slow"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "slow or not slow"
 
 coverage: $(DEV_STAMP)
-	$(BIN)/python -m pytest -n 2 --cov --cov-report=term-missing
+	$(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report=term-missing
 
 fuzz: $(DEV_STAMP)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[fuzz]'
