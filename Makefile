@@ -6,10 +6,11 @@ STAMP := $(VENV)/.installed
 DEV_STAMP := $(VENV)/.installed-dev
 CAMPAIGN ?=  # options of the soundness campaign, such as --problems 20000 --seconds 3600
 FUZZ ?= 600  # seconds of `make fuzz`, half of them for atheris
+MUTANTS ?=  # options of the mutation tests, such as --share 0.1 --seed 1
 INDEX ?=  # the package index that make lock asks
 RACE ?=  # options of benchmarks/peers/race.py, such as --quick or --resume
 
-.PHONY: demo test test-slow soundness fuzz coverage lint docs bench bench-peers lock locked audit clean
+.PHONY: demo test test-slow soundness fuzz mutation coverage lint docs bench bench-peers lock locked audit clean
 
 demo: $(STAMP)
 	$(BIN)/bidual demo
@@ -26,6 +27,10 @@ coverage: $(DEV_STAMP)
 fuzz: $(DEV_STAMP)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[fuzz]'
 	$(BIN)/python tests/fuzz/campaign.py $(FUZZ)
+
+mutation: $(DEV_STAMP)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[mutation]'
+	$(BIN)/python .ci/mutants.py $(MUTANTS)
 
 lint: $(DEV_STAMP)
 	$(BIN)/ruff check .

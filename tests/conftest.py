@@ -50,7 +50,7 @@ def first_calls(thing: Any = None, *, typechecker: Any) -> Any:
         if is_dataclass(thing) and "__init__" in vars(thing):
             thing.__init__ = _first_calls(thing.__init__, typechecker)  # type: ignore[misc]
         return thing
-    if "<locals>" in thing.__qualname__:  # made anew by every call of the function around it, and so would its checks be
+    if "<locals>" in thing.__qualname__:  # made anew by every call around it, as its checks would be
         return thing
     return _first_calls(thing, typechecker)
 
