@@ -196,8 +196,8 @@ def _best_scale(value: Callable[[float], float], largest: float) -> float:
         return largest  # still rising at the end: concavity leaves nothing to search
     high = min(largest, 2.0)
     guess = _vertex(value, high)
-    top = value(guess)
-    if math.isfinite(top) and top >= max(value(guess * (1 - 1e-6)), value(min(guess * (1 + 1e-6), high))):
+    top, near = value(guess), 1e-6 * (guess or 1e-3 * high)
+    if math.isfinite(top) and top >= max(value(max(guess - near, 0.0)), value(min(guess + near, high))):
         return guess  # squared loss is a parabola
     return _golden_section(value, largest, high)
 
