@@ -31,6 +31,11 @@ def pytest_configure(config: pytest.Config) -> None:
         Checking.calls = math.inf
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What shares one long preparation goes first: workers steal from the end, and would prepare it again."""
+    items.sort(key=lambda item: item.path.name != "test_smoke.py")
+
+
 def pytest_runtest_setup() -> None:
     Checking.test += 1
 
