@@ -131,3 +131,13 @@ def test_a_named_method_is_not_replaced_by_another() -> None:
     solution = ReluTrainer(X, 32).train(problem, solver="frank_wolfe", max_steps=5, tol=1e-2).solution
     assert solution.solver == "frank_wolfe"
     assert 0 < solution.certificate.dual <= solution.certificate.primal
+
+
+@pytest.mark.parametrize("solver", ["auto", *sorted({*RELU_SOLVERS} - {"closed_form"})])
+def test_samples_of_zero_have_the_zero_network(solver: str) -> None:
+    """Reduced to their rank, such samples have no column left; the soundness campaign found a method that failed."""
+    X, Y = torch.zeros(3, 2, dtype=torch.float64), torch.tensor([[1.0], [-2.0], [0.5]], dtype=torch.float64)
+    problem = ReluProblem(X, Datafit(Squared(), Y), 0.1)
+    solution = ReluTrainer(X).train(problem, solver=solver, tol=1e-2).solution
+    assert solution.certificate.primal == pytest.approx(0.5 * float(Y.square().sum()))
+    assert solution.certificate.relative_gap <= 1e-2

@@ -85,7 +85,7 @@ class CellOperator(SampleOperator):
 
     def responses(self, G: Float[Tensor, "p a"], blocks: Tensor) -> Float[Tensor, "n q"]:
         D = self.patterns[blocks]
-        linear = G[blocks].reshape(*D.shape[:2], -1) @ self.X.T
+        linear = G[blocks].reshape(*D.shape[:2], self.X.shape[1]) @ self.X.T
         return (D * linear).sum(1).T
 
     def design(self) -> Float[Tensor, "n k"]:

@@ -58,7 +58,7 @@ class GatedOperator(SampleOperator):
         P, weights = self.like.new_empty(self.output_shape), Z.flatten(1)
         for rows, D in self._tiles():
             X = self.X[rows]
-            P[rows] = torch.bmm(X[:, None, :], (D.T @ weights).view(*X.shape, -1))[:, 0]
+            P[rows] = torch.bmm(X[:, None, :], (D.T @ weights).view(*X.shape, self.n_outputs))[:, 0]
         return P
 
     def _adjoint(self, V: Tensor) -> Tensor:
@@ -85,7 +85,7 @@ class GatedOperator(SampleOperator):
         return (self.X @ G[blocks].T).mul_(self._mask(slice(None))[blocks].T)
 
     def design(self) -> Float[Tensor, "n k"]:
-        return (self.patterns.T[:, :, None] * self.X[:, None, :]).reshape(len(self.X), -1)
+        return (self.patterns.T[:, :, None] * self.X[:, None, :]).flatten(1)
 
     @cached_property
     def _kept_numbers(self) -> Float[Tensor, "p n"] | None:

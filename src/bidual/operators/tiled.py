@@ -169,7 +169,7 @@ class TiledOperator(LiftedOperator):
         P, weights = self.like.new_zeros(self.output_shape), Z.flatten(1)
         for rows in self._slices() if len(Z) else ():
             X, D = self._tile(rows)
-            P[rows] = torch.bmm(X[:, None, :], (D @ weights).view(*X.shape, -1))[:, 0]
+            P[rows] = torch.bmm(X[:, None, :], (D @ weights).view(*X.shape, self.n_outputs))[:, 0]
         return P
 
     def _adjoint(self, V: Tensor) -> Tensor:
