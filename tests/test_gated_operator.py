@@ -3,7 +3,11 @@
 import pytest
 import torch
 
+from bidual.datafit import Datafit
+from bidual.gauges import Nuclear
+from bidual.losses import Squared
 from bidual.operators import GatedOperator, gated
+from bidual.problem import Problem
 
 
 def arrays(n: int = 23, d: int = 3, patterns: int = 7) -> tuple[torch.Tensor, torch.Tensor]:
@@ -39,3 +43,13 @@ def test_patterns_of_other_numbers_are_refused():
     X, patterns = arrays()
     with pytest.raises(ValueError, match=r"patterns must be 0, 1 or -1"):
         GatedOperator(X, 0.5 * patterns.double(), 1)
+
+
+def test_slopes_of_many_samples_are_no_noise_in_single_precision() -> None:
+    """The bound on rounding, which certificates pay in double precision, exceeds the slopes themselves here."""
+    generator = torch.Generator().manual_seed(0)
+    X, Y = (torch.randn(100_000, k, generator=generator) for k in (4, 1))
+    single = Problem(GatedOperator(X, (X[:, :2] > 0).T, 1), Datafit(Squared(), Y), Nuclear(), 1.0)
+    V = single.residual(single.operator.zeros())
+    assert single.beta_max == pytest.approx(single.to(torch.float64).beta_max, rel=1e-3)
+    assert single.likely_rounding_of_polar(V) < single.beta_max < single.rounding_of_polar(V)

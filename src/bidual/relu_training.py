@@ -86,7 +86,7 @@ class ReluTrainer:
         V = problem.datafit.into_domain(problem.datafit.grad(torch.zeros_like(problem.datafit.targets)))
         with one_thread():
             peak = self.oracle.peaks(V).bracket.lower
-        return 0.0 if peak <= problem.over(self.X[:0]).rounding_of_polar(V) else peak
+        return 0.0 if peak <= problem.over(self.X[:0]).likely_rounding_of_polar(V) else peak
 
     def check(self, problem: ReluProblem, solver: str, max_time: float | None = None) -> None:
         """Refuse before any work what the named method is not for."""

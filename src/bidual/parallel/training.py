@@ -109,7 +109,8 @@ class ParallelTrainer:
         V = problem.datafit.into_domain(problem.datafit.grad(torch.zeros_like(problem.datafit.targets)))
         with one_thread():
             peak = self._steepest(V)
-        return 0.0 if peak <= problem.over(self.X.new_zeros(0, problem.neuron_size)).rounding_of_polar(V) else peak
+        noise = problem.over(self.X.new_zeros(0, problem.neuron_size)).likely_rounding_of_polar(V)
+        return 0.0 if peak <= noise else peak
 
     def _steepest(self, V: Matrix) -> float:
         """What is attained by a sub-network: the steepest, or the best of a search and of two layers' copies."""
