@@ -59,3 +59,9 @@ def test_names() -> None:
         make_norm("l3")
     with pytest.raises(ValueError, match="linear on rays only"):
         L2.creases(2)
+
+
+@pytest.mark.parametrize("name", NORMS)
+def test_a_step_beyond_single_precision_leaves_nothing(name: str) -> None:
+    U = torch.tensor([[1.0, -2.0, 0.0]])
+    assert not NORMS[name].prox(U, 1e60).any()

@@ -45,6 +45,7 @@ class Norm:
 
     def prox(self, U: Vectors, step: float) -> Vectors:
         """argmin_q step |q| + 1/2 |q - u|_2^2, which is u less its projection on the dual ball of radius ``step``."""
+        step = min(step, torch.finfo(U.dtype).max)  # a larger one leaves nothing either, and is no number of U's
         if self.order == 2:
             return U * (1 - step / self.value(U)[..., None].clamp(min=torch.finfo(U.dtype).tiny)).clamp(min=0)
         level = torch.full_like(U[..., :1], step) if self.order == 1 else _threshold(U, step)

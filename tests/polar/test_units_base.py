@@ -1,0 +1,170 @@
+"""What all oracles share: scaling of samples and duals, thresholds in the caller's units, and answers at the limits."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from bidual.gauges import Bracket
+from bidual.polar import NeuronOracle, Peaks, steepness
+from bidual.polar.base import _normalised, bound_near
+from bidual.testing import own_checks_only
+
+
+def normal(n: int, d: int, seed: int = 0) -> Tensor:
+    return torch.randn(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+class Told(NeuronOracle):
+    """Answers [1, 2] with one neuron, and keeps what it was asked."""
+
+    def __init__(self, X: Tensor) -> None:
+        self._take(X)
+        self.asked = list[tuple[Tensor, float, Tensor | None]]()
+
+    def _peaks(self, V: Tensor, above: float, seeds: Tensor | None) -> Peaks:
+        self.asked.append((V, above, seeds))
+        return Peaks(Bracket(1.0, 2.0), self.X[:1], self.lengths.new_ones(1))
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-160, 1.0, 1e160, 1e300])
+def test_rows_have_length_one_and_their_lengths_are_kept_at_any_scale(scale: float) -> None:
+    X = torch.tensor([[3.0, 4.0], [0.0, 0.0], [-5.0, 12.0]]).double()
+    rows, lengths = _normalised(scale * X)
+    np.testing.assert_allclose(rows.numpy(), [[0.6, 0.8], [0.0, 0.0], [-5 / 13, 12 / 13]], rtol=1e-15)
+    np.testing.assert_allclose(lengths.numpy(), [5 * scale, 0.0, 13 * scale], rtol=1e-14)
+
+
+def test_samples_are_taken_in_double_and_without_their_gradient() -> None:
+    oracle = Told(torch.ones(2, 2, requires_grad=True))
+    assert oracle.X.dtype == oracle.lengths.dtype == torch.float64
+    assert not oracle.X.requires_grad
+
+
+def test_an_oracle_is_for_its_samples_and_no_others() -> None:
+    X = normal(4, 3)
+    oracle = Told(X)
+    assert oracle.is_for(X.clone()) is True
+    assert not any(oracle.is_for(other) for other in (2 * X, X[:3], X[:, :2], X.flip(0), X + 1e-9))
+    longer = X.clone()
+    longer[0] *= 2
+    assert not oracle.is_for(longer)
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
+def test_duals_are_asked_with_the_lengths_in_them_and_largest_entry_one(scale: float) -> None:
+    X, V, seeds = normal(4, 3), scale * normal(4, 2, 1), normal(1, 3, 2)
+    oracle = Told(X)
+    found = oracle.peaks(V, 0.5, seeds)
+    weighted = torch.linalg.vector_norm(X, dim=1, keepdim=True) * V
+    size = float(weighted.abs().max())
+    asked, above, given = oracle.asked[0]
+    torch.testing.assert_close(asked, weighted / size, rtol=1e-13, atol=0)
+    assert above == pytest.approx(0.5 / size, rel=1e-13)
+    assert given is seeds
+    assert (found.bracket.lower, found.bracket.upper) == (pytest.approx(size), pytest.approx(2 * size))
+    assert float(found.values[0]) == pytest.approx(size)
+    assert torch.equal(found.neurons, oracle.X[:1])
+
+
+def test_without_a_threshold_or_seeds_all_is_asked_for() -> None:
+    oracle = Told(normal(4, 3))
+    oracle.peaks(normal(4, 2, 1).float())
+    asked, above, seeds = oracle.asked[0]
+    assert (asked.dtype, above, seeds) == (torch.float64, 0.0, None)
+
+
+@pytest.mark.parametrize("shape", [(3, 2), (5, 2), (4,), (4, 2, 1)])
+def test_one_row_of_duals_per_sample_is_wanted(shape: tuple[int, ...]) -> None:
+    text = rf"^V must have one row per sample \(4\), got shape \({', '.join(map(str, shape))},?\)\.$"
+    with own_checks_only(), pytest.raises(ValueError, match=text):
+        Told(normal(4, 3)).peaks(torch.ones(shape))
+
+
+@pytest.mark.parametrize("zero", ["V", "X", "either"])
+def test_where_every_product_is_zero_the_answer_is_zero(zero: str) -> None:
+    X, V = normal(2, 3), normal(2, 2)
+    X[0], V[1] = (X[0] if zero == "V" else 0.0), (V[1] if zero == "X" else 0.0)
+    X[1], V[0] = (0.0 if zero == "X" else X[1]), (0.0 if zero == "V" else V[0])
+    oracle = Told(X)
+    found = oracle.peaks(V)
+    assert oracle.asked == []
+    assert found.bracket == Bracket(0.0, 0.0)
+    assert (tuple(found.neurons.shape), tuple(found.values.shape)) == ((0, 3), (0,))
+
+
+def test_one_product_that_is_not_zero_is_asked_about() -> None:
+    X, V = normal(3, 2), torch.zeros(3, 2).double()
+    V[1, 1] = 1e-3
+    X[0] = 0.0
+    oracle = Told(X)
+    oracle.peaks(V)
+    assert oracle.asked[0][0].abs().tolist() == [[0, 0], [0, pytest.approx(1.0)], [0, 0]]
+
+
+@pytest.mark.parametrize(("x", "v"), [(1e200, 1e200), (1.0, math.inf), (1.0, math.nan)])
+def test_out_of_the_range_of_numbers_nothing_is_known(x: float, v: float) -> None:
+    oracle = Told(torch.full((2, 2), x, dtype=torch.float64))
+    found = oracle.peaks(torch.full((2, 1), v, dtype=torch.float64))
+    assert oracle.asked == []
+    assert found.bracket == Bracket(0.0, math.inf)
+    assert len(found.neurons) == 0
+
+
+def test_products_far_below_the_largest_factors_are_not_asked_about() -> None:
+    """The largest sample has no dual and the largest dual hardly a sample: digits of the product may be lost."""
+    for small, expected in ((1e-150, Bracket(1e-150, 2e-150)), (1e-295, Bracket(0.0, math.inf))):
+        X, V = torch.eye(2, dtype=torch.float64), torch.tensor([[0.0], [1.0]], dtype=torch.float64)
+        X[1, 1] = small
+        found = Told(X).peaks(V).bracket
+        assert (found.lower, found.upper) == (pytest.approx(expected.lower), pytest.approx(expected.upper))
+
+
+def test_a_size_that_underflows_asks_for_nothing_above_and_keeps_its_bound() -> None:
+    tiny = torch.full((1, 1), 1e-200, dtype=torch.float64)
+    oracle = Told(tiny)
+    found = oracle.peaks(tiny, 1.0)
+    assert oracle.asked[0][1] == math.inf
+    assert found.bracket.lower == 0.0
+    assert found.bracket.upper == pytest.approx(2e-290)
+
+
+def test_scaled_peaks_scale_values_and_bracket_but_not_neurons() -> None:
+    peaks = Peaks(Bracket(1.0, 3.0), normal(2, 2), torch.tensor([1.0, 0.5]))
+    found = peaks.scaled(4.0)
+    assert found.bracket == Bracket(4.0, 12.0)
+    assert found.neurons is peaks.neurons
+    assert found.values.tolist() == [4.0, 2.0]
+    assert peaks.scaled(1e-280).bracket.upper == pytest.approx(3e-280, rel=1e-12)
+    assert peaks.scaled(1e-300).bracket.upper == pytest.approx(3e-290, rel=1e-12)
+
+
+def test_steepness_is_the_value_over_the_length() -> None:
+    X, V, U = normal(6, 3), normal(6, 2, 1), normal(7, 3, 2)
+    hidden = np.maximum(X.numpy() @ U.numpy().T, 0)
+    expected = np.linalg.norm(hidden.T @ V.numpy(), axis=1) / np.linalg.norm(U.numpy(), axis=1)
+    np.testing.assert_allclose(steepness(X, V, U).numpy(), expected, rtol=1e-13)
+    np.testing.assert_allclose(steepness(X, V, 1e-3 * U).numpy(), expected, rtol=1e-13)
+    assert steepness(X, V, 0 * U).tolist() == [0.0] * 7
+    assert steepness(X.float(), V.float(), U.float()).dtype == torch.float32
+
+
+def test_a_bound_grows_by_the_size_of_the_samples_times_the_distance() -> None:
+    X = torch.tensor([[3.0, 0.0], [0.0, 4.0]]).double()
+    V = normal(2, 2)
+    bound = bound_near(X, V.float(), 7.0)
+    assert bound(V.float().double()) == 7.0
+    W = V.float().double()
+    W[0, 0] += 2.0
+    assert bound(W) == pytest.approx(7.0 + 5.0 * 2.0, rel=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_bound_near_holds_for_every_direction(seed: int) -> None:
+    X, V, W = normal(5, 2, seed), normal(5, 2, seed + 10), normal(5, 2, seed + 20)
+    angles = torch.linspace(0, 2 * math.pi, 2000, dtype=torch.float64)
+    U = torch.stack([angles.cos(), angles.sin()], 1)
+    polar = float(steepness(X, V, U).max()) * (1 + 1e-5)
+    assert float(steepness(X, W, U).max()) <= bound_near(X, V, polar)(W)

@@ -1,0 +1,128 @@
+"""Pooled hands its questions on to the oracle of the rows, merged, and adds what rounding of L* V can cost."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from bidual.gauges import Bracket
+from bidual.norms import L1, LINF
+from bidual.patches import Convolution, ImagePatches
+from bidual.polar import Faces, LocalSearch, NeuronOracle, NormFaces, Peaks, Pooled, oracle_for
+from bidual.testing import own_checks_only
+
+UNIT = 2.0**-53
+
+
+def normal(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def patches_with_repeats() -> ImagePatches:
+    return ImagePatches(normal(4, 1, 4)[[0, 1, 2, 2]], Convolution.of(1, 2, padding=2, pooling=(7,)))
+
+
+class Told(NeuronOracle):
+    """Answers [1, 2], and keeps what it was asked."""
+
+    def __init__(self, X: Tensor) -> None:
+        self._take(X)
+        self.asked = list[tuple[Tensor, float, Tensor | None]]()
+
+    def peaks(self, V: Tensor, above: float = 0.0, seeds: Tensor | None = None) -> Peaks:
+        self.asked.append((V, above, seeds))
+        return Peaks(Bracket(1.0, 2.0), self.X[:1], self.lengths[:1])
+
+    _peaks = peaks
+
+
+def test_questions_are_handed_on_with_equal_patches_added_up() -> None:
+    patches = patches_with_repeats()
+    oracle, V, seeds = Pooled(patches, Told), normal(patches.n_predictions, 2, seed=1), normal(3, 2, seed=2)
+    found = oracle.peaks(V, 0.5, seeds)
+    merged, above, given = oracle.inner.asked[0]
+    spread, rows = patches.spread(V), patches.rows()
+    distinct = oracle.X * oracle.lengths[:, None]
+    for row, dual in zip(distinct, merged, strict=True):
+        same = (rows - row).abs().amax(1) < 1e-12
+        torch.testing.assert_close(dual, spread[same].sum(0), rtol=1e-12, atol=1e-14)
+    assert above == 0.5
+    assert given is seeds
+    assert found.bracket.lower == 1.0
+    assert torch.equal(found.neurons, oracle.X[:1])
+
+
+def test_without_a_threshold_or_seeds_all_is_asked_for() -> None:
+    patches = patches_with_repeats()
+    oracle = Pooled(patches, Told)
+    oracle.peaks(normal(patches.n_predictions, 1).float())
+    asked, above, seeds = oracle.inner.asked[0]
+    assert (asked.dtype, above, seeds) == (torch.float64, 0.0, None)
+
+
+def test_the_upper_end_grows_by_the_rounding_of_the_spread_duals() -> None:
+    """A row of zeros comes more often than any other; every sum has its terms and the depth of the readout."""
+    patches = patches_with_repeats()
+    oracle, V = Pooled(patches, Told), normal(patches.n_predictions, 2, seed=1)
+    zeros = int((patches.rows() == 0).all(1).sum())
+    size = patches.magnitude * float(torch.linalg.vector_norm(V))
+    assert zeros > 2
+    assert oracle._rounding(V) == pytest.approx((zeros + patches.depth) * UNIT * size, rel=1e-9)
+    upper = oracle.peaks(1e6 * V).bracket.upper
+    assert upper - 2.0 == pytest.approx(1e6 * oracle._rounding(V), rel=1e-3)
+
+
+def test_the_allowance_for_rounding_is_small_and_none_for_nothing() -> None:
+    patches = patches_with_repeats()
+    oracle, V = Pooled(patches, Faces), normal(patches.n_predictions, 2, seed=1)
+    bracket = oracle.peaks(V).bracket
+    assert 0 < oracle._rounding(V) <= 1e-12 * bracket.upper
+    assert oracle._rounding(0 * V) < 1e-300
+
+
+@pytest.mark.parametrize("shape", [(3, 2), (5, 2), (4,)])
+def test_one_row_of_duals_per_prediction_is_wanted(shape: tuple[int, ...]) -> None:
+    text = rf"^V must have one row per prediction \(4\), got shape \({', '.join(map(str, shape))},?\)\.$"
+    with own_checks_only(), pytest.raises(ValueError, match=text):
+        Pooled(patches_with_repeats(), Told).peaks(torch.ones(shape))
+
+
+def test_what_the_inner_oracle_is_the_pooled_one_is() -> None:
+    patches = patches_with_repeats()
+    search = Pooled(patches, LocalSearch)
+    norms = Pooled(patches, lambda X: NormFaces(X, L1, LINF))
+    assert (search.proves, norms.proves) == (False, True)
+    assert (norms.hidden_norm, norms.output_norm) == (L1, LINF)
+    assert norms.readout is patches
+    assert torch.equal(norms.X, norms.inner.X)
+    assert torch.equal(norms.lengths, norms.inner.lengths)
+
+
+def test_it_is_for_all_rows_in_any_precision_and_for_no_others() -> None:
+    patches = ImagePatches(normal(3, 1, 4).round(), Convolution.of(1, 2, pooling=(3,)))
+    oracle, rows = Pooled(patches, Told), patches.rows()
+    assert oracle.is_for(rows) is True
+    assert oracle.is_for(rows.float()) is True
+    assert not any(oracle.is_for(other) for other in (2 * rows, rows[:-1], rows.flip(0), rows[:, :1]))
+
+
+def test_scaled_questions_go_to_the_inner_oracle_as_they_are() -> None:
+    oracle, V, seeds = Pooled(patches_with_repeats(), Told), normal(16, 2), normal(1, 2)
+    found = oracle._peaks(V, 0.25, seeds)
+    assert found.bracket == Bracket(1.0, 2.0)
+    asked, above, given = oracle.inner.asked[0]
+    assert asked is V
+    assert (above, given is seeds) == (0.25, True)
+
+
+def test_an_oracle_is_pooled_only_for_a_readout() -> None:
+    patches = patches_with_repeats()
+    rows = patches.rows()
+    plain, pooled = oracle_for(rows, None, Told), oracle_for(rows, patches, Told)
+    assert isinstance(plain, Told)
+    assert plain.is_for(rows)
+    assert isinstance(pooled, Pooled)
+    assert pooled.readout is patches
+    assert isinstance(pooled.inner, Told)
+    assert math.isfinite(pooled.peaks(normal(4, 1)).bracket.upper)

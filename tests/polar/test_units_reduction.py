@@ -1,0 +1,70 @@
+"""Scaled and rotated data: what is kept, what is lost, and that bounds allow for it."""
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from bidual.polar.base import steepness
+from bidual.polar.reduction import Scaled
+
+EPS = float(np.finfo(np.float64).eps)
+
+
+def normal(n: int, d: int, seed: int = 0) -> Tensor:
+    return torch.randn(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+CASES = {
+    "full": 3 * normal(7, 3),
+    "wide": normal(3, 8),
+    "rank two": 100 * normal(6, 2) @ normal(2, 5, 1),
+    "nearly rank two": normal(6, 2) @ normal(2, 5, 1) + 1e-12 * normal(6, 5, 2),
+    "one number": torch.tensor([[-4.0]], dtype=torch.float64),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_data_are_size_times_reduced_data_up_to_the_leftover(name: str) -> None:
+    X = CASES[name]
+    made = Scaled.of(X)
+    lost = float(np.linalg.norm(X.numpy() - made.size * made.x @ made.frame.T))
+    rounding = 8 * max(X.shape) * EPS * float(X.norm())
+    assert np.linalg.norm(made.x, 2) == pytest.approx(1, rel=1e-12)
+    assert made.size == pytest.approx(float(torch.linalg.matrix_norm(X, 2)), rel=1e-10)
+    assert made.frame.T @ made.frame == pytest.approx(np.eye(made.x.shape[1]), abs=1e-13)
+    assert made.leftover == pytest.approx(lost + rounding, rel=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(3, 2), (4, 0), (0, 3)])
+def test_nothing_has_rank_zero_and_size_one(shape: tuple[int, int]) -> None:
+    made = Scaled.of(torch.zeros(shape, dtype=torch.float64))
+    assert made.x.shape == (shape[0], 0)
+    assert made.frame.shape == (shape[1], 0)
+    assert (made.size, made.leftover) == (1.0, 0.0)
+
+
+def test_data_of_any_kind_are_taken_as_doubles() -> None:
+    made = Scaled.of(normal(4, 2).float().requires_grad_(True))
+    assert made.x.dtype == np.float64
+    assert made.size * made.x == pytest.approx(normal(4, 2).float().double().numpy(), rel=1e-14)
+
+
+def test_a_bound_is_scaled_and_rounded_up() -> None:
+    made = Scaled(np.zeros((1, 1)), np.zeros((1, 1)), 3.0, 0.25)
+    value = made.bound(2.0, 8.0)
+    assert value == pytest.approx(8.0, rel=1e-12)
+    assert 8.0 * (1 + 6 * EPS) <= value <= 8.0 * (1 + 10 * EPS)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_bound_of_the_data_follows_from_that_of_the_reduced(name: str) -> None:
+    X = CASES[name]
+    made, V = Scaled.of(X), normal(len(X), 2, 5)
+    Z = torch.nn.functional.normalize(normal(200, made.x.shape[1], 6))
+    inner = steepness(torch.from_numpy(made.x), V, Z)
+    outer = steepness(X, V, made.directions(Z.numpy()))
+    bounds = [made.bound(float(value), float(V.norm())) for value in inner]
+    assert all(float(value) <= bound for value, bound in zip(outer, bounds, strict=True))
+    assert made.directions(Z.numpy()).shape == (200, X.shape[1])
+    assert torch.linalg.vector_norm(made.directions(Z.numpy()), dim=1) == pytest.approx(1, rel=1e-12)
