@@ -252,7 +252,7 @@ def test_arcs_too_narrow_to_be_swept_are_accounted_for() -> None:
 def test_the_allowance_counts_roundings_and_merged_rows(n: int, c: int, r: int) -> None:
     oracle, V = Faces(normal(n, r)), normal(n, c, 1)
     size = float(V.norm(dim=1).sum())
-    assert oracle._allowance(V) == pytest.approx(64 * (n + c + r) * UNIT * size, rel=1e-9)
+    assert oracle._allowance(V) == pytest.approx(64 * (n + c + r) * UNIT * size, rel=1e-9, abs=0)
     oracle._arrangement.coarseness = 0.25
     assert oracle._allowance(V) == pytest.approx(8 * r * 0.25 * size, rel=1e-9)
 

@@ -40,11 +40,11 @@ def test_the_error_of_a_form_is_above_what_was_measured_and_of_the_size_of_four_
     total = float(np.linalg.norm(V, axis=1).sum())
     bound = form_error(V)
     assert bound >= float(np.linalg.norm(V.T @ x - exact))
-    assert bound == pytest.approx((4 * n + 32) * UNIT * total, rel=1e-9)
+    assert bound == pytest.approx((4 * n + 32) * UNIT * total, rel=1e-9, abs=0)
 
 
 def test_the_error_of_a_form_does_not_depend_on_what_cancels() -> None:
-    assert form_error(np.array([[3.0, 4.0], [-3.0, -4.0]])) == pytest.approx(40 * UNIT * 10, rel=1e-9)
+    assert form_error(np.array([[3.0, 4.0], [-3.0, -4.0]])) == pytest.approx(40 * UNIT * 10, rel=1e-9, abs=0)
 
 
 @pytest.mark.parametrize(("length", "error"), [(3.0, 0.5), (1.0, 2.0), (0.0, 0.25)])
@@ -53,7 +53,9 @@ def test_an_error_moves_the_square_by_what_a_longer_matrix_has_more(length: floa
 
 
 def test_the_rounding_of_an_eigenvalue_grows_with_size_and_value() -> None:
-    assert top_error(np.array([4.0, 9.0]), 0.0, 5) == pytest.approx(64 * 5 * UNIT * np.array([4.0, 9.0]), rel=1e-9)
+    assert top_error(np.array([4.0, 9.0]), 0.0, 5) == pytest.approx(
+        64 * 5 * UNIT * np.array([4.0, 9.0]), rel=1e-9, abs=0
+    )
 
 
 @pytest.mark.parametrize("seed", range(3))
