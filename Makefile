@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 DEV_STAMP := $(VENV)/.installed-dev
 CAMPAIGN ?=  # options of the soundness campaign, such as --problems 20000 --seconds 3600
 FUZZ ?= 600  # seconds of `make fuzz`, half of them for atheris
-MUTANTS ?=  # options of the mutation tests, such as --share 0.1 --seed 1
+MUTANTS ?=  # options of .ci/mutants.py, such as --share 0.1 --seed 1
 INDEX ?=  # the package index that make lock asks
 RACE ?=  # options of benchmarks/peers/race.py, such as --quick or --resume
 

@@ -1,73 +1,99 @@
-"""Mutation testing of what certificates rest on: mutmut on a seeded share of the mutants of pyproject's [tool.mutmut].
+"""Mutation testing of what certificates rest on: a seeded share of mutmut's mutants of certificate.py and polar/.
 
     python .ci/mutants.py --share 0.1 --seed 0 --out benchmarks/results/mutants.json
 
-A mutant is the code with one small change, and is killed if a test then fails. All of them take many hours; a share
-drawn from every file says as much up to its standard error. Survivors are in the report: `mutmut show NAME`.
+A mutant is the code with one small change, and is killed if a test of its module then fails. All mutants are in one
+copy of the sources, and a forked process with everything imported chooses one; each meets the few tests of its module,
+so what only the rest of the suite would notice counts as not noticed. Names of survivors are in the report.
 """
 
 import argparse
 import json
 import math
+import os
 import random
-from collections import Counter
-from fnmatch import fnmatch
+import shutil
+import signal
+import sys
+import tempfile
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
-from mutmut.__main__ import cli
-from mutmut.configuration import config
-from mutmut.mutation.data import SourceFileMutationData
+import torch
 from mutmut.mutation.file_mutation import get_mutant_name, mutate_file_contents
-from mutmut.stats import status_by_exit_code
+from mutmut.mutation.trampoline import set_mutant_under_test
 
-KILLED = {"killed", "timeout", "segfault"}
-
-if not hasattr(pytest.Item, "_nodeid"):  # mutmut 3.8 asks for a name that pytest 9.2 no longer has
-    pytest.Item._nodeid = property(lambda item: item.nodeid)
-
-
-def mutated_files() -> list[Path]:
-    files = (path for root in config().source_paths for path in Path(root).rglob("*.py"))
-    return sorted(path for path in files if any(fnmatch(str(path), only) for only in config().only_mutate))
-
-
-def draw(share: float, seed: int) -> dict[str, Path]:
-    """Names of mutants, with their files: of every file the same share, and three at least."""
-    rng, chosen = random.Random(seed), {}
-    for path in mutated_files():
-        mutated = mutate_file_contents(str(path), path.read_text(), None, None)
-        names = [get_mutant_name(path, name) for name in mutated.mutant_names]
-        count = min(len(names), max(3, round(share * len(names))))
-        chosen |= dict.fromkeys(rng.sample(names, count), path)
-    return chosen
+ROOT = Path(__file__).parents[1]
+MORE = {  # tests besides tests/**/test_units_MODULE.py
+    "certificate": ["tests/test_best_scale.py"],
+    "branch_and_bound": ["tests/polar/test_branch_and_bound.py"],
+    "diagonal": ["tests/polar/test_relaxations.py"],
+    "faces": ["tests/polar/test_faces.py"],
+    "moments": ["tests/polar/test_relaxations.py"],
+    "planes": ["tests/polar/test_faces.py"],
+    "ridges": ["tests/polar/test_sphere.py"],
+}
 
 
-def results(chosen: dict[str, Path]) -> dict[str, str]:
-    """What became of every mutant."""
-    found: dict[str, str] = {}
-    for path in sorted(set(chosen.values())):
-        data = SourceFileMutationData(path=path)
-        data.load()
-        names = (name for name, file in chosen.items() if file == path)
-        found |= {name: status_by_exit_code[data.exit_code_by_key.get(name)] for name in names}
-    return found
+def mutated(path: Path, copy: Path) -> list[str]:
+    """Write all mutants of a file into the copy; their names."""
+    source = str(path.relative_to(ROOT))
+    made = mutate_file_contents(source, path.read_text(), None, None)
+    (copy / path.relative_to(ROOT / "src")).write_text(made.code)
+    return [get_mutant_name(Path(source), name) for name in made.mutant_names]
 
 
-def report(chosen: dict[str, Path], found: dict[str, str], share: float, seed: int) -> dict[str, object]:
-    tried, killed = Counter(path.name for path in chosen.values()), Counter[str]()
-    for name, status in found.items():
-        killed[chosen[name].name] += status in KILLED
-    rate = killed.total() / len(chosen)
+def tests_of(module: str) -> list[str]:
+    found = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob(f"test_units_{module}.py"))
+    return found + MORE.get(module, [])
+
+
+def run(name: str, tests: list[str], seconds: float) -> int:
+    """The exit code of pytest in a fork in which the mutant is the code; 124 if it takes too long."""
+    pid = os.fork()
+    if not pid:
+        os.setsid()
+        for stream in (1, 2):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
+        set_mutant_under_test(name)
+        try:
+            os._exit(int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *tests])))
+        except BaseException:  # a mutant may raise anything, anywhere
+            os._exit(1)
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        found, status = os.waitpid(pid, os.WNOHANG)
+        if found:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.02)
+    os.killpg(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    return 124
+
+
+def survivors(module: str, names: list[str], seconds: float) -> list[str]:
+    tests = tests_of(module)
+    if not tests:
+        return names
+    if (code := run("", tests, 600)) != 0:
+        sys.exit(f"the tests of {module} fail as the code is (exit code {code}); mend them first.")
+    return [name for name in names if run(name, tests, seconds) == 0]
+
+
+def report(tried: dict[str, int], left: dict[str, list[str]], given: argparse.Namespace) -> dict[str, Any]:
+    total = sum(tried.values())
+    rate = 1 - sum(map(len, left.values())) / total
     return {
-        "share": share,
-        "seed": seed,
-        "mutants": len(chosen),
-        "killed": killed.total(),
+        "share": given.share,
+        "seed": given.seed,
+        "mutants": total,
+        "killed": total - sum(map(len, left.values())),
         "rate": rate,
-        "standard_error": math.sqrt(rate * (1 - rate) / len(chosen)),
-        "files": {name: {"mutants": tried[name], "killed": killed[name]} for name in sorted(tried)},
-        "left": {name: status for name, status in sorted(found.items()) if status not in KILLED},
+        "standard_error": math.sqrt(rate * (1 - rate) / total),
+        "files": {module: {"mutants": tried[module], "killed": tried[module] - len(left[module])} for module in tried},
+        "survivors": left,
     }
 
 
@@ -75,14 +101,34 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--share", type=float, default=0.1)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--children", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=90.0, help="after which a mutant counts as killed")
+    parser.add_argument("--only", nargs="*", default=[], help="modules, such as certificate faces")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/mutants.json"))
     given = parser.parse_args()
-    chosen = draw(given.share, given.seed)
-    cli(["run", "--max-children", str(given.children), *chosen], standalone_mode=False)
-    story = report(chosen, results(chosen), given.share, given.seed)
+    os.chdir(ROOT)
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / "src"
+        shutil.copytree(ROOT / "src", copy, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+        paths = [ROOT / "src/bidual/certificate.py", *sorted((ROOT / "src/bidual/polar").glob("*.py"))]
+        names = {path.stem: mutated(path, copy) for path in paths if path.stem in given.only or not given.only}
+        sys.path.insert(0, str(copy))
+        story = _judged({module: every for module, every in names.items() if every}, given)
     given.out.write_text(json.dumps(story, indent=1) + "\n")
     print(f"{story['killed']} of {story['mutants']} mutants killed, {story['rate']:.1%}")
+
+
+def _judged(names: dict[str, list[str]], given: argparse.Namespace) -> dict[str, Any]:
+    rng, tried, left = random.Random(given.seed), dict[str, int](), dict[str, list[str]]()
+    torch.set_num_threads(1)
+    set_mutant_under_test("")
+    tests = {test for module in names for test in tests_of(module)}
+    pytest.main(["-qq", "--collect-only", "-p", "no:cacheprovider", *sorted(tests)])  # imports it all
+    for module, every in names.items():
+        chosen = rng.sample(every, min(len(every), max(3, round(given.share * len(every)))))
+        left[module] = survivors(module, chosen, given.seconds)
+        tried[module] = len(chosen)
+        print(f"{module}: {len(chosen) - len(left[module])} of {len(chosen)} killed", flush=True)
+    return report(tried, left, given)
 
 
 if __name__ == "__main__":
