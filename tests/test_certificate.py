@@ -8,13 +8,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from bidual.certificate import Certificate, Scope, certify
+from bidual.auto import solve_auto
+from bidual.certificate import Certificate, Scope, certify, judge, problem_polar
 from bidual.datafit import Datafit
 from bidual.gauges import GAUGES, Group, Nuclear
 from bidual.losses import Absolute, Hinge, Huber, Logistic, Loss, Softmax, Squared, SquaredHinge
 from bidual.operators import GatedOperator, LiftedOperator, LinearOperator
 from bidual.patterns import activations, sample_gates
+from bidual.polar import Faces
 from bidual.problem import Problem
+from bidual.relu import ReluProblem
 from bidual.testing import example_targets, own_checks_only
 
 LOSSES: list[Loss] = [Squared(), Logistic(), Softmax(), SquaredHinge(), Hinge(), Huber(0.3), Absolute()]
@@ -235,3 +238,47 @@ def test_a_large_offset_of_the_targets_does_not_hide_a_gap(loss: Loss) -> None:
         gaps.append(certify(problem, problem.operator.zeros()).relative_gap)
     assert gaps[0] > 1e-3
     assert gaps[1] == pytest.approx(gaps[0], rel=1e-3)
+
+
+def test_units_of_single_precision_are_not_taken_for_units_of_double() -> None:
+    """Neurons of length one up to a rounding of float32 cost up to that much more than their output weights."""
+    for seed in range(30):
+        X, Y, Z = (normal(*shape, seed=seed + k).float() for k, shape in enumerate([(6, 3), (6, 2), (5, 1, 2)]))
+        problem = ReluProblem(X, Datafit(Squared(), Y), 3.0).over(normal(5, 3, seed=seed + 9).float())
+        certificate = certify(problem, Z, everywhere=Faces(X.double()))
+        u, w = problem.operator.neurons.double(), Z.double()
+        hidden = (X.double() @ u.T).clamp(min=0)
+        loss = 0.5 * (hidden @ w[:, 0] - Y.double()).square().sum()
+        price = (torch.linalg.vector_norm(u, dim=1) * torch.linalg.vector_norm(w, dim=(1, 2))).sum()
+        assert certificate.primal >= float(loss + 3.0 * price)
+
+
+def test_judging_a_single_precision_problem_is_done_in_double() -> None:
+    for seed in range(30):
+        X, Y = normal(8, 3, seed=seed).float(), normal(8, 1, seed=seed + 1).float()
+        problem = Problem(LinearOperator(X, 1), Datafit(Squared(), Y), Group(), 0.5)
+        best = solve_auto(problem.to(torch.float64), tol=1e-12).certificate
+        V = problem.residual(best.point.float())
+        polar = problem_polar(problem.to(torch.float64))
+        assert judge(problem, best.point.float(), V, polar, Scope.BLOCKS).dual <= best.primal
+
+
+def interpolated(loss: Loss, weight: float) -> Certificate:
+    """Of a point that fits targets near 1e-158 as well as rounding allows."""
+    X, Z = normal(10, 3), torch.zeros(1, 3, 1, dtype=torch.float64)
+    Z[0, 0] = 1e-158
+    datafit = Datafit(loss, 1e-158 * X[:, :1], torch.full((10,), weight, dtype=X.dtype))
+    return certify(Problem(LinearOperator(X, 1), datafit, Group(), 1e-180), Z)
+
+
+@pytest.mark.parametrize("weight", [1e20, 1e-100])
+@pytest.mark.parametrize("loss", [Squared(), Huber(0.3), Absolute()], ids=lambda loss: loss.name)
+def test_underflows_are_multiplied_with_weights(loss: Loss, weight: float) -> None:
+    certificate = interpolated(loss, weight)
+    assert certificate.dual <= certificate.primal
+    assert certificate.primal >= weight * 2.0**-1022
+
+
+def test_a_slope_of_tiny_weights_is_not_lost() -> None:
+    """Fitting to a rounding, 1e-174, costs that much times the weight."""
+    assert interpolated(Absolute(), 1e-120).primal >= 1e-120 * 1e-175

@@ -143,9 +143,10 @@ def judge(
     V is moved into dom F* first, and ``polar`` is asked for the point that came out: an upper bound of its polar over
     what ``scope`` says. Nothing else is trusted about V.
     """
+    problem, Z, V = problem.to(torch.float64), Z.to(torch.float64), V.to(torch.float64)
     V = _into_domain(problem, V)
     bound = polar(V) + problem.rounding_of_polar(V)
-    predictions = problem.operator.forward(Z) if predictions is None else predictions
+    predictions = problem.operator.forward(Z) if predictions is None else predictions.to(torch.float64)
     primal = problem.most(Z, predictions)
     dual, V, bound = _lower_bound(problem, V, bound)
     _assert_weak_duality(primal, dual)

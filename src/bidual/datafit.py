@@ -13,7 +13,7 @@ from torch import Tensor
 from bidual.losses import Loss
 from bidual.losses.base import Matrix
 from bidual.rootfinding import increasing_root
-from bidual.rounding import gamma, largest_sum, length, rounded_up
+from bidual.rounding import TINY, gamma, largest_sum, length, rounded_up
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +71,7 @@ class Datafit:
         if self.loss.slope is None:
             return None
         entries = self.targets.shape[1] if self.loss.separable else 1
-        return self.loss.slope * float(entries * self.weights[:, 0].square().sum()) ** 0.5
+        return self.loss.slope * math.sqrt(entries) * length(self.weights[:, 0])
 
     def to(self, dtype: torch.dtype) -> Self:
         weight = None if self.weight is None else self.weight.to(dtype)
@@ -99,8 +99,13 @@ class Datafit:
             return 0.0  # nothing but zeros went in, and on those no operation rounds
         sizes = length(P) + length(b) * len(P) ** 0.5 + length(self.targets)
         moved = rounded_up(error + gamma(4) * sizes)
-        value = largest_sum(rows) * (1 + gamma(P.shape[1] + 16))
+        value = largest_sum(rows) * (1 + gamma(P.shape[1] + 16)) + self._underflow
         return rounded_up(value + self._steepness(P + b, moved) * moved)
+
+    @property
+    def _underflow(self) -> float:
+        """What losses and conjugates can lose below the smallest number, before it is multiplied with weights."""
+        return 8 * self.targets.numel() * TINY * (1 + float(self.weights.max())) if len(self.targets) else 0.0
 
     def _steepness(self, P: Matrix, reach: float) -> float:
         """A Lipschitz constant of the sum within ``reach`` of P, intercepts included."""
@@ -116,7 +121,7 @@ class Datafit:
         """
         repair = self.loss.repair(V, self.targets, self.weights, self.intercept)
         terms = largest_sum(self.weights[:, 0] * self.loss.terms(V / self.weights, self.targets))
-        error = (gamma(V.shape[1] + 16) + repair.shrinks) * terms + repair.cost
+        error = (gamma(V.shape[1] + 16) + repair.shrinks) * terms + repair.cost + self._underflow
         value = largest_sum(self.conjugate_rows(V)) + error
         return -rounded_up(value) if math.isfinite(value) else -math.inf, repair.distance
 

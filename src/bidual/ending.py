@@ -19,6 +19,7 @@ class Interruption:
 
     def __init__(self) -> None:
         self.number: int | None = None
+        self._later: list[Timer] = []
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         self.number = number
@@ -34,7 +35,13 @@ class Interruption:
         the garbage collector, and a signal that came during a collection is handled in just such a place."""
         timer = Timer(_SOON, os.kill, (os.getpid(), signal.SIGINT if self.number is None else self.number))
         timer.daemon = True
+        self._later.append(timer)
         timer.start()
+
+    def forget(self) -> None:
+        """What was to be asked once more is not; for when the block has ended."""
+        for timer in self._later:
+            timer.cancel()
 
     def say(self) -> None:
         """One line on standard error."""
@@ -50,8 +57,9 @@ def interruptible() -> Iterator[Interruption]:
 
     Within another such block it is the same one.
     """
-    if isinstance(outer := signal.getsignal(signal.SIGINT), Interruption):
-        yield outer
+    outer = [handler for handler in map(signal.getsignal, _ASKED) if isinstance(handler, Interruption)]
+    if outer:
+        yield outer[0]
         return
     asked, before, dropped = Interruption(), {}, sys.unraisablehook
 
@@ -69,6 +77,7 @@ def interruptible() -> Iterator[Interruption]:
         yield asked
     finally:
         sys.unraisablehook = dropped
+        asked.forget()
         for number, handler in before.items():
             if signal.getsignal(number) is asked:
                 signal.signal(number, handler)

@@ -47,7 +47,7 @@ class Problem:
         entries.
         """
         fit = self.datafit.most(predictions, self.rounding_of_forward(Z))
-        price = self.gauge.most(Z) * (1 + gamma(self.operator.depth.forward + 4))
+        price = self.gauge.most(Z) * (1 + gamma(self.operator.depth.forward + 4) + self.operator.excess)
         return rounded_up(fit + self.beta * price) if fit or price else 0.0
 
     def residual(self, Z: Blocks) -> Matrix:

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import lru_cache
 from threading import Event, Lock, Thread, local
 from typing import Any
@@ -58,7 +58,7 @@ class _Shared:
     """
 
     def __init__(self) -> None:
-        self.users = 0
+        self.users, self.over, self.holder = 0, Event(), Thread()
 
     def enter(self) -> None:
         self.users += 1
@@ -72,7 +72,8 @@ class _Shared:
         self.users -= 1
         if not self.users:
             self.over.set()
-            self.holder.join()
+            if self.holder.is_alive():
+                self.holder.join()
 
 
 def _hold(limited: Event, over: Event) -> None:
@@ -94,15 +95,25 @@ def one_thread() -> Iterator[None]:
 
     The caller's numbers are restored after it, also where blocks in several threads of Python overlap.
     """
-    with _lock:
-        _own.enter()
-        _shared.enter()
-    try:
+    with ExitStack() as stack:  # so that an interrupt on the way in or out leaves no limit behind
+        for part in (_own, _shared):
+            _enter(part)
+            stack.callback(_leave, part)
         yield
-    finally:
-        with _lock:
-            _own.leave()
-            _shared.leave()
+
+
+def _enter(part: "_Own | _Shared") -> None:
+    with _lock:
+        try:
+            part.enter()
+        except BaseException:
+            part.leave()
+            raise
+
+
+def _leave(part: "_Own | _Shared") -> None:
+    with _lock:
+        part.leave()
 
 
 def threads_for(operator: LiftedOperator) -> AbstractContextManager[None]:

@@ -51,6 +51,11 @@ class LiftedOperator(ABC):
         r"""A number m with | |A_p|^T |V| |_F <= m |V|_F for every block p: what rounding errors scale with."""
 
     @property
+    def excess(self) -> float:
+        """By how much hidden weights of price one can be longer than that, relatively, besides rounding in float64."""
+        return 0.0
+
+    @property
     def depth(self) -> Depth:
         """How rounding adds up in the two products; that of plain sums over all entries unless a subclass says more.
 

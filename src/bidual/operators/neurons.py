@@ -7,7 +7,7 @@ from torch import Tensor
 
 from bidual.operators.base import Depth, LiftedOperator
 from bidual.patches import Patches
-from bidual.rounding import length
+from bidual.rounding import gamma, length
 
 
 class NeuronOperator(LiftedOperator):
@@ -25,6 +25,7 @@ class NeuronOperator(LiftedOperator):
         n_outputs: int,
         readout: Patches | None = None,
         longest: float = 1.0,
+        made_in: torch.dtype | None = None,
     ) -> None:
         if neurons.shape[1] != X.shape[1]:
             raise ValueError(f"neurons must have one column per feature ({X.shape[1]}), got {neurons.shape[1]}.")
@@ -33,6 +34,13 @@ class NeuronOperator(LiftedOperator):
         self.n_outputs = n_outputs
         self.readout = readout
         self.longest = longest
+        precisions = [neurons.dtype, X.dtype] if made_in is None else [made_in, X.dtype]
+        self.made_in = max(precisions, key=lambda dtype: torch.finfo(dtype).eps)
+
+    @property
+    def excess(self) -> float:
+        """Neurons that were made units in single precision are so up to its rounding, in any precision later on."""
+        return gamma(self.X.shape[1] + 8, self.made_in) if self.made_in != torch.float64 else 0.0
 
     @cached_property
     def features(self) -> Float[Tensor, "n k"]:
@@ -81,7 +89,7 @@ class NeuronOperator(LiftedOperator):
         if dtype == self.X.dtype:
             return self
         readout = None if self.readout is None else self.readout.to(dtype)
-        return type(self)(self.X.to(dtype), self.neurons, self.n_outputs, readout, self.longest)
+        return type(self)(self.X.to(dtype), self.neurons, self.n_outputs, readout, self.longest, self.made_in)
 
     def _forward(self, Z: Tensor) -> Tensor:
         return self.features @ Z.flatten(0, 1)
@@ -90,7 +98,7 @@ class NeuronOperator(LiftedOperator):
         return (self.features.T @ V).reshape(self.block_shape)
 
     def _select(self, blocks: Tensor) -> Self:
-        return type(self)(self.X, self.neurons[blocks], self.n_outputs, self.readout, self.longest)
+        return type(self)(self.X, self.neurons[blocks], self.n_outputs, self.readout, self.longest, self.made_in)
 
     def kernel(self, weights: Float[Tensor, " p"] | None = None) -> Float[Tensor, "n n"]:
         A = self.features

@@ -44,9 +44,10 @@ class ParallelOperator(NeuronOperator):
 
     @cached_property
     def magnitude(self) -> float:
-        """sqrt(m_1 m_2 ...) |X|_F: that many units of total squared length one add up to at most that."""
+        """sqrt(2 m_1 2 m_2 ...) |X|_F: that many units of total squared length one add up to at most that, with those
+        that are subtracted, whose rounding counts too."""
         longest = float(torch.linalg.vector_norm(self.neurons, dim=1).max()) if len(self.neurons) else 1.0
-        return sqrt(prod(self.widths)) * length(self.X) * max(longest, 1.0)
+        return sqrt(prod(2 * m for m in self.widths)) * length(self.X) * max(longest, 1.0)
 
     @property
     def depth(self) -> Depth:
