@@ -34,13 +34,12 @@ class NeuronOperator(LiftedOperator):
         self.n_outputs = n_outputs
         self.readout = readout
         self.longest = longest
-        precisions = [neurons.dtype, X.dtype] if made_in is None else [made_in, X.dtype]
-        self.made_in = max(precisions, key=lambda dtype: torch.finfo(dtype).eps)
+        self.made_in = coarser(made_in or neurons.dtype, X.dtype)
 
     @property
     def excess(self) -> float:
         """Neurons that were made units in single precision are so up to its rounding, in any precision later on."""
-        return gamma(self.X.shape[1] + 8, self.made_in) if self.made_in != torch.float64 else 0.0
+        return gamma(self.neurons.shape[1] + 8, self.made_in) if self.made_in != torch.float64 else 0.0
 
     @cached_property
     def features(self) -> Float[Tensor, "n k"]:
@@ -113,3 +112,8 @@ class NeuronOperator(LiftedOperator):
 
     def design(self) -> Float[Tensor, "n k"]:
         return self.features
+
+
+def coarser(one: torch.dtype, other: torch.dtype) -> torch.dtype:
+    """The less precise of two kinds of numbers."""
+    return max(one, other, key=lambda dtype: torch.finfo(dtype).eps)

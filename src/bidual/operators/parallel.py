@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from bidual.operators.base import Depth
-from bidual.operators.neurons import NeuronOperator
+from bidual.operators.neurons import NeuronOperator, coarser
 from bidual.rounding import length
 
 Widths = int | Sequence[int]
@@ -28,7 +28,14 @@ class ParallelOperator(NeuronOperator):
     (PR Lemma 1): every path begins at one first-layer unit and goes through weights +-1 to z.
     """
 
-    def __init__(self, X: Float[Tensor, "n d"], neurons: Float[Tensor, "m k"], n_outputs: int, widths: Widths) -> None:
+    def __init__(
+        self,
+        X: Float[Tensor, "n d"],
+        neurons: Float[Tensor, "m k"],
+        n_outputs: int,
+        widths: Widths,
+        made_in: torch.dtype | None = None,
+    ) -> None:
         self.widths = as_widths(widths)
         size = sub_network_size(self.widths, X.shape[1])
         if neurons.shape[1] != size:
@@ -37,6 +44,7 @@ class ParallelOperator(NeuronOperator):
                 f"{neurons.shape[1]}."
             )
         self.X, self.neurons, self.n_outputs, self.readout = X, neurons.to(X), n_outputs, None
+        self.made_in = coarser(made_in or neurons.dtype, X.dtype)
 
     @cached_property
     def features(self) -> Float[Tensor, "n k"]:
@@ -56,10 +64,10 @@ class ParallelOperator(NeuronOperator):
 
     def to(self, dtype: torch.dtype) -> Self:
         same = dtype == self.X.dtype
-        return self if same else type(self)(self.X.to(dtype), self.neurons, self.n_outputs, self.widths)
+        return self if same else type(self)(self.X.to(dtype), self.neurons, self.n_outputs, self.widths, self.made_in)
 
     def _select(self, blocks: Tensor) -> Self:
-        return type(self)(self.X, self.neurons[blocks], self.n_outputs, self.widths)
+        return type(self)(self.X, self.neurons[blocks], self.n_outputs, self.widths, self.made_in)
 
 
 def as_widths(widths: object) -> tuple[int, ...]:
