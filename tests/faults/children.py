@@ -43,6 +43,8 @@ class Child:
                 os.dup2(os.open(path, os.O_WRONLY), number)
             sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w", buffering=1)
             signal.signal(signal.SIGINT, signal.default_int_handler)
+            for number in (signal.SIGTERM, signal.SIGHUP):  # which nohup, around the tests, would have them ignore
+                signal.signal(number, signal.SIG_DFL)
             work()
             code = 0
         except SystemExit as leave:
