@@ -10,9 +10,7 @@ rows per rank. Every line is a torchrun of its own, with one thread per rank. An
 
 import argparse
 import json
-import os
 import resource
-import subprocess
 import sys
 import tempfile
 import time
@@ -25,7 +23,7 @@ import numpy as np
 import torch
 
 from bidual.datafit import Datafit
-from bidual.distributed import Ranks, ShardedOperator, led, torchrun_ranks
+from bidual.distributed import Ranks, ShardedOperator, led
 from bidual.distributed.shards import row_range
 from bidual.driver import Record, solve
 from bidual.files import write_atomically
@@ -35,6 +33,7 @@ from bidual.operators import LiftedOperator
 from bidual.operators.tiled import MappedRows, TiledOperator
 from bidual.problem import Problem
 from bidual.solvers import FISTA, ActiveNeurons
+from under_torchrun import answer, launch
 
 TOL, FRACTION, SEED, BLOCK, TEACHER, NOISE = 1e-2, 0.01, 0, 50_000, 10, 0.1
 SOLVERS = {"fista": FISTA("float32"), "active_neurons": ActiveNeurons()}
@@ -157,16 +156,6 @@ def own_work(rows: int, repeats: int = 7) -> list[dict[str, Any]]:
     return found
 
 
-def launch(job: Job, folder: Path) -> dict[str, Any]:
-    """A job in processes of its own; what went wrong is kept, not dropped."""
-    out = folder / "result.json"
-    out.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(job.ranks)]
-    command += [__file__, "--job", json.dumps(asdict(job)), "--folder", str(folder)]
-    code = subprocess.run(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, check=False).returncode
-    return json.loads(out.read_text()) if out.is_file() else {**asdict(job), "error": f"exit code {code}"}
-
-
 def line(found: dict[str, Any]) -> str:
     """A result as a line to read."""
     job = f"{found['what']:<8} {found['solver']:<14} n = {found['rows']:>9,}  ranks = {found['ranks']}"
@@ -196,17 +185,15 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.job:
-        with torchrun_ranks() as ranks:
-            found = work(Job(**json.loads(options.job)), options.folder, ranks)
-            if ranks.leads:
-                (options.folder / "result.json").write_text(json.dumps(found))
+        job = Job(**json.loads(options.job))
+        answer(lambda ranks: work(job, options.folder, ranks), options.folder)
         return
     todo = jobs(options.quick, options.only)
     with tempfile.TemporaryDirectory() as folder:
         write_data(Path(folder), max(job.rows for job in todo), todo[0].features)
         results = [] if options.only == "fit" else own_work(5000 if options.quick else 1_000_000)
         for job in todo:
-            results.append(launch(job, Path(folder)))
+            results.append(launch(__file__, job, Path(folder)))
             print(line(results[-1]), flush=True)
             if options.out:
                 write_atomically(options.out / "distributed_fit.json", json.dumps(results, indent=1).encode())

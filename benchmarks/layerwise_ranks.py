@@ -10,10 +10,7 @@ and beside it the shortest by rank 0's processor, which other processes on the m
 
 import argparse
 import json
-import os
 import resource
-import subprocess
-import sys
 import tempfile
 import time
 from dataclasses import asdict, dataclass
@@ -23,9 +20,10 @@ from typing import Any
 
 import torch
 
-from bidual.distributed import Ranks, torchrun_ranks
+from bidual.distributed import Ranks
 from bidual.files import write_atomically
 from bidual.layerwise import EpochRecord, Growth, Settings
+from under_torchrun import answer, launch
 
 _CLASSES, _RATE = 10, 0.1
 
@@ -88,16 +86,6 @@ def gradient_bytes(*modules: torch.nn.Module) -> int:
     return sum(p.numel() * p.element_size() for m in modules for n, p in m.named_parameters() if "gate" not in n)
 
 
-def launch(job: Job, folder: Path) -> dict[str, Any]:
-    """A job in processes of its own; what went wrong is kept, not dropped."""
-    out = folder / "result.json"
-    out.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(job.ranks)]
-    command += [__file__, "--job", json.dumps(asdict(job)), "--folder", str(folder)]
-    code = subprocess.run(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, check=False).returncode
-    return json.loads(out.read_text()) if out.is_file() else {**asdict(job), "error": f"exit code {code}"}
-
-
 def line(found: dict[str, Any]) -> str:
     """A row of the table."""
     head = f"| {'augmented' if found['augmented'] else 'kept'} | {found['ranks']} |"
@@ -121,17 +109,15 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.job:
-        with torchrun_ranks() as ranks:
-            found = work(Job(**json.loads(options.job)), ranks)
-            if ranks.leads:
-                (options.folder / "result.json").write_text(json.dumps(found))
+        job = Job(**json.loads(options.job))
+        answer(lambda ranks: work(job, ranks), options.folder)
         return
     print("| inputs | ranks | seconds per epoch, stages 1, 2, 3 | rank 0's processor | loss | peak GB |")
     print("|" + "---|" * 6)
     results = []
     with tempfile.TemporaryDirectory() as folder:
         for job in jobs(options.quick):
-            results.append(launch(job, Path(folder)))
+            results.append(launch(__file__, job, Path(folder)))
             print(line(results[-1]), flush=True)
             if options.out:
                 write_atomically(options.out / "layerwise_ranks.json", json.dumps(results, indent=1).encode())

@@ -1,5 +1,6 @@
 """The benchmark of distributed fits, at a small size and on one rank."""
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -27,8 +28,8 @@ def test_products_are_timed_and_failures_kept(tmp_path, monkeypatch):
     benchmark.write_data(tmp_path, 50, 6)
     found = benchmark.work(benchmark.Job("strong", 50, 1, "", 6, 12), tmp_path, Ranks())
     assert 0 < found["seconds"] <= found["median"]
-    monkeypatch.setattr(benchmark.subprocess, "run", lambda *_, **__: benchmark.subprocess.CompletedProcess([], 3))
-    assert "exit code 3" in benchmark.line(benchmark.launch(benchmark.jobs(True, None)[0], tmp_path))
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: subprocess.CompletedProcess([], 3))
+    assert "exit code 3" in benchmark.line(benchmark.launch("a script", benchmark.jobs(True, None)[0], tmp_path))
 
 
 def test_work_besides_products_is_timed():

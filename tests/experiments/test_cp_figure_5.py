@@ -9,7 +9,8 @@ import torch
 
 from bidual.copositive import relax
 from bidual.experiments import cp_figure_5
-from bidual.experiments.cp_figure_5 import Row, Settings, Task, labelled, linear_optimum, relu_certificate
+from bidual.experiments.cp_figure_5 import Row, Settings
+from bidual.experiments.generated_labels import Task, labelled, linear_optimum, relu_certificate
 from bidual.experiments.whitened_descent import SGD
 from bidual.experiments.whitened_images import Setting, Whitened, split
 

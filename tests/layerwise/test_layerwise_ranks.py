@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -246,5 +247,5 @@ def test_the_benchmark_counts_what_is_sent(monkeypatch):
     assert found["gradient_bytes"] == [4 * (2 * (9 * C + 1) + (2 * 4 + 1) * 10) for C in (4, 2, 8)]
     assert all(seconds > 0 for seconds in found["seconds"] + found["processor_seconds"])
     assert f"{found['loss']:.5f}" in benchmark.line(found)
-    monkeypatch.setattr(benchmark.subprocess, "run", lambda *_, **__: benchmark.subprocess.CompletedProcess([], 3))
-    assert "exit code 3" in benchmark.line(benchmark.launch(benchmark.jobs(True)[0], Path("nowhere")))
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: subprocess.CompletedProcess([], 3))
+    assert "exit code 3" in benchmark.line(benchmark.launch("a script", benchmark.jobs(True)[0], Path("nowhere")))

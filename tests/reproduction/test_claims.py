@@ -27,6 +27,7 @@ from bidual.experiments import (
     whitened_form,
 )
 from bidual.experiments.descent import DescentRun
+from bidual.experiments.generated_labels import Fit
 from bidual.experiments.pr_figure_4 import Figure4, PatternRow, RankRow, ScaledRow
 from bidual.experiments.race_results import Curve, Panel, Point
 from bidual.experiments.staged_accuracy import StagedRow
@@ -144,14 +145,14 @@ def test_r7() -> None:
 
 
 def test_r8() -> None:
-    zero, half, little = (cp_figure_5.Fit(value, value, value) for value in (1.0, 0.5, 0.05))
+    zero, half, little = (Fit(value, value, value) for value in (1.0, 0.5, 0.05))
     right = cp_figure_5.Row("", Setting.CORRECTED, 3, 0.1, zero, little, 0.0, 0.1, nan, half, zero, half)
     at_zero = replace(right, setting=Setting.LITERAL, beta=1.0, linear=zero, relu=zero, lower_bound=1.0)
     at_zero = replace(at_zero, linear_sgd=zero, relu_sgd=zero)
-    literal = replace(at_zero, beta=0.1, linear=cp_figure_5.Fit(1, 0.01, 1), linear_sgd=cp_figure_5.Fit(1, 0.01, 1))
+    literal = replace(at_zero, beta=0.1, linear=Fit(1, 0.01, 1), linear_sgd=Fit(1, 0.01, 1))
     as_printed = replace(literal, relu=little, relu_sgd=little)
     assert holds(cp_figure_5.claims([right, as_printed, at_zero])) == [True] * 9
-    other = replace(literal, linear=half, linear_sgd=half, relu=little, relu_sgd=cp_figure_5.Fit(1, 0.1, 0.4))
+    other = replace(literal, linear=half, linear_sgd=half, relu=little, relu_sgd=Fit(1, 0.1, 0.4))
     better = [right, other, replace(at_zero, lower_bound=0.9)]
     assert holds(cp_figure_5.claims(better)) == [False, False, False, True, False, False, False, False, True]
 
