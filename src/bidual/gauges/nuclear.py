@@ -1,7 +1,6 @@
 import math
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from bidual.gauges.base import BlockGauge, Bracket, Factors
@@ -9,6 +8,7 @@ from bidual.gauges.factor_prices import NormPair
 from bidual.gauges.group import shrink
 from bidual.norms import L2
 from bidual.rounding import gamma
+from bidual.spectral_bounds import largest_eigenvalues
 
 
 class Nuclear(NormPair, BlockGauge):
@@ -38,14 +38,14 @@ class Nuclear(NormPair, BlockGauge):
         return 1.0
 
     def _polar(self, G: Tensor) -> Bracket:
-        """The largest eigenvalue of a Gram matrix, proved: see :func:`largest_eigenvalue_bound`."""
+        """The largest eigenvalue of a Gram matrix, proved: see :mod:`bidual.spectral_bounds`."""
         if min(G.shape[1:]) == 1:
             return super()._polar(G)
         M = _short_gram(G)
-        top = float(torch.linalg.eigvalsh(M)[:, -1].max())
+        guesses = torch.linalg.eigvalsh(M)[:, -1]
         size = float(torch.linalg.vector_norm(G, dim=(1, 2)).max()) ** 2
-        bound = largest_eigenvalue_bound(M, top) + gamma(max(G.shape[1:]) + 8, G.dtype) * size
-        return Bracket(math.sqrt(max(top, 0.0)), math.sqrt(bound) * (1 + gamma(8, G.dtype)))
+        bound = float(largest_eigenvalues(M, guesses).max()) + gamma(max(G.shape[1:]) + 8, G.dtype) * size
+        return Bracket(math.sqrt(max(float(guesses.max()), 0.0)), math.sqrt(bound) * (1 + gamma(8, G.dtype)))
 
     def _most(self, Z: Tensor) -> float:
         """sum_j |Z q_j| |q_j| + sqrt(k) |Z - sum_j (Z q_j) q_j^T|_F for any vectors q_j, by the triangle inequality:
@@ -113,20 +113,3 @@ def _threshold(Z: Tensor, step: float) -> Tensor:
     values, vectors = torch.linalg.eigh(_short_gram(Z))
     factor = (vectors * shrink(values.clamp(min=0).sqrt(), step)[:, None, :]) @ vectors.mT
     return factor @ Z if Z.shape[1] <= Z.shape[2] else Z @ factor
-
-
-def largest_eigenvalue_bound(M: Float[Tensor, "p k k"], guess: float) -> float:
-    r"""An upper bound of the eigenvalues of symmetric matrices with non-negative diagonals, whoever guessed them.
-
-    If the Cholesky factorisation of t I - M runs through in floating point, then t I - M >= -e tr(t I - M) with
-    e = gamma_(k+1) / (1 - gamma_(k+1)) (Higham 2002, Theorem 10.3), so that no eigenvalue exceeds t (1 + e k). The
-    largest Frobenius norm is what is left where no t does.
-    """
-    k = M.shape[1]
-    frobenius = float(torch.linalg.vector_norm(M, dim=(1, 2)).max()) * (1 + gamma(k * k + 8, M.dtype))
-    eye = torch.eye(k, dtype=M.dtype, device=M.device)
-    for slack in (8 * k, 8 * k**2, 2**10 * k**2):
-        t = max(guess, 0.0) * (1 + gamma(slack, M.dtype))
-        if t > 0 and not bool(torch.linalg.cholesky_ex(t * eye - M).info.any()):
-            return min(t * (1 + gamma(4 * k * (k + 2), M.dtype)), frobenius)
-    return frobenius
