@@ -26,7 +26,7 @@ from mutmut.mutation.file_mutation import get_mutant_name, mutate_file_contents
 from mutmut.mutation.trampoline import set_mutant_under_test
 
 ROOT = Path(__file__).parents[1]
-MORE = {  # tests besides tests/**/test_units_MODULE.py
+MORE = {  # tests besides tests/**/test_units_MODULE*.py
     "certificate": ["tests/test_best_scale.py"],
     "branch_and_bound": ["tests/polar/test_branch_and_bound.py"],
     "diagonal": ["tests/polar/test_relaxations.py"],
@@ -46,7 +46,7 @@ def mutated(path: Path, copy: Path) -> list[str]:
 
 
 def tests_of(module: str) -> list[str]:
-    found = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob(f"test_units_{module}.py"))
+    found = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob(f"test_units_{module}*.py"))
     return found + MORE.get(module, [])
 
 
