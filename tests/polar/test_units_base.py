@@ -193,7 +193,7 @@ def exact_polar(X: Tensor, V: Tensor) -> Fraction:
 @pytest.mark.parametrize("scale", [1.0, 1e-150, 1e150])
 @pytest.mark.parametrize("n", [1, 2, 7])
 def test_the_rounding_of_the_scaling_is_paid_for(scale: float, n: int) -> None:
-    """Without an allowance about every other of these bounds is too small by a rounding."""
+    """Without an allowance one in ten of these bounds is too small, by a rounding, for seven rows."""
     for seed in range(100):
         X, V = scale * normal(n, 1, seed), normal(n, 1, seed + 1000) * 10 ** (3 * normal(n, 1, seed + 2000))
         exact, upper = exact_polar(X, V), Signs(X).peaks(V).bracket.upper
