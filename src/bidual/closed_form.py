@@ -5,13 +5,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from bidual.closed_form_atoms import Atoms, class_atoms, singular_atoms
+from bidual.gram import Gram, norm_bound, power_of_two
 from bidual.losses.base import Matrix
-from bidual.polar.orthogonal_rows import norm_bound, polar_bound_orthogonal_rows
+from bidual.polar.orthogonal_rows import polar_bound_orthogonal_rows
 from bidual.relu import ReluProblem
+from bidual.rounding import gamma, length, rounded_up
 
 _EXACT = 1e-12  # angles and entries of Y that the proof for de-meaned data takes as exact
 
@@ -105,18 +107,56 @@ def closed_form_demeaned(problem: ReluProblem, tol: float = 1e-8) -> ClosedForm:
     X, Y = problem.X.to(torch.float64), problem.datafit.targets.to(torch.float64)
     n, gram = len(X), X @ X.T
     scale = float(gram.diagonal().sum()) / max(n - 1, 1)
-    centring = torch.eye(n, dtype=X.dtype) - 1 / n
-    defect = _distance(gram, scale, centring)
+    defect = _distance(gram, scale, torch.eye(n, dtype=X.dtype) - 1 / n)
     if not defect <= tol:
         return _refused(problem, f"X X^T is not a multiple of I - 1 1^T / n: relative defect {defect:.1e}.")
     atoms = class_atoms(Y, _EXACT)
     if atoms is None or not _at_most_half_and_constant(atoms.lengths, _EXACT):
         return _refused(problem, "Y is not constant on groups of at most n / 2 samples without acute angles.")
-    off_range = float(torch.linalg.vector_norm(X.sum(0))) / math.sqrt(n)
-    moved = off_range + (defect + 4 * n * math.sqrt(X.shape[1]) * torch.finfo(X.dtype).eps) * math.sqrt(scale)
-    # |X - X0|_op <= moved for an X0 with X0 X0^T = s^2 (I - 1 1^T / n), at which the proof holds up to _EXACT per group
-    largest = problem.beta * (1 + 4 * Y.shape[1] * _EXACT)
-    return _network(problem, atoms, lambda V: largest + moved * norm_bound(V), tol)
+    moved = _distance_to_demeaned(X, scale)
+    groups = torch.where(atoms.lengths.any(0), atoms.lengths.argmax(0), -1)
+    polar = lambda V: rounded_up(_polar_demeaned(V, groups, scale) + moved * norm_bound(V))  # noqa: E731
+    return _network(problem, atoms, polar, tol)
+
+
+def _distance_to_demeaned(X: Float[Tensor, "n d"], scale: float) -> float:
+    r"""A bound of |X - X0|_op for an X0 with X0 X0^T = s^2 (I - 1 1^T / n) and s^2 = ``scale``.
+
+    Taking the mean of every column from X moves it by |X^T 1| / sqrt(n). The singular values of the rest are s up to
+    s defect, since |t - 1| <= |t^2 - 1|, with defect >= |X X^T / s^2 - (I - 1 1^T / n)|: the computed one, the error of
+    X X^T, and three roundings of its entries and of I - 1 1^T / n.
+    """
+    n, unit = len(X), power_of_two(X)
+    gram, level = Gram.of(X / unit), scale / unit / unit
+    centring = torch.eye(n, dtype=X.dtype) - 1 / n
+    off, terms = gram.G / level - centring, length(gram.G) / level + length(centring)
+    defect = rounded_up(length(off) + gram.spread / level + gamma(4) * terms)
+    parts = torch.stack([part.sum(0) for part in X.split(max(math.isqrt(n), 1))])
+    sums = length(parts.sum(0)) + gamma(2 * math.isqrt(n) + 4) * length(X.abs().sum(0)) * (1 + gamma(n))
+    return rounded_up(rounded_up(sums) / math.sqrt(n) + math.sqrt(scale) * defect) if defect < 1 else math.inf
+
+
+def _polar_demeaned(V: Float[Tensor, "n c"], groups: Int[Tensor, " n"], scale: float) -> float:
+    r"""An upper bound of max { |V^T (X0 u)_+| : |u| <= 1 } = s max { |V^T t_+| : 1^T t = 0, |t| <= 1 }, for any V.
+
+    With c_k >= |v_i| in group k, of n_k <= n / 2 rows, and v_i = 0 outside of groups, |V^T t_+|^2 is at most
+
+        sum_k c_k^2 r_k^2 + t_+^T B t_+,     B_ij = (v_i^T v_j)_+ for i and j in different groups, else 0,
+
+    where r_k is the sum of the positive t_i in group k. The first sum is at most max_k c_k^2 n_k (n - n_k) / n by the
+    proof of :func:`closed_form_demeaned`, and the second at most the largest row sum of B.
+    """
+    unit, n = power_of_two(V), len(V)
+    if not math.isfinite(unit) or bool(V[groups < 0].any()):
+        return math.inf
+    gram, counts = Gram.of(V / unit), torch.bincount(groups[groups >= 0], minlength=1).to(torch.float64)
+    if bool((2 * counts > n).any()):
+        return math.inf
+    apart = groups[:, None] != groups
+    B = (gram.G.clamp(min=0) + gram.error * torch.outer(gram.sizes, gram.sizes)) * apart
+    own = (gram.sizes.square() * (counts * (n - counts) / n)[groups.clamp(min=0)]).max()
+    square = float(own) + float(B.sum(1).max()) * (1 + gamma(n + 4))
+    return rounded_up(math.sqrt(rounded_up(square)) * math.sqrt(scale) * unit)
 
 
 def _network(problem: ReluProblem, atoms: Atoms, polar: Callable[[Tensor], float], tol: float) -> ClosedForm:

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from bidual import gram
 from bidual.polar.orthogonal_rows import (
     _nonnegative_bound,
     _positive_part_bound,
@@ -52,11 +53,11 @@ def excess(bound: float, exact: np.longdouble | float) -> float:
 
 
 @pytest.fixture
-def no_singular_values(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_eigenvalues(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
-        raise AssertionError("singular values are not needed here")
+        raise AssertionError("eigenvalues are not needed here")
 
-    monkeypatch.setattr(torch.linalg, "matrix_norm", refuse)
+    monkeypatch.setattr(gram, "largest_eigenvalues", refuse)
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0), (0, 0), (1, 1), (2, 3), (3, 2)])
@@ -68,61 +69,40 @@ def test_no_numbers_and_zeros_have_norm_zero(shape: tuple[int, int]) -> None:
 @pytest.mark.parametrize("shape", [(4, 12), (12, 4), (1, 5), (5, 1), (7, 7), (2, 3), (30, 40)])
 @pytest.mark.parametrize("scale", [1e-100, 1.0, 1e100])
 def test_norms_are_bounded_from_above_to_their_allowance(shape: tuple[int, int], scale: float) -> None:
+    n, k = min(shape), max(shape)
     for seed in range(4):
         A = scale * normal(*shape, seed)
-        assert 1 <= excess(norm_bound(A), operator_norm(A)) <= 16 * math.sqrt(sum(shape)) + 8
-
-
-@pytest.mark.parametrize("shape", [(4, 12), (12, 4), (30, 34)])
-def test_singular_values_are_rounded_up_by_the_root_of_the_size(shape: tuple[int, int]) -> None:
-    A = normal(*shape, 1)
-    assert excess(norm_bound(A), operator_norm(A)) == pytest.approx(16 * math.sqrt(sum(shape)), abs=5)
-
-
-@pytest.mark.parametrize(("shape", "allowed"), [((4, 8), 10.0), ((8, 4), 10.0), ((1, 8), 10.0), ((2, 3), 8.0)])
-def test_row_sums_of_ones_are_rounded_up_by_half_the_allowance_of_a_product(
-    shape: tuple[int, int], allowed: float
-) -> None:
-    """All row sums agree, so that they bound the norm to 2 sqrt(k + 1) + 4 roundings."""
-    A = torch.ones(shape, dtype=torch.float64)
-    assert excess(norm_bound(A), np.sqrt(np.longdouble(A.numel()))) == pytest.approx(allowed, abs=0.75)
+        assert 0 <= excess(norm_bound(A), operator_norm(A)) <= 2 * n * n + n * k + 30
 
 
 @pytest.mark.parametrize("shape", [(3, 8), (8, 3), (6, 6)])
-@pytest.mark.usefixtures("no_singular_values")
-def test_orthogonal_rows_need_no_singular_values(shape: tuple[int, int]) -> None:
+@pytest.mark.usefixtures("no_eigenvalues")
+def test_orthogonal_rows_need_no_eigenvalues(shape: tuple[int, int]) -> None:
     n, d = min(shape), max(shape)
     A = torch.arange(1.0, n + 1, dtype=torch.float64)[:, None] * orthogonal(n, d)
     A = A if shape[0] <= shape[1] else A.T
-    assert 0 <= excess(norm_bound(A), n) <= 4 * n * math.sqrt(d + 1) + 8
+    assert 0 <= excess(norm_bound(A), n) <= n * (d + 20) + 30
 
 
-def test_nearly_orthogonal_rows_need_no_singular_values_either(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nearly_orthogonal_rows_need_no_eigenvalues_either(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
-    monkeypatch.setattr(torch.linalg, "matrix_norm", lambda A, order: asked.append(order) or torch.tensor(9.0))
+    monkeypatch.setattr(gram, "largest_eigenvalues", lambda M: asked.append(M) or torch.tensor([9.0]))
     A = torch.eye(2, 3, dtype=torch.float64)
     A[1, 0] = 1e-9
     assert norm_bound(A) == pytest.approx(1 + 0.5e-9, rel=1e-13)
     assert asked == []
     A[1, 0] = 1e-7
     assert norm_bound(A) == pytest.approx(1 + 0.5e-7, rel=1e-13)
-    assert asked == [2]
+    assert len(asked) == 1
 
 
-@pytest.mark.parametrize("shape", [(1, 1), (3, 2), (6, 4), (9, 1)])
-def test_the_positive_part_is_bounded_from_above_to_its_allowance(shape: tuple[int, int]) -> None:
+@pytest.mark.parametrize("shape", [(1, 1), (3, 2), (6, 4), (9, 1), (4, 8), (1, 3), (9, 3)])
+@pytest.mark.parametrize("signs", [1.0, 0.0])
+def test_the_positive_part_is_bounded_from_above_to_its_allowance(shape: tuple[int, int], signs: float) -> None:
+    n, k = shape
     for seed in range(4):
-        A = normal(*shape, seed) + 1.0
-        allowed = 4 * math.sqrt(shape[0]) + 2 * shape[0] * math.sqrt(shape[1] + 1) + 4
-        assert 1 <= excess(_positive_part_bound(A, steps=200), positive_part(A)) <= allowed
-
-
-@pytest.mark.parametrize(("shape", "allowed"), [((4, 8), 14.0), ((1, 3), 8.0), ((9, 3), 16.0)])
-def test_the_positive_part_of_ones_is_rounded_up_by_its_allowance(shape: tuple[int, int], allowed: float) -> None:
-    """2 sqrt(k + 1) for the product and 4 sqrt(n) for the quotients."""
-    A = torch.ones(shape, dtype=torch.float64)
-    found = _positive_part_bound(A)
-    assert excess(found, np.sqrt(np.longdouble(A.numel()))) == pytest.approx(allowed, abs=0.95)
+        A = signs * normal(*shape, seed) + 1.0
+        assert 0 <= excess(_positive_part_bound(A, steps=200), positive_part(A)) <= n * (k + 8) + 40
 
 
 def test_opposite_rows_do_not_add_up() -> None:
@@ -161,8 +141,43 @@ def test_the_better_of_norm_and_positive_part_is_taken_at_any_scale(scale: float
     assert _nonnegative_bound(scale * cross) <= scale * float(operator_norm(cross)) * (1 + 1e-13)
 
 
-def test_a_norm_that_overflows_bounds_nothing() -> None:
-    assert _nonnegative_bound(torch.full((2, 2), 1e200, dtype=torch.float64)) == math.inf
+def test_squares_that_overflow_are_not_needed() -> None:
+    assert _nonnegative_bound(torch.full((2, 2), 1e200, dtype=torch.float64)) == pytest.approx(2e200, rel=1e-13)
+    assert _nonnegative_bound(torch.full((2, 2), 1e308, dtype=torch.float64)) == math.inf
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1e-160, 1e160])
+def test_squares_that_underflow_leave_the_bound(scale: float) -> None:
+    """Zero came out of this once, of a polar of sqrt(3) scale."""
+    eye, ones = torch.eye(3, dtype=torch.float64), torch.ones(3, 1, dtype=torch.float64)
+    for X, V in ((scale * eye, ones), (eye, scale * ones)):
+        bound = polar_bound_orthogonal_rows(X, V) / scale
+        assert math.sqrt(3) <= bound <= math.sqrt(3) * (1 + 1e-13)
+
+
+def test_a_short_row_with_a_large_dual_counts_beside_a_long_one() -> None:
+    for e in (1e-8, 1e-160, 1e-170, 1e-290):
+        X = torch.diag(torch.tensor([1.0, e], dtype=torch.float64))
+        V = torch.tensor([[e], [1.0]], dtype=torch.float64)
+        assert math.sqrt(2) <= polar_bound_orthogonal_rows(X, V) / e <= math.sqrt(2) * (1 + 1e-13)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_white_data_in_real_arithmetic(seed: int) -> None:
+    """Rows that are orthogonal up to rounding: some neuron is steeper than for orthogonal ones, by about 1e-16."""
+    X, counts = orthogonal(12, 20, seed), torch.tensor([5, 4, 3])
+    V = torch.eye(3, dtype=torch.float64).repeat_interleave(counts, 0) * (1 + 0.1 * normal(12, 1, seed)).abs()
+    wide, duals = X.numpy().astype(np.longdouble), V.numpy().astype(np.longdouble)
+    u = wide.T @ duals
+    hidden = np.maximum(wide @ u, 0)
+    steep = np.sqrt(((hidden.T @ duals) ** 2).sum(1) / (u**2).sum(0)).max()
+    assert steep <= polar_bound_orthogonal_rows(X, V) <= float(steep) * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("broken", [math.inf, math.nan])
+def test_what_is_not_finite_bounds_nothing(broken: float) -> None:
+    X, V = orthogonal(2, 3), torch.tensor([[1.0], [broken]], dtype=torch.float64)
+    assert polar_bound_orthogonal_rows(X, V) == math.inf
 
 
 def two_bounds(X: Tensor, V: Tensor) -> tuple[float, float]:

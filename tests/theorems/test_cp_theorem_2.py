@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Callable
 
 import cvxpy as cp
+import mpmath
 import numpy as np
 import pytest
 import torch
@@ -11,7 +12,13 @@ from scipy.optimize import minimize
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 
-from bidual.closed_form import ClosedForm, closed_form, closed_form_demeaned
+from bidual.closed_form import (
+    ClosedForm,
+    _distance_to_demeaned,
+    _polar_demeaned,
+    closed_form,
+    closed_form_demeaned,
+)
 from bidual.datafit import Datafit
 from bidual.losses import Absolute, Squared
 from bidual.polar import steepness
@@ -255,3 +262,36 @@ def test_the_polar_bound_is_attained_on_orthogonal_rows_of_any_length() -> None:
     V = torch.tensor([[1.0], [1.0], [9.0], [-0.3]], dtype=torch.float64)
     assert polar_bound_orthogonal_rows(X, V) == pytest.approx(5**0.5)  # the lengths of (1, 2) and of 1.5
     assert float(steepness(X, V, torch.tensor([[1.0, 2.0, 0.0, 0.0]]).double())) == pytest.approx(5**0.5)
+
+
+@pytest.mark.parametrize("counts", [[3, 3, 3], [2, 3, 4], [1, 1, 7]])
+def test_the_polar_on_demeaned_data_is_bounded_for_any_dual_point(counts: list[int]) -> None:
+    """Also for rows of V that differ within groups or make acute angles, by the rows of V alone."""
+    n, groups = sum(counts), torch.repeat_interleave(torch.arange(3), torch.tensor(counts))
+    centring = torch.eye(n, dtype=torch.float64) - 1 / n
+    for seed, noise in itertools.product(range(3), (0.0, 1e-6, 0.3)):
+        V = one_hot(counts) / torch.tensor(counts).double()[groups, None].sqrt() + noise * normal(n, 3, seed=seed)
+        found = _polar_demeaned(V, groups, 4.0)
+        if 2 * max(counts) > n:
+            assert found == np.inf
+            continue
+        U = torch.cat([normal(5000, n, seed=seed), (centring @ V).T])
+        steepest = float(steepness(2 * centring, V, U).max())
+        assert steepest <= found
+        assert noise > 1e-3 or found <= steepest * (1 + 1e-12 + 20 * noise)
+    assert _polar_demeaned(one_hot(counts), groups - 1, 1.0) == np.inf  # rows outside of groups must be zero
+
+
+@pytest.mark.parametrize("off", [0.0, 1e-10, 1e-3])
+def test_the_distance_to_demeaned_data_holds_for_the_nearest_of_them(off: float) -> None:
+    X = 3 * demeaned(6, 9) + off * normal(6, 9, seed=5)
+    bound = _distance_to_demeaned(X, 9.0)
+    with mpmath.workdps(40):
+        basis = mpmath.matrix(6, 5)  # an orthonormal basis of what is orthogonal to 1
+        for k in range(5):
+            for i in range(k + 2):
+                basis[i, k] = (1 if i <= k else -(k + 1)) / mpmath.sqrt((k + 1) * (k + 2))
+        left, _, right = mpmath.svd_r(basis.T * mpmath.matrix(X.tolist()))
+        nearest = 3 * basis * left * right
+        distance = mpmath.svd_r(mpmath.matrix(X.tolist()) - nearest, compute_uv=False)[0]
+        assert distance <= bound <= 20 * distance + 1e-12

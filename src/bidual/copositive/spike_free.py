@@ -17,6 +17,7 @@ from bidual.patterns.spike_free import is_spike_free
 from bidual.polar.cells import Cell, clipped
 from bidual.polar.reduction import Scaled
 from bidual.relu import ReluProblem
+from bidual.rounding import length, rounded_up
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,6 +26,8 @@ class SpikeFreeProof(PolarProof):
 
     Every (X u)_+ with |u| <= 1 is X w with X w >= 0 and |w| <= spike, 1 for spike-free X (CP eq. 7), so the polar is at
     most spike * max { |V^T X u| : X u >= 0, |u| <= 1 }. An X that is white up to rounding has a spike just above 1.
+    Where rows are parallel up to rounding only, that is the spike of an X' with |x'_i - x_i| <= moved |x_i|, whose
+    polar is off by at most moved |X|_F |V|_F.
 
     In reduced coordinates h = x z is not quite X u / size >= 0, but up to e = leftover / size, so that h^T N h >=
     -|N| (2 (1 + e) e + e^2): that is paid for.
@@ -40,10 +43,13 @@ class SpikeFreeProof(PolarProof):
             return math.inf
         if norm == 0 or not scaled.x.size:
             return scaled.bound(0.0, norm)
+        moved = free.moved and rounded_up(free.moved * length(X.detach().to("cpu", torch.float64)))
+        scaled = replace(scaled, leftover=rounded_up(scaled.leftover + moved))
         N, lost = self.N / norm**2, scaled.leftover / scaled.size
         square = Cell(scaled.x, np.ones(len(X), dtype=np.int64)).bound(values / norm, N) ** 2
-        square += float(np.linalg.norm(clipped(N))) * (2 * (1 + lost) * lost + lost**2)
-        return free.spike.upper * scaled.bound(norm * math.sqrt(square), norm) * (1 + 1e-15)
+        square += 1.001 * float(np.linalg.norm(clipped(N))) * (2 * (1 + lost) * lost + lost**2)
+        polar = scaled.bound(norm * math.sqrt(rounded_up(square)), norm)
+        return rounded_up(rounded_up(free.spike.upper * polar) + 1.001 * moved * norm)
 
 
 def spike_free_bound(

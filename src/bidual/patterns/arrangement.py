@@ -18,6 +18,9 @@ from numpy import ndarray
 # this count as empty. How far apart such rows really were is kept in `Arrangement.coarseness`.
 MERGE = 1e-11
 
+# Two bases of a flat, found as a hyperplane of two others, count as one if they differ by less; `Arrangement.spread`.
+SAME = 1e-13
+
 
 @dataclass(frozen=True, eq=False)
 class Flat:
@@ -51,36 +54,50 @@ class Arrangement:
 
     Attributes:
         coarseness: the largest relative distance that was taken for zero so far, at most ``2 * MERGE``.
+        spread: the largest distance between two bases that were taken for one so far, at most ``SAME``. Where rows are
+            nearly dependent, a flat that is found in two ways is known twice: no rounding of the one is that of the
+            other, and only together they have all the borders of the flats that they lie in.
     """
 
     def __init__(self, X: Float[ndarray, "n r"]) -> None:
         self.X = X
         self.lengths = np.linalg.norm(X, axis=1)
-        self._cells: dict[bytes, Cells] = {}
-        self._children: dict[bytes, list[Flat]] = {}
-        self.coarseness = 0.0
+        self._cells: dict[Flat, Cells] = {}
+        self._children: dict[Flat, list[Flat]] = {}
+        self._known: dict[bytes, list[Flat]] = {}
+        self.coarseness = self.spread = 0.0
         self.whole = Flat(np.eye(X.shape[1]), X, self.lengths == 0)
 
     def flats(self, dimension: int) -> list[Flat]:
-        """Every flat of a dimension, once."""
-        level = {_key(self.whole): self.whole}
+        """Every flat of a dimension."""
+        level = [self.whole]
         for _ in range(self.whole.dimension - dimension):
-            level = {_key(child): child for flat in level.values() for child in self.children(flat)}
-        return list(level.values())
+            level = list(dict.fromkeys(child for flat in level for child in self.children(flat)))
+        return level
 
     def children(self, flat: Flat) -> list[Flat]:
         """The flats of one dimension less inside this one."""
-        key = _key(flat)
-        if key not in self._children:
-            self._children[key] = [self._child(flat, *hyperplane) for hyperplane in self._hyperplanes(flat)]
-        return self._children[key]
+        if flat not in self._children:
+            found = (self._shared(self._child(flat, *hyperplane)) for hyperplane in self._hyperplanes(flat))
+            self._children[flat] = list(dict.fromkeys(found))
+        return self._children[flat]
+
+    def _shared(self, flat: Flat) -> Flat:
+        """The same flat as it was found before, if it was."""
+        twins = self._known.setdefault(np.packbits(flat.vanishing).tobytes(), [])
+        for twin in twins:
+            apart = float(np.linalg.norm(flat.basis - twin.basis @ (twin.basis.T @ flat.basis)))
+            if apart <= SAME:
+                self.spread = max(self.spread, apart)
+                return twin
+        twins.append(flat)
+        return flat
 
     def cells(self, flat: Flat) -> Cells:
         """One cell of every antipodal pair of the flat."""
-        key = _key(flat)
-        if key not in self._cells:
-            self._cells[key] = _line(flat) if flat.dimension < 2 else self._cut(flat)
-        return self._cells[key]
+        if flat not in self._cells:
+            self._cells[flat] = _line(flat) if flat.dimension < 2 else self._cut(flat)
+        return self._cells[flat]
 
     def _cut(self, flat: Flat) -> Cells:
         if flat.dimension == 2:
@@ -127,10 +144,6 @@ class Arrangement:
         middle = self.middles(flat)
         directions = np.column_stack([np.cos(middle), np.sin(middle)])
         return Cells(directions @ flat.rows.T > 0, directions @ flat.basis.T)
-
-
-def _key(flat: Flat) -> bytes:
-    return np.packbits(flat.vanishing).tobytes()
 
 
 def _complement(normal: Float[ndarray, " k"]) -> Float[ndarray, "k l"]:

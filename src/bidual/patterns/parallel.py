@@ -1,7 +1,7 @@
 """Rows that are positive multiples of one another: a neuron is active on all of them or on none."""
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 # Two rounded unit vectors of one direction differ by at most a few units in the last place of every entry.
@@ -41,3 +41,34 @@ def representatives(labels: Int[Tensor, " n"]) -> Int[Tensor, " k"]:
     first = torch.full((count,), len(labels), dtype=torch.long)
     rows = (labels >= 0).nonzero()[:, 0]
     return first.scatter_reduce_(0, labels[rows], rows, "amin")
+
+
+def exactly_parallel(X: Float[Tensor, "m d"], R: Float[Tensor, "m d"]) -> Bool[Tensor, " m"]:
+    r"""Whether rows x and r are positive multiples of each other in real arithmetic; False also where that is not seen.
+
+    They are if x_j r_k = r_j x_k for all j and one k with r_k x_k > 0. Products are compared without rounding: a b is
+    its float64 value plus an error that is a float64 number too, if neither overflows or underflows (Dekker 1971).
+    """
+    k = R.abs().argmax(1, keepdim=True)
+    left, right = _exact_product(X, R.gather(1, k)), _exact_product(R, X.gather(1, k))
+    same = ((left[0] == right[0]) & (left[1] == right[1])).all(1)
+    return same & _in_range(X).all(1) & _in_range(R).all(1) & (X.gather(1, k) * R.gather(1, k) > 0)[:, 0]
+
+
+def _in_range(A: Tensor) -> Tensor:
+    """Whether products and their errors are numbers: none is beyond 2^450 or, but for zero, below 2^-450."""
+    return (A == 0) | ((A.abs() < 2.0**450) & (A.abs() > 2.0**-450))
+
+
+def _exact_product(A: Tensor, B: Tensor) -> tuple[Tensor, Tensor]:
+    """a b as a sum of two numbers (Dekker's product, with Veltkamp's splitting)."""
+    product = A * B
+    (a, low_a), (b, low_b) = _split(A), _split(B)
+    return product, low_a * low_b - (((product - a * b) - low_a * b) - a * low_b)
+
+
+def _split(A: Tensor) -> tuple[Tensor, Tensor]:
+    """26 leading bits, and the rest."""
+    wide = (2.0**27 + 1) * A
+    high = wide - (wide - A)
+    return high, A - high

@@ -1,10 +1,15 @@
 """Data of rank r are data in R^r (CP A.2)."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from jaxtyping import Float
 from numpy import ndarray
+
+from bidual.gram import Gram, norm_bound
+from bidual.rounding import TINY, gamma, length, rounded_up
 
 # Singular values below this share of the largest are cut; what is cut is accounted for by `remainder`.
 RANK_CUT = 1e-10
@@ -12,19 +17,24 @@ RANK_CUT = 1e-10
 
 @dataclass(frozen=True, eq=False)
 class Reduced:
-    r"""X = samples @ basis^T + a remainder, with orthonormal columns in ``basis``.
+    r"""X = samples @ Q^T + a remainder, for a matrix Q of exactly orthonormal columns that ``basis`` is a rounding of.
 
-    Neurons outside the row space of X cost and do nothing (CP eq. 22), so u = basis @ u' with u' in R^r and |u| = |u'|.
+    Neurons outside the row space of X cost and do nothing (CP eq. 22), so u' = Q^T u with u' in R^r and |u'| <= |u|. As
+    the ReLU is 1-Lipschitz, for every V
+
+        max_{|u|<=1} |V^T (X u)_+| <= max_{|u'|<=1} |V^T (samples u')_+| + remainder * |V|_2.
 
     Attributes:
         samples: (n, r), X in the coordinates of its row space.
         basis: (d, r).
-        remainder: a bound of the spectral norm of what was dropped by the rank cut and by rounding.
+        remainder: a bound of the spectral norm of X - samples Q^T: the rank cut, rounding, and Q in the place of basis.
+        skew: a bound of |basis - Q|_2, for whoever multiplies other rows by ``basis``.
     """
 
     samples: Float[ndarray, "n r"]
     basis: Float[ndarray, "d r"]
     remainder: float
+    skew: float = 0.0
 
     @property
     def rank(self) -> int:
@@ -40,5 +50,30 @@ def reduce_rank(X: Float[ndarray, "n d"]) -> Reduced:
     if r == X.shape[1]:
         return Reduced(np.array(X, dtype=np.float64), np.eye(r), 0.0)
     samples, basis = np.where(X.any(axis=1, keepdims=True), U[:, :r] * s[:r], 0.0), Vt[:r].T
-    rounding = 8 * max(X.shape) * float(np.finfo(np.float64).eps) * s[0]
-    return Reduced(samples, basis, float(np.linalg.norm(X - samples @ basis.T) + rounding))
+    skew = skewness(basis)
+    return Reduced(samples, basis, left_over(np.asarray(X, dtype=np.float64), samples, basis, skew), skew)
+
+
+def skewness(basis: Float[ndarray, "d r"]) -> float:
+    r"""A bound of |basis - Q|_2 for its polar factor Q, Q^T Q = I: |s - 1| <= |s^2 - 1| for the singular values s >= 0,
+    and |basis^T basis - I| is the Frobenius norm of the computed one and its error."""
+    gram = Gram.of(torch.from_numpy(basis).T)
+    off = gram.G - torch.eye(len(gram.G), dtype=torch.float64)
+    return rounded_up(length(off) + gram.spread) if len(off) else 0.0
+
+
+def left_over(
+    X: Float[ndarray, "n d"], samples: Float[ndarray, "n r"], basis: Float[ndarray, "d r"], skew: float
+) -> float:
+    r"""A bound of |X - samples Q^T|_2 <= |X - samples basis^T|_F + |samples|_2 skew, whoever found samples and basis.
+
+    An entry of the difference has r + 1 terms, which go through r + 1 operations, one where the basis is the identity;
+    the sum of their absolute values is |X| + |samples| |basis|^T, of norm |X|_F + |samples|_F |basis|_F at most.
+    """
+    data, small, frame = (torch.from_numpy(part) for part in (X, samples, basis))
+    off = X - samples @ basis.T
+    steps = 1 if skew == 0 else basis.shape[1] + 1
+    terms = length(data) + length(small) * (length(frame) if skew else 1.0)
+    underflow = TINY * (basis.shape[1] + 1) * math.sqrt(X.size)
+    size = norm_bound(small) if skew else 0.0
+    return rounded_up(length(torch.from_numpy(off)) + gamma(steps + 2) * terms + size * skew + underflow)

@@ -8,10 +8,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from bidual.gauges.base import Bracket
-from bidual.patterns.parallel import parallel_groups, representatives, unit_rows
+from bidual.gram import Gram
+from bidual.patterns.parallel import exactly_parallel, parallel_groups, representatives, unit_rows
 from bidual.patterns.spike_witness import Witness, outside_range, partial_correlation
+from bidual.rounding import gamma, rounded_up
+from bidual.spectral_bounds import least_eigenvalues
 
-_EPS = torch.finfo(torch.float64).eps
+_UNIT_ROUNDINGS = 3  # of an entry of a unit row: x_ij / max_j |x_ij|, and that over the length that was left
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,6 +29,8 @@ class SpikeFree:
             infinity where (X u)_+ leaves the range. The polar of the ReLU gauge is at most ``spike.upper`` times
             max { |V^T X u| : |u| <= 1, X u >= 0 }.
         witness: proves a False.
+        moved: where it is not zero, ``spike.upper`` is that of another matrix X', whose rows are off by at most
+            ``moved`` |x_i|: rows that are parallel up to rounding only are so exactly in X'.
     """
 
     holds: bool | None
@@ -33,6 +38,7 @@ class SpikeFree:
     reason: str
     spike: Bracket
     witness: Witness | None = None
+    moved: float = 0.0
 
 
 def is_spike_free(X: Float[Tensor, "n d"], tol: float = 1e-9) -> SpikeFree:
@@ -59,14 +65,26 @@ def is_spike_free(X: Float[Tensor, "n d"], tol: float = 1e-9) -> SpikeFree:
     X = X.detach().to("cpu", torch.float64)
     labels = parallel_groups(X)
     rows = representatives(labels)
-    T = unit_rows(X)[rows]
-    merged_exactly = bool((unit_rows(X) == torch.cat([T, torch.zeros_like(X[:1])])[labels]).all())
+    T, moved = unit_rows(X)[rows], _distance(X, labels, rows)
     if len(T) <= 1:
-        return SpikeFree(True, merged_exactly, "all rows are zero or point one way.", Bracket(1.0, 1.0))
+        return SpikeFree(True, moved == 0, "all rows are zero or point one way.", Bracket(1.0, 1.0), moved=moved)
     inverse = _inverse_gram(T) if len(T) <= X.shape[1] else None
     if inverse is None:
         return _dependent(X, T, rows)
-    return _independent(X, T, rows, *inverse, merged_exactly, tol)
+    return _independent(X, T, rows, *inverse, moved, tol)
+
+
+def _distance(X: Tensor, labels: Tensor, rows: Tensor) -> float:
+    """How far rows are at most, relatively, from multiples of the row that stands for them; 0 only if proved."""
+    taken = (labels >= 0).nonzero()[:, 0]
+    others = rows[labels[taken]]
+    taken, others = taken[taken != others], others[taken != others]
+    parallel = exactly_parallel(X[taken], X[others])
+    if bool(parallel.all()):
+        return 0.0
+    apart = unit_rows(X[taken[~parallel]]) - unit_rows(X[others[~parallel]])
+    distance = float(torch.linalg.vector_norm(apart, dim=1).max()) * (1 + gamma(X.shape[1] + 8))
+    return rounded_up(distance + gamma(4 * _UNIT_ROUNDINGS))
 
 
 def _dependent(X: Tensor, T: Tensor, rows: Tensor) -> SpikeFree:
@@ -79,75 +97,77 @@ def _dependent(X: Tensor, T: Tensor, rows: Tensor) -> SpikeFree:
     return SpikeFree(None, False, reason, Bracket(1.0, math.inf))
 
 
-def _independent(
-    X: Tensor, T: Tensor, rows: Tensor, H: Tensor, error: float, merged_exactly: bool, tol: float
-) -> SpikeFree:
-    """Step 2: the signs of the inverse Gram matrix H, known up to ``error``."""
-    M, slack = _normalised(H), 4 * _normalised(H, error) * _coupled(T)
+def _independent(X: Tensor, T: Tensor, rows: Tensor, H: Tensor, error: float, moved: float, tol: float) -> SpikeFree:
+    """Step 2: the signs of the inverse Gram matrix H, known up to ``error``.
+
+    They are those of M = diag(s) H diag(s) for any s > 0, which is computed up to four roundings.
+    """
+    coupled, scale = _coupled(X[rows]), H.diagonal().rsqrt()
+    M = H * scale * scale[:, None] * coupled
+    slack = (2 * error * scale * scale[:, None] + gamma(8) * M.abs()) * coupled
     positive = (M + slack).fill_diagonal_(0).clamp(min=0)
     if not bool(positive.any()):
         reason = "the inverse Gram matrix of the rows has no positive entry off its diagonal."
-        return SpikeFree(True, merged_exactly, reason, Bracket(1.0, 1.0))
-    upper = _largest_spike(M, positive, float(slack.max()))
+        return SpikeFree(True, moved == 0, reason, Bracket(1.0, 1.0), moved=moved)
+    upper = _largest_spike(M, positive, slack)
     if upper <= 1 + tol:
         reason = f"no positive part needs a longer preimage than its neuron by more than a factor 1 + {upper - 1:.1e}."
-        return SpikeFree(True, False, reason, Bracket(1.0, upper))
+        return SpikeFree(True, False, reason, Bracket(1.0, upper), moved=moved)
     witness = partial_correlation(T, H).lifted(X, rows)
     if witness.margin(X) > 0:
         reason = "two rows have a negative partial correlation: a positive part needs a longer preimage."
-        return SpikeFree(False, True, reason, Bracket(witness.length(X), upper), witness)
-    return SpikeFree(None, False, "the signs are lost in rounding: not decided.", Bracket(1.0, upper))
+        return SpikeFree(False, True, reason, Bracket(witness.length(X), upper), witness, moved)
+    return SpikeFree(None, False, "the signs are lost in rounding: not decided.", Bracket(1.0, upper), moved=moved)
 
 
 def _inverse_gram(T: Tensor) -> tuple[Tensor, float] | None:
-    """H = (T T^T)^-1 and a bound of the error of its entries, or None if it is not known to one digit.
+    r"""H = (T T^T)^-1 and a bound of the error of its entries, or None if it is not known to one digit.
 
-    With G H = I + E for the computed H, |H - G^-1| <= |H| |E| / (1 - |E|), in the norm of largest row sums.
+    T holds the directions of rows up to three roundings an entry, and H is that of the exact ones. With G H = I + E for
+    the exact G and the computed H, |H - G^-1| <= |H| |E| / (1 - |E|), in the norm of largest row sums. E differs from
+    the computed one by |G - computed G| |H| and by gamma_(r+2) (|G| |H| + 1).
     """
-    G = T @ T.T
-    H, failed = torch.linalg.inv_ex(G)
+    gram = Gram.of(T, _UNIT_ROUNDINGS)
+    H, failed = torch.linalg.inv_ex(gram.G)
     if int(failed) or not bool(torch.isfinite(H).all()):
         return None
     H, r = (H + H.T) / 2, len(T)
-    size, rounding = _row_sum(H), (4 * math.sqrt(T.shape[1] + r) + 16) * r * _EPS
-    residual = _row_sum(G @ H - torch.eye(r, dtype=T.dtype)) + rounding * size
-    error = size * residual / (1 - residual) if residual < 0.1 else math.inf
+    size, spread = _row_sum(H), gram.error * float(gram.sizes.max() * gram.sizes.sum()) * (1 + gamma(r + 4))
+    rounding = spread * size + gamma(r + 2) * (gram.largest_row_sum * size + 1)
+    residual = rounded_up(_row_sum(gram.G @ H - torch.eye(r, dtype=T.dtype)) + rounding)
+    error = rounded_up(size * residual / (1 - residual)) if residual < 0.1 else math.inf
     return (H, error) if error < 0.1 * float(H.diagonal().min()) else None
 
 
 def _row_sum(A: Tensor) -> float:
-    return float(A.abs().sum(1).max())
+    """The largest sum of absolute values in a row, rounded up."""
+    return rounded_up(float(A.abs().sum(1).max()) * (1 + gamma(A.shape[1] + 4)))
 
 
-def _normalised(H: Tensor, entries: Tensor | float | None = None) -> Tensor:
-    """H_ij / sqrt(H_ii H_jj), minus the partial correlations off the diagonal; or other entries scaled in that way."""
-    scale = H.diagonal().rsqrt()
-    return (H if entries is None else entries) * scale * scale[:, None]
-
-
-def _coupled(T: Tensor) -> Tensor:
+def _coupled(X: Tensor) -> Tensor:
     """1 where rows are linked by chains of overlapping supports; elsewhere H_ij = 0 without rounding."""
-    linked = T.abs() @ T.abs().T > 0
-    for _ in range(max(len(T) - 1, 1).bit_length()):
-        wider = linked.to(T.dtype) @ linked.to(T.dtype) > 0
+    support = (X != 0).to(torch.float64)
+    linked = support @ support.T > 0
+    for _ in range(max(len(X) - 1, 1).bit_length()):
+        wider = linked.to(X.dtype) @ linked.to(X.dtype) > 0
         if bool((wider == linked).all()):
             break
         linked = wider
-    return linked.to(T.dtype)
+    return linked.to(X.dtype)
 
 
-def _largest_spike(M: Tensor, positive: Tensor, slack: float) -> float:
+def _largest_spike(M: Tensor, positive: Tensor, slack: Tensor) -> float:
     r"""1 / sqrt(1 - (pi / lambda)^2) with pi >= |positive part of M off its diagonal|, lambda <= lambda_min(M).
 
-    2 p^T M q <= 2 pi |p| |q| <= (pi / lambda)^2 p^T M p + q^T M q, so t^T M t >= (1 - (pi / lambda)^2) p^T M p.
+    2 p^T M q <= 2 pi |p| |q| <= (pi / lambda)^2 p^T M p + q^T M q, so t^T M t >= (1 - (pi / lambda)^2) p^T M p. The
+    exact M is within ``slack`` in every entry, and so within its largest row sum.
     """
-    smallest = _least_eigenvalue(M) - len(M) * (slack + 16 * _EPS * float(M.abs().max()))
-    ratio = min(_row_sum(positive), float(torch.linalg.matrix_norm(positive))) * (1 + len(M) * _EPS)
-    ratio = ratio / smallest if smallest > 0 else math.inf
-    return 1 / math.sqrt(1 - ratio**2) + 4 * _EPS if ratio < 1 else math.inf
+    smallest = _least_eigenvalue(M) - _row_sum(slack)
+    square = rounded_up((_row_sum(positive) / smallest) ** 2) if smallest > 0 else math.inf
+    return rounded_up(1 / math.sqrt(1 - square)) if square < 1 else math.inf
 
 
 def _least_eigenvalue(M: Tensor) -> float:
-    """A lower bound: Gershgorin's where M is nearly the identity, which is cheap, and LAPACK's elsewhere."""
-    by_rows = 2 - _row_sum(M)  # the diagonal is 1
-    return by_rows if by_rows > 0.5 else float(torch.linalg.eigvalsh(M)[0])
+    """A lower bound: Gershgorin's where M is nearly the identity, which is cheap, and a proved one elsewhere."""
+    by_rows = 2 * float(M.diagonal().min()) - _row_sum(M)
+    return by_rows - gamma(8) if by_rows > 0.5 else float(least_eigenvalues(M[None])[0])

@@ -7,6 +7,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from bidual.rounding import TINY, gamma, length
+
 _EPS = torch.finfo(torch.float64).eps
 
 
@@ -23,13 +25,12 @@ class Witness:
     def margin(self, X: Float[Tensor, "n d"]) -> float:
         """z^T (X u)_+ - |X^T z| |u|, less what rounding may have added; positive proves that X is not spike-free."""
         reach, size = self._sides(X)
-        sums = self.z.abs() @ (X.abs() @ self.u.abs()) + size_of(X.abs().T @ self.z.abs()) * size_of(self.u)
-        return reach - size - (sum(X.shape) + 16) * _EPS * float(sums)
+        return reach - size
 
     def length(self, X: Float[Tensor, "n d"]) -> float:
-        """A lower bound, to rounding, of the shortest |w| / |u| with X w = (X u)_+."""
+        """A lower bound of the shortest |w| / |u| with X w = (X u)_+."""
         reach, size = self._sides(X)
-        return reach / max(size, _EPS * reach)
+        return reach / max(size, _EPS * reach) * (1 - 4 * _EPS)
 
     def lifted(self, X: Float[Tensor, "n d"], rows: Int[Tensor, " r"]) -> Self:
         """The same witness for X, made for the unit directions of some of its rows."""
@@ -38,11 +39,13 @@ class Witness:
         return type(self)(self.u / torch.linalg.vector_norm(self.u), z / torch.linalg.vector_norm(z))
 
     def _sides(self, X: Tensor) -> tuple[float, float]:
-        return float(self.z @ (X @ self.u).clamp(min=0)), float(size_of(X.T @ self.z) * size_of(self.u))
-
-
-def size_of(x: Float[Tensor, " k"]) -> Float[Tensor, ""]:
-    return torch.linalg.vector_norm(x)
+        """z^T (X u)_+ rounded down and |X^T z| |u| rounded up: terms go through n + d operations, and n."""
+        sizes = X.abs(), self.u.abs(), self.z.abs()
+        error, underflow = gamma(sum(X.shape) + 8), X.numel() * TINY
+        most = float(sizes[2] @ (sizes[0] @ sizes[1]))
+        reach = float(self.z @ (X @ self.u).clamp(min=0)) - error * most - underflow
+        across = length(X.T @ self.z) + error * length(sizes[0].T @ sizes[2]) + underflow
+        return reach, across * length(self.u) * (1 + 4 * _EPS)
 
 
 def partial_correlation(T: Float[Tensor, "r d"], H: Float[Tensor, "r r"]) -> Witness:

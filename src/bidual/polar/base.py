@@ -14,6 +14,7 @@ from bidual.gauges import Bracket
 from bidual.losses.base import Matrix
 from bidual.norms import L2, LINF, Norm
 from bidual.patches import Patches
+from bidual.rounding import TINY, gamma, length, rounded_up
 
 Neurons = Float[Tensor, "q d"]
 _SMALLEST = 1e-290  # factors below it may have lost digits
@@ -34,9 +35,14 @@ class Peaks:
     values: Float[Tensor, " q"]
 
     def scaled(self, factor: float) -> "Peaks":
-        """The answer for ``factor`` times V; the upper bound never underflows."""
-        bracket = Bracket(factor * self.bracket.lower, max(factor, _SMALLEST) * self.bracket.upper)
-        return Peaks(bracket, self.neurons, factor * self.values)
+        """The answer for ``factor`` times V; the upper bound is rounded up, and never underflows."""
+        upper = rounded_up(max(factor, _SMALLEST) * self.bracket.upper)
+        return Peaks(Bracket(factor * self.bracket.lower, upper), self.neurons, factor * self.values)
+
+    def raised(self, allowance: float) -> "Peaks":
+        """The answer with an upper bound that leaves more room."""
+        upper = rounded_up(self.bracket.upper + allowance)
+        return Peaks(Bracket(self.bracket.lower, upper), self.neurons, self.values)
 
 
 class NeuronOracle(ABC):
@@ -83,8 +89,21 @@ class NeuronOracle(ABC):
         share = float(W.abs().max())
         if not math.isfinite(steepest * longest) or not share > _SMALLEST:  # out of the range of numbers
             return self._nothing(math.inf)
-        size = steepest * longest * share
-        return self._peaks(W / share, above / size if size > 0 else math.inf, seeds).scaled(size)
+        size, W = steepest * longest * share, W / share
+        found = self._peaks(W, above / size if size > 0 else math.inf, seeds)
+        return found.raised(self._rounding(W) + 8 * W.numel() * TINY / share).scaled(size)
+
+    @property
+    def slope(self) -> float:
+        """By how much the output of a row changes at most, per unit by which the row changes, for neurons of length
+        one."""
+        return self.hidden_norm.times_l2(self.X.shape[1])
+
+    def _rounding(self, W: Matrix) -> float:
+        r"""What the scaling costs: entries of X are lengths_i X_ij up to three roundings and size * W_ij is
+        lengths_i V_ij up to six, so the maximum of sum_i W_i (x_i u)_+ moves by gamma_9 sum_i |W_i| |x_i| at most."""
+        total = float(self.output_norm.dual.value(W).sum()) * (1 + gamma(sum(W.shape) + 8))
+        return gamma(12) * total * self.slope
 
     def _nothing(self, upper: float) -> Peaks:
         return Peaks(Bracket(0.0, upper), self.X.new_zeros(0, self.X.shape[1]), self.X.new_zeros(0))
@@ -94,10 +113,10 @@ class NeuronOracle(ABC):
 
 
 def _normalised(X: Float[Tensor, "n d"]) -> tuple[Float[Tensor, "n d"], Float[Tensor, " n"]]:
-    """Rows of length one, and their lengths, at any scale."""
+    """Rows of length one, and their lengths, at any scale: what rows are divided by."""
     X = X.detach().to(torch.float64)
     near = LINF.unit(X)
-    return L2.unit(near), LINF.value(X) * L2.value(near)
+    return L2.unit(near), LINF.value(X).clamp(min=TINY) * L2.value(near)
 
 
 def steepness(X: Float[Tensor, "n d"], V: Matrix, neurons: Neurons) -> Float[Tensor, " q"]:
@@ -108,7 +127,12 @@ def steepness(X: Float[Tensor, "n d"], V: Matrix, neurons: Neurons) -> Float[Ten
 
 
 def bound_near(X: Float[Tensor, "n d"], V: Matrix, polar: float) -> Callable[[Matrix], float]:
-    """A bound for points W near a V whose polar is at most ``polar``: it grows by at most |X| |W - V|_F, because the
+    """A bound for points W near a V whose polar is at most ``polar``: it grows by at most |X|_F |W - V|_F, because the
     ReLU is 1-Lipschitz and 0 at 0."""
-    size = float(torch.linalg.matrix_norm(X))
-    return lambda W: polar + size * float(torch.linalg.matrix_norm(W - V.to(W)))
+    size, V = length(X.to(torch.float64)), V.to(torch.float64)
+
+    def bound(W: Matrix) -> float:
+        distance = length(W.to(V) - V)  # one rounding of every entry is within what length rounds up by
+        return rounded_up(polar + rounded_up(size * distance)) if distance else polar
+
+    return bound

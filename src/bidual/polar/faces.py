@@ -5,17 +5,20 @@ from functools import cached_property
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 from torch import Tensor
 
 from bidual.gauges import Bracket
+from bidual.gram import norm_bound, row_lengths
 from bidual.patterns import check_enumerable
 from bidual.patterns.arrangement import MERGE, Arrangement, Flat
 from bidual.patterns.reduction import reduce_rank
 from bidual.polar.base import NeuronOracle, Peaks, steepness
 from bidual.polar.planes import FLAT_FORM, LISTED, Planes, Tops, form_error, top_error
-from bidual.rounding import gamma
+from bidual.rounding import gamma, length, rounded_up
+
+_ROUNDED = 1e-12  # a remainder of the rank cut that is not larger is rounding
 
 
 class Faces(NeuronOracle):
@@ -50,10 +53,7 @@ class Faces(NeuronOracle):
     def _planes(self) -> Planes | None:
         if self.rank < 2:
             return None
-        flats = self._arrangement.flats(2)
-        for flat in flats:
-            self._arrangement.middles(flat)  # measures how narrow the arcs are that the sweep leaves out
-        return Planes.of(flats)
+        return Planes.of(self._arrangement.flats(2))
 
     @cached_property
     def _arrangement(self) -> Arrangement:
@@ -67,7 +67,8 @@ class Faces(NeuronOracle):
         values = steepness(self.X, V, neurons)
         order, lower = torch.argsort(values, descending=True), float(values.amax()) if len(values) else 0.0
         order = order[values[order] > min(above, lower * (1 - 1e-12))]
-        return Peaks(Bracket(lower, float(max(found.upper, lower)) + self._allowance(V)), neurons[order], values[order])
+        upper = rounded_up(float(max(found.upper, lower)) + self._allowance(V))
+        return Peaks(Bracket(lower, upper), neurons[order], values[order])
 
     def _tops(self, V: ndarray, above: float) -> Tops:
         if self._planes is None:
@@ -82,10 +83,26 @@ class Faces(NeuronOracle):
         return Tops(directions, values, upper)
 
     def _allowance(self, V: Tensor) -> float:
-        """Rounding of the forms, the rank cut, and rows that were merged because they nearly agree."""
-        size = float(torch.linalg.vector_norm(V, dim=1).sum())
-        cut = self._reduced.remainder * float(torch.linalg.matrix_norm(V, ord=2))
-        return (8 * self.rank * self._arrangement.coarseness + gamma(64 * (sum(V.shape) + self.rank))) * size + cut
+        r"""Rounding of the forms, the rank cut, and rows that were merged because they nearly agree.
+
+        In units of 2^-53 sum_i |v_i|, for rows x_i of length one: 4 n + 32 for G (:func:`form_error`), 2 c for |G u|,
+        20 for the angles at which rows change sign, since a row that has the wrong one is smaller than that; and for
+        every dimension that a flat has less than r, r^2 + 2 r^1.5 + 4 r + 16, by which rows on a flat and on a
+        hyperplane in it differ (two products with bases and a reflection). That is 2 r^3 + 24 r together, and 4 r^3 +
+        24 r with the rounding of the distance of two bases.
+        """
+        n, c, r = *V.shape, self.rank
+        size = float(torch.linalg.vector_norm(V, dim=1).sum()) * (1 + gamma(n + c + 8)) * self._longest
+        merged = max(self._arrangement.coarseness, 0.0 if self._planes is None else self._planes.narrow)
+        steps = gamma(4 * n + 2 * c + 4 * r**3 + 24 * r + 96)
+        cut = self._reduced.remainder
+        cut *= norm_bound(V) if cut > _ROUNDED else length(V)  # |V|_F is cheaper, and good enough for rounding
+        return rounded_up((8 * r * merged + 2 * r * self._arrangement.spread + steps) * size + cut)
+
+    @cached_property
+    def _longest(self) -> float:
+        """A bound of the lengths of rows, about one."""
+        return max(1.0, float(row_lengths(torch.from_numpy(self._reduced.samples)).max()))
 
 
 def _two_directions(samples: Float[ndarray, "n 1"], V: Float[ndarray, "n c"]) -> Tops:
@@ -128,11 +145,11 @@ class _Solid:
         active = self.active[chunk]
         half = active.astype(np.float64) @ M
         G = np.concatenate([half, M.sum(0) - half]).reshape(2 * len(active), V.shape[1], -1)
-        steep = np.flatnonzero(np.einsum("pck,pck->p", G, G) > threshold**2)  # the Frobenius norm bounds the spectral
-        top, gap, u = _principal(G[steep])
-        order = np.argsort(-top)
-        order = order[top[order] > threshold**2]
-        error = top_error(top, form_error(V), sum(G.shape[1:]))
+        steep = _steeper(G, threshold)
+        top, gap, u, rounding = _principal(G[steep])
+        beyond = top > threshold**2
+        steep, top, gap, u, rounding = (part[beyond] for part in (steep, top, gap, u, rounding))
+        order, error = np.argsort(-top), top_error(top, form_error(V), rounding)
         flat = gap <= np.maximum(FLAT_FORM * top, 16 * error)
         if flat.any():  # no better than the cell's border, but for the gap
             known = float(np.sqrt(known**2 + (gap + 4 * error)[flat].max()))
@@ -165,14 +182,50 @@ class _Solid:
         return ahead | behind, np.where((behind & ~ahead)[:, None], -u, u)
 
 
-def _principal(G: Float[ndarray, "p c k"]) -> tuple[ndarray, ndarray, ndarray]:
-    """The top eigenvalue of G^T G, its distance to the next, and its eigenvector."""
+def _steeper(G: Float[ndarray, "p c k"], threshold: float) -> Int[ndarray, " q"]:
+    r"""Which spectral norms may exceed a threshold: for Q = G^T G they are at most (tr Q)^(1/2), and at most
+    |Q Q|_F^(1/4), which hardly ever is much more. Products of Q are off by gamma_k |Q|_F^2 <= k gamma_k |Q|^2, and Q by
+    k gamma_c |Q|."""
+    c, k = G.shape[1:]
+    steep = np.flatnonzero(np.einsum("pck,pck->p", G, G) > threshold**2 * (1 - gamma(c * k + 8)))
+    if c == 1 or not len(steep):
+        return steep
+    Q = _squares(G[steep])
+    return steep[_lengths(Q @ Q) > threshold**4 * (1 - gamma(8 * k * (k + c) + 64))]
+
+
+def _principal(G: Float[ndarray, "p c k"]) -> tuple[ndarray, ndarray, ndarray, ndarray]:
+    """A bound of the top eigenvalue of G^T G, its distance to the next, its eigenvector, and by how much G^T G and a
+    matrix that has exactly these eigenvalues and about this eigenvector differ at most."""
     p, c, k = G.shape
     if c == 1:
         square = np.einsum("pk,pk->p", G[:, 0], G[:, 0])
-        return square, square, G[:, 0] / np.sqrt(np.maximum(square, 1e-300))[:, None]
+        rounding = gamma(k + 4) * square
+        return square + rounding, square, G[:, 0] / np.sqrt(np.maximum(square, 1e-300))[:, None], rounding
     if not p:
-        return np.zeros(0), np.zeros(0), np.zeros((0, k))
-    Q = np.einsum("pck,pcl->pkl", G, G, optimize=True)
-    values, vectors = np.linalg.eigh(Q)
-    return np.maximum(values[:, -1], 0), values[:, -1] - values[:, -2], vectors[:, :, -1]
+        return np.zeros(0), np.zeros(0), np.zeros((0, k)), np.zeros(0)
+    Q = _squares(G)
+    values, W = np.linalg.eigh(Q)
+    rounding = _eigen_error(Q, values, W) + gamma(c + 2) * np.trace(Q, axis1=1, axis2=2)
+    return np.maximum(values[:, -1], 0) + rounding, values[:, -1] - values[:, -2], W[:, :, -1], rounding
+
+
+def _squares(G: Float[ndarray, "p c k"]) -> Float[ndarray, "p k k"]:
+    return np.asarray(G.transpose(0, 2, 1) @ G)
+
+
+def _eigen_error(Q: Float[ndarray, "p k k"], values: Float[ndarray, "p k"], W: Float[ndarray, "p k k"]) -> ndarray:
+    r"""Bounds of |Q - P diag(values) P^T|, P the orthogonal factor of W, whoever computed values and W.
+
+    |W - P| <= |W^T W - I| = e, so that it is at most |Q W - W diag(values)| + e (|Q| + max |values|). Both residuals
+    have products of k terms, and |W|_F^2 is k up to a share of e.
+    """
+    k = Q.shape[1]
+    residual, skew = _lengths(Q @ W - W * values[:, None, :]), _lengths(_squares(W) - np.eye(k))
+    size = _lengths(Q) + np.abs(values).max(1)
+    return 1.001 * (residual + (skew + gamma(k + 4) * 2 * (k + k**0.5)) * size)
+
+
+def _lengths(A: Float[ndarray, "p k l"]) -> Float[ndarray, " p"]:
+    """Frobenius norms."""
+    return np.asarray(np.sqrt(np.einsum("pkl,pkl->p", A, A)))

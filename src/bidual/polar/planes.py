@@ -16,14 +16,17 @@ FLAT_FORM = 1e-8  # a quadratic form whose eigenvalues differ by less, relativel
 
 def form_error(V: Float[ndarray, "n c"]) -> float:
     """A bound of the error of every matrix G = sum_i v_i x_i^T over some rows x_i of length at most one, in the
-    Frobenius norm: however the rows are added, and whatever cancels."""
+    Frobenius norm: however the rows are added, and whatever cancels.
+
+    A row is added, taken away and taken from the sum of all: three times, by n + 3 operations at most.
+    """
     return gamma(4 * len(V) + 32) * float(np.linalg.norm(V, axis=1).sum())
 
 
-def top_error(value: ndarray, error: float, size: int) -> ndarray:
-    """How far the eigenvalues of G^T G can be off where the largest is ``value``, by an error of G, and by the
-    rounding of the product and of an eigendecomposition, for matrices of ``size`` rows and columns together."""
-    return 2 * np.sqrt(value) * error + error**2 + gamma(64 * size) * value
+def top_error(value: ndarray, error: float, rounding: ndarray) -> ndarray:
+    """How far G^T G can be off, and with it its eigenvalues, where the largest is ``value``: by an error of G, and by
+    the ``rounding`` of the product and of its decomposition."""
+    return 2 * np.sqrt(value) * error + error**2 + rounding
 
 
 class Tops(NamedTuple):
@@ -47,6 +50,7 @@ class Planes:
         order: (f, n), which row changes there.
         change: (f, n), +1 if the row becomes active there, -1 if it stops.
         rows: (f, n, 2), X on the plane in the order of the angles.
+        narrow: the width of the widest arc that is too narrow to be looked into.
     """
 
     basis: Float[ndarray, "f r 2"]
@@ -54,6 +58,7 @@ class Planes:
     order: ndarray
     change: Float[ndarray, "f n"]
     rows: Float[ndarray, "f n 2"]
+    narrow: float = 0.0
 
     @classmethod
     def of(cls, flats: list[Flat]) -> "Planes":
@@ -63,8 +68,10 @@ class Planes:
         change = np.where(np.cos(turns - np.pi / 2 - normal) > 0, -1.0, 1.0)
         order = np.argsort(turns, axis=1)
         sorted_rows = np.take_along_axis(rows, order[..., None], 1)
-        basis = np.stack([flat.basis for flat in flats])
-        return cls(basis, np.take_along_axis(turns, order, 1), order, np.take_along_axis(change, order, 1), sorted_rows)
+        basis, turns = np.stack([flat.basis for flat in flats]), np.take_along_axis(turns, order, 1)
+        width = np.concatenate([turns[:, 1:], turns[:, :1] + np.pi], 1) - turns
+        narrow = float(np.max(width, where=width <= MERGE + 1e-14, initial=0.0))
+        return cls(basis, turns, order, np.take_along_axis(change, order, 1), sorted_rows, narrow)
 
     def tops(self, V: Float[ndarray, "n c"], above: float) -> Tops:
         """The best direction of every arc whose value exceeds ``above``, and a proved bound over all planes."""
@@ -84,7 +91,8 @@ class Planes:
         width = np.concatenate([low[:, 1:], low[:, :1] + 2 * np.pi], 1) - low
         at_end = np.linalg.norm(_apply(G, low), axis=2)
         top, angle = _principal(G)
-        inside, spread = _on_arc(angle, low, width, top, top_error(top.value, form_error(V), 2 + V.shape[1]))
+        error = top_error(top.value, form_error(V), gamma(4 * V.shape[1] + 16) * top.value)
+        inside, spread = _on_arc(angle, low, width, top, error)
         upper = max(float(at_end.max()), float(np.sqrt(np.max(top.value, where=inside, initial=0.0))))
         upper = np.sqrt(upper**2 + spread)
         best_at_top = inside & (np.sqrt(top.value) > at_end)
@@ -117,7 +125,11 @@ def _apply(G: Float[ndarray, "f m c 2"], angle: Float[ndarray, "f m"]) -> Float[
 
 
 def _principal(G: Float[ndarray, "f m c 2"]) -> tuple[_Top, Float[ndarray, "f m"]]:
-    """The top eigenvalue of G^T G, its distance to the other one, and its angle."""
+    """The top eigenvalue of G^T G, its distance to the other one, and its angle.
+
+    Both diagonal entries and the cross product are sums of c terms, off by gamma_c times their mean at most, so that
+    the eigenvalues mean +- radius are off by gamma_(4 c + 16) of the larger one; the angle by that over the gap.
+    """
     first, second = np.einsum("fmc,fmc->fm", G[..., 0], G[..., 0]), np.einsum("fmc,fmc->fm", G[..., 1], G[..., 1])
     cross = np.einsum("fmc,fmc->fm", G[..., 0], G[..., 1])
     mean, half = (first + second) / 2, (first - second) / 2
@@ -128,8 +140,8 @@ def _principal(G: Float[ndarray, "f m c 2"]) -> tuple[_Top, Float[ndarray, "f m"
 def _on_arc(angle: ndarray, low: ndarray, width: ndarray, top: _Top, error: ndarray) -> tuple[ndarray, float]:
     """Whether the top direction (or its opposite) may be on the arc, and how much ignoring flat forms can cost.
 
-    The angle is only known up to error / gap (Davis & Kahan). Where the form is flat, an end of the arc is as good up
-    to the gap.
+    The angle is only known up to error / (gap - 2 error) (Davis & Kahan), and up to the rounding of angles, which MERGE
+    holds many times. Where the form is flat, an end of the arc is as good up to the gap.
     """
     flat = top.gap <= np.maximum(FLAT_FORM * top.value, 16 * error)
     slack = 4 * error / np.where(flat, np.inf, np.maximum(top.gap, np.finfo(float).tiny)) + MERGE

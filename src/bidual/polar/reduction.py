@@ -9,43 +9,51 @@ from jaxtyping import Float
 from numpy import ndarray
 from torch import Tensor
 
-from bidual.patterns.reduction import reduce_rank
-
-_EPS = float(np.finfo(np.float64).eps)
+from bidual.patterns.reduction import left_over, reduce_rank
+from bidual.rounding import TINY, UNIT, length, rounded_up
 
 
 @dataclass(frozen=True, eq=False)
 class Scaled:
-    r"""X = size * (x frame^T) + rest, with x of full column rank and norm 1 (rank reduction by SVD, CP A.2).
+    r"""X = size * (x Q^T) + rest, with x of full column rank and norm 1 up to rounding (rank reduction by SVD, CP A.2).
 
-    The ReLU is 1-Lipschitz, so for every V
+    Q has exactly orthonormal columns; ``frame`` is a rounding of it. The ReLU is 1-Lipschitz, so for every V
 
         max_{|u|<=1} |V^T (X u)_+| <= size * max_{|z|<=1} |V^T (x z)_+| + leftover * |V|_F.
 
     Attributes:
         x: the reduced data (n, r).
-        frame: orthonormal columns (d, r): u = frame z.
+        frame: orthonormal columns up to rounding (d, r): u = frame z.
         size: the norm that was divided out.
-        leftover: a bound of the norm of what the reduction lost, rounding included.
+        leftover: a bound of |rest|_2, with the rounding of V divided by a number and multiplied by it again.
+        skew: a bound of |frame - Q|_2.
     """
 
     x: Float[ndarray, "n r"]
     frame: Float[ndarray, "d r"]
     size: float
     leftover: float
+    skew: float = 0.0
 
     @classmethod
     def of(cls, X: Float[Tensor, "n d"]) -> Self:
+        r"""Reduce X. With S the computed size * x, which is off by one rounding and one underflow in every entry,
+        X - size x Q^T = (X - S Q^T) + (S - size x) Q^T. A rounding of every entry of V costs 2^-53 |V|_F |S|_F.
+        """
         data = X.detach().to("cpu", torch.float64).numpy()
         reduced = reduce_rank(data)
         size = float(np.linalg.norm(reduced.samples, 2)) if reduced.rank else 1.0
         x = reduced.samples / size
-        lost = float(np.linalg.norm(data - size * x @ reduced.basis.T))
-        return cls(x, reduced.basis, size, lost + 8 * max(*data.shape, 1) * _EPS * float(np.linalg.norm(data)))
+        samples = size * x
+        if not reduced.rank:
+            return cls(x, reduced.basis, size, length(torch.from_numpy(data)))
+        lost = left_over(data, samples, reduced.basis, reduced.skew)
+        rounding = 4 * UNIT * length(torch.from_numpy(samples)) + 2 * TINY * samples.size
+        return cls(x, reduced.basis, size, rounded_up(lost + rounding), reduced.skew)
 
     def bound(self, reduced: float, norm: float) -> float:
-        """The polar's bound for X from one for x, where ``norm`` is |V|_F."""
-        return (self.size * reduced + self.leftover * norm) * (1 + 8 * _EPS)
+        """The polar's bound for X from one for x, where ``norm`` is |V|_F as computed: right to a thousandth."""
+        return rounded_up(self.size * reduced + 1.001 * self.leftover * norm) if reduced or norm else 0.0
 
     def directions(self, Z: Float[ndarray, "q r"]) -> Float[Tensor, "q d"]:
         """Directions of R^d from reduced ones."""
