@@ -13,10 +13,12 @@ from torch import Tensor
 from bidual.copositive.first_order import Limits, improve, splitting_of
 from bidual.copositive.relaxed import PolarProof, Relaxed
 from bidual.losses.base import Matrix
+from bidual.patterns.parallel import parallel_groups, representatives, unit_rows
 from bidual.patterns.spike_free import is_spike_free
-from bidual.polar.cells import Cell, clipped
+from bidual.polar.cells import Cell, clipped, in_units, size_of
 from bidual.polar.reduction import Scaled
 from bidual.relu import ReluProblem
+from bidual.rounding import gamma, length, rounded_up
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,24 +28,36 @@ class SpikeFreeProof(PolarProof):
     Every (X u)_+ with |u| <= 1 is X w with X w >= 0 and |w| <= spike, 1 for spike-free X (CP eq. 7), so the polar is at
     most spike * max { |V^T X u| : X u >= 0, |u| <= 1 }. An X that is white up to rounding has a spike just above 1.
 
-    In reduced coordinates h = x z is not quite X u / size >= 0, but up to e = leftover / size, so that h^T N h >=
-    -|N| (2 (1 + e) e + e^2): that is paid for.
+    The spike is that of X' with rows |x_i| t, t the directions that the test compared. In reduced coordinates h = x z
+    is X' u / size >= 0 but for some e, |e| <= (leftover + |X - X'|_F) / size, so that h^T N h >= -|N| |e| (2 |h| +
+    3 |e|): that is paid for, and |X - X'|_F |V|_F for (X u)_+ and for X w.
     """
 
     N: Float[ndarray, "m m"]
 
     def polar(self, X: Float[Tensor, "n d"], V: Matrix) -> float:
         free = is_spike_free(X)
-        values = V.detach().to("cpu", torch.float64).numpy()
-        norm, scaled = float(np.linalg.norm(values)), Scaled.of(X)
-        if not free.holds or not np.isfinite(self.N).all():
+        V, scaled = V.detach().to("cpu", torch.float64), Scaled.of(X)
+        norm, moved = length(V), _merged(X.detach().to("cpu", torch.float64))
+        if not free.holds or not np.isfinite(self.N).all() or not math.isfinite(norm):
             return math.inf
         if norm == 0 or not scaled.x.size:
             return scaled.bound(0.0, norm)
-        N, lost = self.N / norm**2, scaled.leftover / scaled.size
-        square = Cell(scaled.x, np.ones(len(X), dtype=np.int64)).bound(values / norm, N) ** 2
-        square += float(np.linalg.norm(clipped(N))) * (2 * (1 + lost) * lost + lost**2)
-        return free.spike.upper * scaled.bound(norm * math.sqrt(square), norm) * (1 + 1e-15)
+        with np.errstate(over="ignore"):
+            W, N = V / norm, self.N / norm / norm
+        lost = rounded_up((scaled.leftover + moved) / scaled.size)
+        bound = Cell(scaled.x, np.ones(len(X), dtype=np.int64)).bound(W.numpy(), N)
+        paid = size_of(clipped(N)) * lost * (2.001 * size_of(scaled.x) + 3 * lost)
+        reduced = in_units(math.sqrt(rounded_up(bound * bound + paid)) * (1 + gamma(4)), norm, W, scaled.x)
+        return rounded_up(free.spike.upper * (scaled.bound(reduced, norm) + moved * norm) + moved * norm)
+
+
+def _merged(X: Float[Tensor, "n d"]) -> float:
+    """|X - X'|_F, where rows of X' have the directions that :func:`is_spike_free` tells apart."""
+    labels, rows = parallel_groups(X), unit_rows(X)
+    directions = torch.cat([rows[representatives(labels)], torch.zeros_like(X[:1])])[labels]
+    near = (X * directions).sum(1, keepdim=True) * directions
+    return rounded_up(length(X - near) + gamma(4) * (length(X) + length(near)))
 
 
 def spike_free_bound(
