@@ -154,6 +154,8 @@ class PatternCones:
         least = self._levels(V / norm, N / norm / norm, level)
         for cap in _CAPS:
             trial = np.minimum(N, cap * level * norm * norm)
+            if np.array_equal(trial, N):
+                break
             levels = self._levels(V / norm, trial / norm / norm, level)
             best, least = np.where((levels < least)[:, None, None], trial, best), np.minimum(levels, least)
         return best
