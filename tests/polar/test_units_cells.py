@@ -1,11 +1,13 @@
 """Cells of known signs: their variables, the forms on them, and bounds that are paid for with their rounding."""
 
+import mpmath
 import numpy as np
 import pytest
+import torch
 from numpy import ndarray
 
 from bidual.polar import cells as module
-from bidual.polar.cells import Cell, _best_shift, _form, _Schur, _shifted, clipped
+from bidual.polar.cells import Cell, _best_shift, _form, _Schur, _shifted, clipped, in_units
 
 EPS = float(np.finfo(np.float64).eps)
 
@@ -208,19 +210,70 @@ def test_a_negative_eigenvalue_is_paid_for_by_the_reach_of_the_cell(monkeypatch:
         assert paid(monkeypatch, cell, V, 0.3, 0.2) == pytest.approx(want, rel=1e-9)
 
 
-@pytest.mark.parametrize("level", [1e3, 1e6])
-def test_the_rounding_of_the_eigenvalue_is_paid_for(monkeypatch: pytest.MonkeyPatch, level: float) -> None:
-    """A level and shift so large that the form is definite: what is left is rounding, of the size of the terms."""
-    x, V = np.array([[0.6, 0.8], [0.8, -0.6]]), np.array([[0.5], [1.0]])
-    cell, shift = Cell.whole(x), 0.5 * level
-    N = np.zeros((4, 4))
-    N[0, 1] = N[1, 0] = -1.0  # clipped away
-    N[0, 2] = N[2, 0] = 0.25
-    monkeypatch.setattr(module, "_best_shift", lambda form, x: (shift, level))
-    size = (level + shift + 1.25 + 0.25 * np.sqrt(2)) * (1 + np.linalg.norm(cell.H) ** 2)
-    excess = cell.bound(V, N) ** 2 - level
-    final = 16 * EPS * level
-    assert (excess - final) / (8 * (4 + 2) * EPS * size * 3) == pytest.approx(1, abs=0.02)
+def exact_least(cell: Cell, V: ndarray, N: ndarray, shift: float, level: float) -> mpmath.mpf:
+    """The least eigenvalue of M for the stored numbers, to forty digits."""
+    with mpmath.workdps(40):
+        H, n, f = mpmath.matrix(cell.H.tolist()), len(V), len(cell.free)
+        inner = mpmath.matrix(N.tolist())
+        inner[:n, :n] += mpmath.matrix(V.tolist()) * mpmath.matrix(V.tolist()).T
+        for i in cell.free.tolist():
+            inner[i, n + i] -= mpmath.mpf(shift) / 2
+            inner[n + i, i] -= mpmath.mpf(shift) / 2
+        E = mpmath.diag([mpmath.mpf(level)] * cell.x.shape[1] + [0] * f)
+        return min(mpmath.eigsy(E - H.T * inner * H, eigvals_only=True))
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e6])
+@pytest.mark.parametrize("signs", [[0, 0, 0, 0, 0], [1, -1, 0, 0, 0], [1, -1, 1, 1, -1]])
+@pytest.mark.parametrize("seed", range(4))
+def test_no_eigenvalue_is_below_what_is_paid_for(seed: int, signs: list[int], scale: float) -> None:
+    x, V, N = problem(5, 2, 2, seed)
+    x[1] = x[0] * (1 + seed * EPS)  # a tie, or nearly
+    cell, N = Cell(x, np.array(signs)), clipped(scale * N)
+    form = _form(cell.H, V, N)
+    shift, level = _best_shift(form, x[cell.free])
+    for lower in (level, 0.5 * level, 0.0):
+        paid, least = cell._excess(V, N, form, shift, lower), exact_least(cell, V, N, shift, lower)
+        assert least >= -mpmath.mpf(paid)
+        size = (scale + shift + lower + np.linalg.norm(V) ** 2) * 4
+        assert paid <= max(0.0, -float(least)) + 2e-13 * size
+
+
+def test_cancellation_is_paid_for() -> None:
+    """Huge multipliers of opposite signs leave a form of the size of V: what they round to is not lost."""
+    x, V, _ = problem(4, 2, 1, 3)
+    cell, N = Cell.whole(x), np.zeros((8, 8))
+    N[np.arange(4), 4 + np.arange(4)] = N[4 + np.arange(4), np.arange(4)] = -1e12
+    form = _form(cell.H, V, N)
+    shift, level = _best_shift(form, x)
+    assert exact_least(cell, V, N, shift, level) >= -mpmath.mpf(cell._excess(V, N, form, shift, level))
+
+
+@pytest.mark.parametrize(("n", "r"), [(40, 4), (120, 6)])
+def test_rounding_costs_no_visible_digit(n: int, r: int) -> None:
+    x, V, N = problem(n, r, 2, 1)
+    V, N = V / np.linalg.norm(V), np.zeros_like(N)
+    level = _best_shift(_form(Cell.whole(x).H, V, N), x)[1]
+    assert np.sqrt(level) <= Cell.whole(x).bound(V, N) <= np.sqrt(level) * (1 + 1e-10)
+
+
+def test_what_overflows_proves_nothing() -> None:
+    x, V, N = problem()
+    assert Cell.whole(x).bound(V, np.full_like(N, 1.5e308)) == np.inf
+    assert Cell.whole(x).bound(1e200 * V, N) == np.inf
+
+
+@pytest.mark.parametrize("norm", [3.0, 1e-280, 1e300, 0.1])
+def test_a_bound_for_a_part_of_v_is_one_for_v(norm: float) -> None:
+    """One row x = 1: |V^T a| = |V|, and W = V / norm is rounded."""
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        V, x = norm * rng.standard_normal((1, 3)), np.ones((1, 1))
+        W = torch.from_numpy(V / norm)
+        with mpmath.workdps(40):
+            bound = float(mpmath.sqrt(sum(mpmath.mpf(w) ** 2 for w in W[0].tolist()))) * (1 + 1e-16)
+            exact = mpmath.sqrt(sum(mpmath.mpf(v) ** 2 for v in V[0].tolist()))
+            assert exact <= mpmath.mpf(in_units(bound, norm, W, x)) <= exact * (1 + mpmath.mpf(1e-14))
 
 
 def test_a_negative_level_counts_as_zero(monkeypatch: pytest.MonkeyPatch) -> None:

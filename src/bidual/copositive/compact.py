@@ -1,5 +1,6 @@
 """The smallest training problem that is as good as a given one."""
 
+import math
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -13,9 +14,10 @@ from bidual.losses.base import Matrix
 from bidual.patterns.reduction import reduce_rank
 from bidual.polar.base import Neurons
 from bidual.relu import ReluProblem
+from bidual.rounding import TINY, gamma, length, rounded_up
+from bidual.spectral_bounds import orthogonality_error
 
 _RANK_CUT = 1e-13
-_ROUNDING = 1e-13  # of rotations
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,8 +60,14 @@ class Compact:
         return small @ self.outputs.T
 
     def relaxed(self, small: Relaxed) -> Relaxed:
-        """A relaxation of the rotated problem as one of the given problem."""
-        V, polar = self.in_outputs(small.V), small.polar * (1 + _ROUNDING)
+        r"""A relaxation of the rotated problem as one of the given problem.
+
+        V = V' Q^T + E with |E| <= gamma_q |V'| |Q|, so |V^T a| <= (1 + |Q^T Q - I|)^1/2 |V'^T a| + |E| |a|, |a| <= |X|.
+        """
+        V, Q = self.in_outputs(small.V), self.outputs
+        off = gamma(Q.shape[1] + 4) * length(small.V) * length(Q) + V.numel() * TINY
+        stretched = rounded_up(small.polar * math.sqrt(1 + orthogonality_error(Q)))
+        polar = rounded_up(stretched + off * length(self.given.X))
         return replace(small, V=V, polar=polar, dual=dual_value(self.given, V, polar))
 
 

@@ -13,10 +13,11 @@ from torch import Tensor
 from bidual.copositive.first_order import Limits, improve, splitting_of
 from bidual.copositive.relaxed import PolarProof, Relaxed, dual_value
 from bidual.losses.base import Matrix
-from bidual.polar.cells import Cell
+from bidual.polar.cells import Cell, in_units
 from bidual.polar.moments import MomentSplitting
 from bidual.polar.reduction import Scaled
 from bidual.relu import ReluProblem
+from bidual.rounding import length
 
 _STEPS_BETWEEN_CUTS = 400
 
@@ -36,7 +37,7 @@ class CellProofs(PolarProof):
     cells: tuple[CellProof, ...]
 
     def polar(self, X: Float[Tensor, "n d"], V: Matrix) -> float:
-        if not covers(np.stack([proof.signs for proof in self.cells])):
+        if not self.cells or not covers(np.stack([proof.signs for proof in self.cells])):
             return math.inf
         return cells_bound(X, V, self.cells)
 
@@ -71,13 +72,14 @@ def joint_bound(
 
 def cells_bound(X: Float[Tensor, "n d"], V: Matrix, cells: tuple[CellProof, ...]) -> float:
     """The largest of the bounds of |V^T (X u)_+| that the proofs give on their cells."""
-    scaled = Scaled.of(X)
-    values = V.detach().to("cpu", torch.float64).numpy()
-    norm = float(np.linalg.norm(values))
+    scaled, V = Scaled.of(X), V.detach().to("cpu", torch.float64)
+    norm = length(V)
     if norm == 0:
         return 0.0
-    worst = max(Cell(scaled.x, proof.signs).bound(values / norm, proof.N / norm**2) for proof in cells)
-    return scaled.bound(norm * worst, norm)
+    W = V / norm
+    with np.errstate(over="ignore"):
+        worst = max(Cell(scaled.x, proof.signs).bound(W.numpy(), proof.N / norm / norm) for proof in cells)
+    return scaled.bound(in_units(worst, norm, W, scaled.x), norm)
 
 
 def covers(signs: Int[ndarray, "k n"]) -> bool:

@@ -14,10 +14,10 @@ from bidual.copositive.first_order import Limits, improve, splitting_of
 from bidual.copositive.relaxed import PolarProof, Relaxed
 from bidual.losses.base import Matrix
 from bidual.patterns.spike_free import is_spike_free
-from bidual.polar.cells import Cell, clipped
+from bidual.polar.cells import Cell, clipped, in_units, size_of
 from bidual.polar.reduction import Scaled
 from bidual.relu import ReluProblem
-from bidual.rounding import length, rounded_up
+from bidual.rounding import gamma, length, rounded_up
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,30 +26,30 @@ class SpikeFreeProof(PolarProof):
 
     Every (X u)_+ with |u| <= 1 is X w with X w >= 0 and |w| <= spike, 1 for spike-free X (CP eq. 7), so the polar is at
     most spike * max { |V^T X u| : X u >= 0, |u| <= 1 }. An X that is white up to rounding has a spike just above 1.
-    Where rows are parallel up to rounding only, that is the spike of an X' with |x'_i - x_i| <= moved |x_i|, whose
-    polar is off by at most moved |X|_F |V|_F.
+    Where rows are parallel up to rounding only, that is the spike of an X' with |x'_i - x_i| <= moved |x_i|.
 
-    In reduced coordinates h = x z is not quite X u / size >= 0, but up to e = leftover / size, so that h^T N h >=
-    -|N| (2 (1 + e) e + e^2): that is paid for.
+    In reduced coordinates h = x z is X' u / size >= 0 but for some e, |e| <= (leftover + |X - X'|_F) / size, so that
+    h^T N h >= -|N| |e| (2 |h| + 3 |e|): that is paid for, and |X - X'|_F |V|_F for (X u)_+ and for X w.
     """
 
     N: Float[ndarray, "m m"]
 
     def polar(self, X: Float[Tensor, "n d"], V: Matrix) -> float:
         free = is_spike_free(X)
-        values = V.detach().to("cpu", torch.float64).numpy()
-        norm, scaled = float(np.linalg.norm(values)), Scaled.of(X)
-        if not free.holds or not np.isfinite(self.N).all():
+        V, scaled = V.detach().to("cpu", torch.float64), Scaled.of(X)
+        norm = length(V)
+        if not free.holds or not np.isfinite(self.N).all() or not math.isfinite(norm):
             return math.inf
         if norm == 0 or not scaled.x.size:
             return scaled.bound(0.0, norm)
         moved = free.moved and rounded_up(free.moved * length(X.detach().to("cpu", torch.float64)))
-        scaled = replace(scaled, leftover=rounded_up(scaled.leftover + moved))
-        N, lost = self.N / norm**2, scaled.leftover / scaled.size
-        square = Cell(scaled.x, np.ones(len(X), dtype=np.int64)).bound(values / norm, N) ** 2
-        square += 1.001 * float(np.linalg.norm(clipped(N))) * (2 * (1 + lost) * lost + lost**2)
-        polar = scaled.bound(norm * math.sqrt(rounded_up(square)), norm)
-        return rounded_up(rounded_up(free.spike.upper * polar) + 1.001 * moved * norm)
+        with np.errstate(over="ignore"):
+            W, N = V / norm, self.N / norm / norm
+        lost = rounded_up((scaled.leftover + moved) / scaled.size)
+        bound = Cell(scaled.x, np.ones(len(X), dtype=np.int64)).bound(W.numpy(), N)
+        paid = size_of(clipped(N)) * lost * (2.001 * size_of(scaled.x) + 3 * lost)
+        reduced = in_units(math.sqrt(rounded_up(bound * bound + paid)) * (1 + gamma(4)), norm, W, scaled.x)
+        return rounded_up(free.spike.upper * (scaled.bound(reduced, norm) + moved * norm) + moved * norm)
 
 
 def spike_free_bound(

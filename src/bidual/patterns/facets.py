@@ -18,7 +18,7 @@ def needed_rows(
     pattern on its other side is in the list too, since two cones that one hyperplane alone separates share a facet:
     only irredundant rows are left, about 2 d of n on average.
     """
-    leader, side, nonzero = _hyperplanes(X)
+    leader, side, nonzero = hyperplanes(X)
     towards = np.where(patterns, side, -side)
     first = leader == np.arange(len(X))
     needed = nonzero & (first | (towards != towards[:, leader]))
@@ -49,8 +49,13 @@ def _follows(others: Float[ndarray, "k d"], row: Float[ndarray, " d"]) -> bool:
     return bool(np.linalg.norm(others.T @ multipliers - row) <= _SAME)
 
 
-def _hyperplanes(X: Float[ndarray, "n d"]) -> tuple[Int[ndarray, " n"], Int[ndarray, " n"], Bool[ndarray, " n"]]:
-    """For every row the first row on the same line, whether it points to the same side (+1, -1), and if it is zero."""
+def hyperplanes(
+    X: Float[ndarray, "n d"], same: float = _SAME
+) -> tuple[Int[ndarray, " n"], Int[ndarray, " n"], Bool[ndarray, " n"]]:
+    """For every row the first row on the same line, whether it points to the same side (+1, -1), and if it is not zero.
+
+    Unit rows within ``same`` (up to 1e-5) are on one line, rows below 1e-11 of the longest are zero.
+    """
     length = np.linalg.norm(X, axis=1)
     nonzero = length > _SAME * length.max(initial=0.0)
     unit = X / np.where(nonzero, length, np.inf)[:, None]
@@ -58,7 +63,7 @@ def _hyperplanes(X: Float[ndarray, "n d"]) -> tuple[Int[ndarray, " n"], Int[ndar
     cosine = unit @ unit.T
     for i, j in np.argwhere(np.triu(np.abs(cosine) > 1 - 1e-9, 1)):
         sign = 1 if cosine[i, j] > 0 else -1
-        if leader[i] == i and leader[j] == j and np.linalg.norm(unit[i] - sign * unit[j]) <= _SAME:
+        if leader[i] == i and leader[j] == j and np.linalg.norm(unit[i] - sign * unit[j]) <= same:
             leader[j], side[j] = i, sign
     return leader, side, nonzero
 

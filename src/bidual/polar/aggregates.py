@@ -7,7 +7,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-_EPS = torch.finfo(torch.float64).eps
+from bidual.rounding import TINY, gamma, length, rounded_up
+from bidual.spectral_bounds import largest_eigenvalues, orthogonality_error, symmetric
 
 
 class Witness(NamedTuple):
@@ -53,31 +54,73 @@ class Aggregated:
         return width * (top_value - torch.linalg.slogdet(gap).logabsdet)
 
     def bound(self, witness: Witness) -> float:
-        r"""An upper bound of |V^T a|, rounding included; infinity if the witness proves nothing.
+        r"""An upper bound of |V^T a| in real arithmetic; infinity if the witness proves nothing.
 
-        S >= kappa diag(t) with kappa = 1 - y_max. An error of relative size e in S moves S^-1 by the factor
-        1 + 2 e / kappa, and an error f in diag(t)^-1/2 C moves the form by (2 f |C| + f^2) / kappa.
+        For any matrix Y, a = Y u + e turns |V^T a|^2 + g^T K g - sum_i t_i a_i b_i, which is at least |V^T a|^2, into
+
+            u^T Phi u + 2 e^T R u - e^T S e,   Phi = |V^T Y|^2 + Gamma^T K Gamma - Y^T diag(t) (Y - x),
+            Gamma = (P^T Y, P^T (Y - x)),      R = V V^T Y + P (I I) K Gamma - diag(t) (Y - x / 2),
+
+        so that S >= kappa diag(t) proves lambda_max(Phi) + |diag(t)^-1/2 R|^2 / kappa. The guess Y = -S^-1 C makes R
+        zero but for rounding, which enters squared, and nothing has to be known about how Y was found.
         """
         if not all(bool(torch.isfinite(part).all()) for part in witness) or not bool((witness.t > 0).all()):
             return math.inf
-        witness = Witness(witness.t, 0.5 * (witness.K + witness.K.T).clamp(min=0))
-        root, core, cross, top = self._parts(witness)
-        basis, triangle = torch.linalg.qr(self.W / root)
-        small = triangle @ core @ triangle.T
-        y, vectors = torch.linalg.eigh(0.5 * (small + small.T))
-        rounding = 64 * sum(self.W.shape) * _EPS
-        error = rounding * float(1 + triangle.square().sum() * core.norm())
-        kappa = float(1 - y.max()) - error if len(y) else 1 - error
-        if not kappa > 20 * error:
+        witness = Witness(witness.t, symmetric(witness.K).clamp(min=0))
+        parts = self._parts(witness)
+        if not all(bool(torch.isfinite(part).all()) for part in parts):
             return math.inf
-        inner = vectors.T @ (basis.T @ cross)
-        form = top + cross.T @ cross + (inner.T * (y / (1 - y))) @ inner
-        level = max(float(torch.linalg.eigvalsh(0.5 * (form + form.T))[-1]), 0.0)
-        drift = rounding * float(cross.norm() + (self.P / root).norm() * witness.K.norm() * self.G.norm())
-        slack = (2 * drift * float(cross.norm()) + drift**2) / kappa
-        slack += rounding * float(self.G.square().sum() * witness.K.norm() + form.norm())
-        bound = math.sqrt(level * (1 + 4 * error / kappa) + slack)
-        return bound if math.isfinite(bound) else math.inf
+        kappa, Y = self._rule(*parts[:3])
+        if not kappa > 0 or not bool(torch.isfinite(Y).all()):
+            return math.inf
+        level, rest = self._value(witness, Y)
+        square = rounded_up(max(level, 0.0) + rest * rest / kappa)
+        return rounded_up(math.sqrt(square)) if math.isfinite(square) else math.inf
+
+    def _rule(self, root: Tensor, core: Tensor, cross: Tensor) -> tuple[float, Tensor]:
+        r"""A kappa with S >= kappa diag(t), and about -S^-1 C.
+
+        With Q T + E = diag(t)^-1/2 (V, P) =: W, whatever Q and T are, and the core J = diag(I, K_a),
+
+            W J W^T <= max(lambda_max(T J T^T), 0) (1 + |Q^T Q - I|) + |J| |E| (2 |W| + 3 |E|) = 1 - kappa.
+
+        The entries of W went through two operations and a root, those of J through three.
+        """
+        W = self.W / root
+        Q, T = torch.linalg.qr(W)
+        small = symmetric(T @ core @ T.T)
+        k, wide, deep, tall = len(core), length(W), length(core), length(T)
+        off = length(W - Q @ T) + gamma(k + 4) * (length(Q) * tall + wide)
+        top = float(largest_eigenvalues(small[None])) + gamma(2 * k + 4) * tall * tall * deep
+        rest = 1.001 * deep * (off * (2 * wide + 3 * off) + gamma(8) * wide * wide)
+        kappa = (1 - rounded_up(max(top, 0.0) * (1 + orthogonality_error(Q)) + rest)) * (1 - gamma(4))
+        if not kappa > 0:
+            return kappa, cross
+        y, vectors = torch.linalg.eigh(small)
+        inner = Q @ (vectors * (y / (1 - y))) @ (vectors.T @ (Q.T @ cross))
+        return kappa, -(cross + inner) / root
+
+    def _value(self, witness: Witness, Y: Tensor) -> tuple[float, float]:
+        r"""Upper bounds of lambda_max(Phi) and of |diag(t)^-1/2 R|_F for any Y.
+
+        Terms of Phi go through 2 n + 4 m + c + 8 operations at most, those of R through n + 3 m + c + 8; the sums of
+        their absolute values are bounded by products of norms. Underflows cost far less than the root of the smallest
+        number.
+        """
+        (t, K), x, P, V = witness, self.x, self.P, self.W[:, : self.outputs]
+        (n, m), b = P.shape, Y - x
+        slope, sums = V.T @ Y, torch.cat([P.T @ Y, P.T @ b])
+        push = K @ sums
+        phi = slope.T @ slope + sums.T @ push - Y.T @ (t[:, None] * b)
+        R = V @ slope + P @ (push[:m] + push[m:]) - t[:, None] * (Y - 0.5 * x)
+        root = t.sqrt()[:, None]
+        long, heavy, rows = length(Y), length(root * Y), length(root * x)
+        wide, far = length(V) * long, length(P) * math.hypot(long, long + length(x))
+        size = wide * wide + length(K) * far * far + heavy * (heavy + rows)
+        level = float(largest_eigenvalues(symmetric(phi)[None])) + gamma(2 * n + 4 * m + self.outputs + 16) * size
+        size = length(V / root) * wide + 2 * length(P / root) * length(K) * far + heavy + rows
+        rest = length(R / root) + gamma(n + 3 * m + self.outputs + 16) * size
+        return rounded_up(level + TINY**0.5), rounded_up(rest + TINY**0.5)
 
     def _parts(self, witness: Witness) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """sqrt(t) as a column, the core of S's low-rank part, diag(t)^-1/2 C, and G^T K G."""

@@ -12,10 +12,11 @@ from torch import Tensor
 
 from bidual.gauges import Bracket
 from bidual.polar.base import NeuronOracle, Peaks
-from bidual.polar.cells import Cell
+from bidual.polar.cells import Cell, in_units
 from bidual.polar.reduction import Scaled
 from bidual.polar.search import LocalSearch
 from bidual.polar.semidefinite import CellRelaxation
+from bidual.rounding import length
 
 
 @dataclass(eq=False)
@@ -42,7 +43,8 @@ class BranchAndBound(NeuronOracle):
 
     def _peaks(self, V: Tensor, above: float, seeds: Tensor | None) -> Peaks:
         search, norm = LocalSearch(self.X, self.starts), float(torch.linalg.vector_norm(V))
-        tree = _Tree(CellRelaxation(Cell.whole(self._scaled.x), (V / norm).cpu().numpy()))
+        W, x = V.cpu() / norm, self._scaled.x
+        tree = _Tree(CellRelaxation(Cell.whole(x), W.numpy()))
         found = search._peaks(V, above, seeds)
         unit, deadline = self._scaled.size * norm, time.perf_counter() + self.max_time
         quick = LocalSearch(self.X, starts=2)
@@ -53,7 +55,7 @@ class BranchAndBound(NeuronOracle):
                 break
             tree.expand(node, enough, self.tol, self.steps)
             found = _merged(found, quick._peaks(V, above, self._scaled.directions(node.directions())))
-        bound = self._scaled.bound(norm * tree.bound, norm)
+        bound = self._scaled.bound(in_units(tree.bound, norm, W, x), length(V))
         return Peaks(Bracket(found.bracket.lower, max(bound, found.bracket.lower)), found.neurons, found.values)
 
 

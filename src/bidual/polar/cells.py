@@ -1,14 +1,18 @@
 """Parts of the sphere where the signs of some rows are known, and rigorous bounds on them from multipliers."""
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, Self
 
 import numpy as np
+import torch
 from jaxtyping import Float, Int
 from numpy import ndarray
+from torch import Tensor
 
-_EPS = float(np.finfo(np.float64).eps)
+from bidual.rounding import TINY, gamma, length, rounded_up
+from bidual.spectral_bounds import least_eigenvalues
 
 Square = Float[ndarray, "m m"]
 
@@ -61,26 +65,60 @@ class Cell:
 
         N is clipped to be symmetric and non-negative, except that the entries (i, n + i), which multiply a_i b_i = 0,
         are free. If M = lambda E - H^T ([V V^T, 0; 0, 0] + N) H is positive semidefinite, where E selects |u|^2, then
-        |V^T a|^2 <= lambda. The free entries are shifted by a common amount to make that possible, lambda is the
-        Schur complement's, and the smallest eigenvalue of M is computed and paid for, with its rounding: z^T M z >=
-        -eta |z|^2 and |z|^2 <= 1 + |x|^2. The answer holds whatever V and N are; it is infinite if they are not finite.
+        |V^T a|^2 <= lambda. The free entries are shifted by a common amount to make that possible, and lambda is the
+        Schur complement's. Both are only guessed: for any of them M >= -eta I gives z^T M z >= -eta |z|^2, so that
+
+            |V^T a|^2 <= max(lambda, 0) + eta (1 + |x_free|_F^2),   since |z|^2 = |u|^2 + |a_free|^2.
+
+        The answer holds whatever V and N are; it is infinite if they are not finite.
         """
         if not (np.isfinite(V).all() and np.isfinite(N).all()):
-            return np.inf
+            return math.inf
         if not self.x.size:
             return 0.0
-        N = clipped(N)
-        form = _form(self.H, V, N)
+        with np.errstate(over="ignore", invalid="ignore"):
+            N = clipped(N)
+            form = _form(self.H, V, N)
+        if not np.isfinite(form).all():
+            return math.inf
         shift, level = _best_shift(form, self.x[self.free])
-        if not np.isfinite(level):
-            return np.inf
-        r, n = self.x.shape[1], len(self.x)
-        M = level * np.diag(np.arange(len(form)) < r) - _shifted(form, self.x[self.free], shift)
-        size = abs(level) + shift + float(np.linalg.norm(V)) ** 2 + float(np.linalg.norm(N))
-        size *= 1 + float(np.linalg.norm(self.H)) ** 2
-        eta = max(0.0, -float(np.linalg.eigvalsh(M)[0])) + 8 * (2 * n + r) * _EPS * size
-        reach = 1 + float(np.linalg.norm(self.x[self.free])) ** 2
-        return float(np.sqrt(max(level, 0.0) + eta * reach)) * (1 + 8 * _EPS)
+        if not math.isfinite(level):
+            return math.inf
+        far = size_of(self.x[self.free])
+        square = max(level, 0.0) + self._excess(V, N, form, shift, level) * (1 + far * far)
+        return rounded_up(math.sqrt(rounded_up(square)))
+
+    def _excess(
+        self, V: Float[ndarray, "n c"], N: Square, form: Float[ndarray, "p p"], shift: float, level: float
+    ) -> float:
+        r"""An eta with M >= -eta I: by the least eigenvalue of the computed matrix, and how far its entries are off.
+
+        Every row of x stands in H once, beside columns of two ones, so | |H| |_2^2 <= |x|_F^2 + 2. A term of H^T N H
+        goes through 4 n operations, one of H^T V V^T H through 2 n + c, both through four more, others through few:
+
+            |errors|_F <= gamma_(4 n + c + 8) (|N|_F + |V|_F^2) (|x|_F^2 + 2)
+                          + gamma_8 (shift (sqrt(f) + |x_free|_F) + |lambda| sqrt(r)).
+
+        Underflows cost far less than the root of the smallest number.
+        """
+        (n, c), x = V.shape, self.x[self.free]
+        M = level * np.diag(np.arange(len(form)) < self.x.shape[1]) - _shifted(form, x, shift)
+        steep, wide = size_of(V), size_of(self.x)
+        terms = (size_of(N) + steep * steep) * (wide * wide + 2)
+        others = shift * (math.sqrt(len(x)) + size_of(x)) + abs(level) * math.sqrt(self.x.shape[1])
+        error = gamma(4 * n + c + 8) * terms + gamma(8) * others + TINY**0.5
+        return rounded_up(max(0.0, -float(least_eigenvalues(torch.from_numpy(M)[None]))) + rounded_up(error))
+
+
+def size_of(A: Float[ndarray, "..."]) -> float:
+    """An upper bound of |A|_F."""
+    return length(torch.from_numpy(A))
+
+
+def in_units(bound: float, norm: float, W: Float[Tensor, "n c"], x: Float[ndarray, "n r"]) -> float:
+    """The bound of |V^T a| from one of |W^T a|, W = V / norm with one rounding or underflow in every entry."""
+    off = gamma(2) * length(W) + W.numel() * TINY
+    return rounded_up(norm * rounded_up(bound + off * (size_of(x) + TINY)))
 
 
 def clipped(N: Square) -> Square:

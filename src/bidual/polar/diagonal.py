@@ -10,9 +10,11 @@ from torch import Tensor
 from bidual.gauges import Bracket
 from bidual.polar.aggregates import Aggregated, Witness
 from bidual.polar.base import NeuronOracle, Peaks
+from bidual.polar.cells import in_units
 from bidual.polar.descent import descend
 from bidual.polar.reduction import Scaled
 from bidual.polar.search import LocalSearch
+from bidual.rounding import length
 
 _WIDTHS = (0.1, 0.03, 0.01, 0.003, 0.0003)  # smoothing of the top eigenvalue, as shares of it
 _MOST_SUMS = 40
@@ -39,9 +41,10 @@ class DiagonalBound(NeuronOracle):
 
     def _peaks(self, V: Tensor, above: float, seeds: Tensor | None) -> Peaks:
         found = LocalSearch(self.X, self.starts)._peaks(V, above, seeds)
-        norm = float(torch.linalg.vector_norm(V))
-        upper = norm * diagonal_bound(torch.from_numpy(self._scaled.x), V.cpu() / norm, self.sums, self.steps)
-        return Peaks(Bracket(found.bracket.lower, self._scaled.bound(upper, norm)), found.neurons, found.values)
+        norm, x = float(torch.linalg.vector_norm(V)), self._scaled.x
+        W = V.cpu() / norm
+        upper = in_units(diagonal_bound(torch.from_numpy(x), W, self.sums, self.steps), norm, W, x)
+        return Peaks(Bracket(found.bracket.lower, self._scaled.bound(upper, length(V))), found.neurons, found.values)
 
 
 def diagonal_bound(x: Float[Tensor, "n r"], V: Float[Tensor, "n c"], sums: bool, steps: int) -> float:

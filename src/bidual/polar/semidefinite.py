@@ -10,10 +10,11 @@ from torch import Tensor
 
 from bidual.gauges import Bracket
 from bidual.polar.base import NeuronOracle, Peaks
-from bidual.polar.cells import Cell
+from bidual.polar.cells import Cell, in_units, size_of
 from bidual.polar.moments import MomentSplitting, row_to_cut
 from bidual.polar.reduction import Scaled
 from bidual.polar.search import LocalSearch
+from bidual.rounding import length, rounded_up
 
 ROUND, _PATIENCE = 50, 4  # steps between two looks at the bound; looks without progress before it stops
 
@@ -38,11 +39,12 @@ class SemidefiniteBound(NeuronOracle):
 
     def _peaks(self, V: Tensor, above: float, seeds: Tensor | None) -> Peaks:
         found = LocalSearch(self.X, self.starts)._peaks(V, above, seeds)
-        norm = float(torch.linalg.vector_norm(V))
-        relaxed = CellRelaxation(Cell.whole(self._scaled.x), (V / norm).cpu().numpy())
+        norm, x = float(torch.linalg.vector_norm(V)), self._scaled.x
+        W = V.cpu() / norm
+        relaxed = CellRelaxation(Cell.whole(x), W.numpy())
         enough = max(above, found.bracket.lower) / (self._scaled.size * norm)
-        upper = norm * relaxed.run(enough, self.tol, self.max_steps)
-        return Peaks(Bracket(found.bracket.lower, self._scaled.bound(upper, norm)), found.neurons, found.values)
+        upper = in_units(relaxed.run(enough, self.tol, self.max_steps), norm, W, x)
+        return Peaks(Bracket(found.bracket.lower, self._scaled.bound(upper, length(V))), found.neurons, found.values)
 
 
 class CellRelaxation:
@@ -105,6 +107,7 @@ def stalled(bounds: list[float], tol: float) -> bool:
 
 
 def elementary(cell: Cell, V: Float[ndarray, "n c"]) -> float:
-    """|V^T a| <= |V| |x| with only the rows that are not negative, rounded up."""
+    """|V^T a| <= |V|_F |x|_F with only the rows that are not negative, rounded up."""
     rows = cell.signs >= 0
-    return float(np.linalg.norm(V[rows]) * np.linalg.norm(cell.x[rows])) * (1 + 1e-12)
+    product = size_of(V[rows]) * size_of(cell.x[rows])
+    return rounded_up(product) if V[rows].any() and cell.x[rows].any() else 0.0
