@@ -16,7 +16,7 @@ from bidual.copositive.compact import Compact
 from bidual.copositive.cones import PatternCones
 from bidual.copositive.covering import Covering, _distances, _keys
 from bidual.copositive.joint import joint_bound
-from bidual.copositive.spike_free import _merged
+from bidual.patterns.spike_free import is_spike_free
 
 
 def unit(A: ndarray) -> ndarray:
@@ -221,5 +221,6 @@ def squares(features: ndarray, V: ndarray) -> list[Fraction]:
 
 def test_directions_that_count_as_one_are_paid_for() -> None:
     X = torch.tensor([[3.0, 4.0], [0.6, 0.8 + 1e-15], [4.0, -3.0], [0.0, 0.0]], dtype=torch.float64)
-    assert 1e-16 <= _merged(X) <= 2e-14
-    assert _merged(1e100 * X) == pytest.approx(1e100 * _merged(X), rel=0.5)
+    moved = is_spike_free(X).moved
+    assert 1e-16 <= moved <= 1e-14
+    assert is_spike_free(1e100 * X).moved == pytest.approx(moved, rel=0.5)
