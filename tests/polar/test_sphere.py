@@ -1,5 +1,7 @@
 """Branch and bound on the sphere: its bracket holds the exact one and closes, also at the dual point of a network."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -65,7 +67,7 @@ def test_no_point_of_a_cell_exceeds_its_bound(r: int, c: int) -> None:
     bounds, cells = SimplexBounds.of(X, V), Simplices.orthants(20, r, c)
     for _ in range(8):
         found = bounds(cells, 1e-3)  # a low threshold: every bound is improved
-        wide = SimplexBounds(bounds.X, bounds.V, bounds.M, reach=1e9)(cells, 1e-3)
+        wide = replace(bounds, reach=1e9)(cells, 1e-3)
         mu = rng.exponential(size=(200, len(cells), r)) * (rng.random((200, len(cells), r)) < 0.6)
         u = np.einsum("qmk,mkr->qmr", mu, cells.corners)
         u /= np.maximum(np.linalg.norm(u, axis=2, keepdims=True), 1e-300)

@@ -33,7 +33,7 @@ def cells(bounds: list[float], width: float = 1.0, n: int = 8, r: int = 3, c: in
     corners[:, 1, 1] += width
     rows = np.full((m, n), n)
     rows[:, 3] = np.arange(m) % n
-    return Simplices(corners, np.zeros((m, c, r)), rows, np.array(bounds), np.arange(m))
+    return Simplices(corners, np.zeros((m, c, r)), rows, np.array(bounds), np.arange(m), np.arange(m))
 
 
 # the oracle
@@ -56,18 +56,24 @@ def test_rank_is_that_of_the_data(r: int) -> None:
     assert Sphere(normal(9, r) @ normal(r, 5, 1)).rank == r
 
 
-@pytest.mark.parametrize(("n", "c"), [(5, 1), (40, 3)])
-def test_allowance_is_a_multiple_of_the_lengths_of_v(n: int, c: int) -> None:
-    V = normal(n, c)
-    size = sum(float(torch.linalg.vector_norm(v)) for v in V)
-    assert Sphere(normal(n, 2))._allowance(V) / (EPS * size * (n + 16)) == pytest.approx(16, rel=0.01)
-
-
-def test_allowance_pays_for_what_the_rank_cut_left_out() -> None:
-    oracle, V = Sphere(normal(6, 2)), normal(6, 3, 1)
-    without = oracle._allowance(V)
+@pytest.mark.parametrize("c", [1, 2, 4])
+def test_the_bound_pays_for_what_the_rank_cut_left_out(c: int) -> None:
+    oracle, V = Sphere(normal(6, 2)), normal(6, c, 1)
+    assert oracle._reduced.remainder == 0
+    assert 3 < oracle._unreduced(3.0, V) <= 3 * (1 + oracle._excess + 64 * EPS)
     oracle._reduced = replace(oracle._reduced, remainder=0.5)
-    assert oracle._allowance(V) - without == pytest.approx(0.5 * np.linalg.svd(V.numpy())[1][0], rel=1e-3)
+    cut, norm = oracle._unreduced(3.0, V) - 3, np.linalg.norm(V.numpy(), 2)
+    assert 0.5 * norm <= cut <= 0.5 * norm * c ** (1 / 32) * (1 + 1e-12)
+
+
+def test_the_bound_pays_for_a_basis_that_is_not_quite_orthonormal() -> None:
+    X = normal(9, 2) @ normal(2, 5, 1)
+    oracle = Sphere(X)
+    basis = oracle._reduced.basis
+    assert np.linalg.norm(basis.T @ basis - np.eye(2)) < oracle._excess < 1e-13
+    oracle._excess = 0.25
+    assert oracle._unreduced(2.0, normal(9, 1)) == pytest.approx(2.5, rel=1e-12)
+    assert oracle._unreduced(2.0, normal(9, 1)) > 2.5
 
 
 @pytest.mark.parametrize("above", [0.0, 1.0])
@@ -93,18 +99,43 @@ def test_only_the_best_is_listed_if_nothing_exceeds_the_question() -> None:
     assert found.bracket.upper <= 2 * best.lower * (1 + 2e-6)
 
 
-def test_the_upper_bound_is_that_of_the_run_plus_the_allowance(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_upper_bound_is_what_the_run_proved_of_reduced_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     oracle, V = Sphere(normal(12, 3)), normal(12, 2, 1)
     seen: list[_Run] = []
     search = _Run.search
     monkeypatch.setattr(_Run, "search", lambda self: (seen.append(self), search(self)))
-    monkeypatch.setattr(Sphere, "_allowance", lambda self, W: 0.25 if W is V else 0.0)
+    monkeypatch.setattr(Sphere, "_unreduced", lambda self, bound, W: bound + (0.25 if W is V else 0.0))
     found = oracle._peaks(V, 0.5, None)
-    assert found.bracket.upper == max(seen[0].upper, found.bracket.lower) + 0.25
+    assert found.bracket.upper == seen[0].proved + 0.25
     assert seen[0].above == 0.5
     assert seen[0].settings is oracle
     assert np.array_equal(seen[0].V, V.numpy())
     assert seen[0].X is oracle._reduced.samples
+    monkeypatch.setattr(Sphere, "_unreduced", lambda self, bound, W: 0.0)
+    again = oracle._peaks(V, 0.5, None).bracket
+    assert again.upper == again.lower
+
+
+def test_a_run_proves_its_bound_for_the_deepest_and_the_widest_cell() -> None:
+    asked = run(tol=1e-3)
+    asked._process(Simplices.orthants(8, 3, 2))
+    assert (asked.depth, asked.stretch) == (0, pytest.approx(3**0.5))
+    asked._process(replace(Simplices.orthants(8, 3, 2).take(slice(1)), depth=np.array([7])))
+    asked._process(asked.queue[0][2].halved())
+    assert asked.depth == 7
+    asked.closed, asked.depth, asked.stretch = 5.0, 20, 2.0
+    n, r, c = 8, 3, 2
+    size = (np.linalg.norm(asked.X, axis=1) * np.linalg.norm(asked.V, axis=1)).sum()
+    units = 2 * (2.5 * n + 13 * r + 15 * c + 90) + 3**0.5 * (4 * 20 + r + 1)
+    assert asked.proved - 5 == pytest.approx(units * EPS / 2 * size + 12 * EPS * 5, rel=0.02)
+    asked.stretch = 3.0
+    asked._learn(stretched([np.nan, 2.0, 3.5]))
+    assert asked.stretch == 3.5
+
+
+def stretched(stretch: list[float]) -> Bounded:
+    m = len(stretch)
+    return Bounded(cells([1.0] * m), np.zeros((m, 3)), np.zeros(m), np.zeros((m, 3)), np.array(stretch))
 
 
 def test_the_local_search_gets_the_question_and_the_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,6 +167,7 @@ def test_the_local_search_gets_the_question_and_the_seeds(monkeypatch: pytest.Mo
 def test_a_new_run_knows_nothing() -> None:
     fresh = run()
     assert (fresh.lower, fresh.closed, fresh.seen, fresh.queue, next(fresh.serial)) == (0.0, 0.0, 0, [], 0)
+    assert (fresh.depth, fresh.stretch) == (0, 1.0)
     assert fresh.directions.shape == (0, 3)
     assert fresh.values.shape == (0,)
     assert fresh.upper == 0
@@ -221,6 +253,7 @@ def test_batches_are_queued_highest_bound_first(monkeypatch: pytest.MonkeyPatch)
     assert [part.bound.tolist() for part in parts] == [[5, 4], [3, 2], [1]]
     assert [part.rows.tolist() for part in parts] == [[[1], [3]], [[2], [4]], [[0]]]
     assert [part.edge.tolist() for part in parts] == [[1, 3], [2, 4], [0]]
+    assert [part.depth.tolist() for part in parts] == [[1, 3], [2, 4], [0]]
 
 
 def test_as_many_batches_are_taken_as_fill_half_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -327,7 +360,7 @@ def test_centres_that_climb_high_and_candidates_of_high_bounds_are_noted(
     monkeypatch.setattr(asked, "note", noted.append)
     centres, candidates = normal(5, 3, 2).numpy(), normal(5, 3, 3).numpy()
     values = np.array([1.9, 0.5, 1.8, 3.0, 0.1])
-    asked._learn(Bounded(cells([1.0, 9.0, 2.0, 3.0, 8.0]), centres, values, candidates))
+    asked._learn(Bounded(cells([1.0, 9.0, 2.0, 3.0, 8.0]), centres, values, candidates, np.ones(5)))
     assert len(noted) == 1
     assert np.array_equal(noted[0], np.concatenate([centres[listed], candidates[[1, 4]]]))
 
@@ -337,7 +370,7 @@ def test_so_many_centres_at_most_are_noted(monkeypatch: pytest.MonkeyPatch) -> N
     asked, noted = run(), []
     monkeypatch.setattr(asked, "note", noted.append)
     centres = normal(3, 3, 2).numpy()
-    asked._learn(Bounded(cells([1.0, 2.0, 3.0]), centres, np.array([1.0, 3.0, 2.0]), centres))
+    asked._learn(Bounded(cells([1.0, 2.0, 3.0]), centres, np.array([1.0, 3.0, 2.0]), centres, np.ones(3)))
     assert np.array_equal(noted[0], centres[[1, 2, 1, 0]])
 
 

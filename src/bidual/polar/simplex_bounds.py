@@ -19,13 +19,16 @@ functions used for g, so that z = G u + sum_i v_i e_i with g sum_i v_i e_i <= 0 
     d_i = s h l / (h + l) if w_i >= 0, because |e_i| = min(sum_k mu_k (x_i p_k)_+, sum_k mu_k (x_i p_k)_-),
     d_i = s max((1 - theta_i) h, theta_i l) if w_i < 0,        h = max_k x_i p_k, -l = min_k x_i p_k.
 
-Let E = sum_i |v_i - w_i g| d_i, P = I - g g^T and A the largest |P G u|. Where g z >= 0, it is at most g G u, so
-|z|^2 <= (g G u)^2 + (|P G u| + E)^2 <= |G u|^2 + 2 E A + E^2. Norms of G u are at most s times the largest at a corner;
-moreover, on the cap u = cos(b) m + sin(b) t, with T = I - m m^T,
-|G u|^2 <= cos(b)^2 |G m|^2 + 2 sin(b) cos(b) |T G^T G m| + sin(b)^2 |G T|^2.
+Let E = sum_i |v_i - w_i g| d_i, P = I - g g^T, Q a bound of |G u| and A <= Q one of |P G u|. Where g z >= 0, it is at
+most g G u, so |z|^2 <= (g G u)^2 + (|P G u| + E)^2 <= Q^2 + 2 E A + E^2. Norms of G u are at most s times the largest
+at a corner, and at most what the form of G is on the cap (:mod:`bidual.polar.caps`).
+
+All this is for numbers as they are stored, in real arithmetic; what rounding adds is in
+:mod:`bidual.polar.simplex_rounding`. A bound contains what the function through the corners misses, and no other
+rounding: a search that closed cells by less than their rounding would never end.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from itertools import combinations
 from typing import NamedTuple
 
@@ -33,19 +36,21 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 
+from bidual.polar import simplex_rounding
+from bidual.polar.caps import Cap, apply
 from bidual.polar.simplices import Simplices
 
 _TINY = 1e-300
-_EPS = float(np.finfo(np.float64).eps)
 
 
 class Bounded(NamedTuple):
-    """Cells with bounds, rows of both signs, and edges to cut; f at their centres; points where it may be largest."""
+    """Cells with bounds, rows of both signs, and edges to cut; f at their centres; where it may be largest; their s."""
 
     cells: Simplices
     centres: Float[ndarray, "m r"]
     values: Float[ndarray, " m"]
     candidates: Float[ndarray, "m r"]
+    stretch: Float[ndarray, " m"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,8 +86,8 @@ class SimplexBounds:
         left = np.where(rows.mixed, cells.rows, len(self.X) - 1)
         edge = _worst_edge(cells.corners, rows, at_corners, threshold)
         bound = np.where(np.isnan(bound), np.inf, bound)  # what was not computed proves nothing
-        found = Simplices(cells.corners, fixed, left, np.minimum(bound, cells.bound), edge)
-        return Bounded(found, form.cap.centre, form.value, candidates)
+        found = replace(cells, fixed=fixed, rows=left, bound=np.minimum(bound, cells.bound), edge=edge)
+        return Bounded(found, form.cap.centre, form.value, candidates, 1 / form.cap.cosine)
 
     def _bound(self, form: "_Form", threshold: float) -> tuple[Float[ndarray, " m"], Float[ndarray, "m r"]]:
         bound, candidates = form.bound(form.rows.chord)
@@ -92,34 +97,6 @@ class SimplexBounds:
             better, candidates[live] = part.bound(part.improved(part.rows.chord, self.steps))
             bound[live] = np.minimum(bound[live], better)
         return bound, candidates
-
-
-class _Cap(NamedTuple):
-    """The smallest cap around the mean of the corners that contains them."""
-
-    centre: Float[ndarray, "m r"]
-    cosine: Float[ndarray, " m"]
-    sine: Float[ndarray, " m"]
-
-    @classmethod
-    def around(cls, corners: Float[ndarray, "m r r"]) -> "_Cap":
-        mean = corners.sum(1)
-        centre = mean / np.linalg.norm(mean, axis=1, keepdims=True)
-        across = corners - _apply(corners, centre)[:, :, None] * centre[:, None, :]
-        sine = np.linalg.norm(across, axis=2).max(1) + 4 * corners.shape[1] * _EPS  # sqrt(1 - cos^2) would lose it
-        return cls(centre, np.sqrt((1 - sine) * (1 + sine)), sine)
-
-    def project(self, a: Float[ndarray, "m r"]) -> Float[ndarray, "m r"]:
-        """The point of the cone over the cap that is nearest to a."""
-        along = (a * self.centre).sum(1)
-        across = a - along[:, None] * self.centre
-        length = np.linalg.norm(across, axis=1)
-        size = np.maximum(along * self.cosine + length * self.sine, 0)
-        side = self.cosine[:, None] * self.centre + (self.sine / np.maximum(length, _TINY))[:, None] * across
-        return np.where((length * self.cosine <= along * self.sine)[:, None], a, size[:, None] * side)
-
-    def take(self, which: ndarray) -> "_Cap":
-        return _Cap(*(part[which] for part in self))
 
 
 class _Rows(NamedTuple):
@@ -151,7 +128,7 @@ class _Form:
     """What the bounds on each cell are made of; ``G`` lacks the rows of w_i < 0, which wait for their theta."""
 
     corners: Float[ndarray, "m r r"]
-    cap: _Cap
+    cap: Cap
     rows: _Rows
     value: Float[ndarray, " m"]
     g: Float[ndarray, "m c"]
@@ -163,20 +140,20 @@ class _Form:
 
     @classmethod
     def of(cls, corners: ndarray, fixed: ndarray, rows: _Rows, at_corners: Float[ndarray, "m r k"]) -> "_Form":
-        cap, positive = _Cap.around(corners), np.maximum(at_corners, 0)
-        active = np.maximum(_apply(rows.X, cap.centre), 0)
-        z = _apply(fixed, cap.centre) + (active[:, None, :] @ rows.V)[:, 0]
-        value = np.linalg.norm(z, axis=1)
-        g = np.where(value[:, None] > 0, z / np.maximum(value, _TINY)[:, None], np.eye(1, z.shape[1]))
-        w = _apply(rows.V, g)
-        through, rounding = _interpolate(corners, positive @ (rows.V * (w >= 0)[:, :, None]))
+        cap, positive = Cap.around(corners), np.maximum(at_corners, 0)
+        active = np.maximum(apply(rows.X, cap.centre), 0)
+        z = apply(fixed, cap.centre) + (active[:, None, :] @ rows.V)[:, 0]
+        g, value = _direction(z)
+        w = apply(rows.V, g)
+        through, missed = _interpolate(corners, positive @ (rows.V * (w >= 0)[:, :, None]))
+        rounding = simplex_rounding.of_interpolation(missed, through, 1 / cap.cosine)
         others = _frame(g)
         W = rows.V @ others
         above = positive @ np.maximum(W, 0) + at_corners @ (np.minimum(W, 0) * rows.chord[:, :, None])
         most = np.maximum((corners @ fixed.transpose(0, 2, 1) @ others + above).max(1), 0) / cap.cosine[:, None]
         c = g.shape[1]
         aside = np.linalg.norm(np.maximum(most[:, 1:c], most[:, c:]), axis=1)
-        return cls(corners, cap, rows, value, g, w, fixed + through, rounding / cap.cosine, most[:, 0], aside)
+        return cls(corners, cap, rows, value, g, w, fixed + through.transpose(0, 2, 1), rounding, most[:, 0], aside)
 
     def take(self, which: ndarray) -> "_Form":
         cap, rows = self.cap.take(which), self.rows.take(which)
@@ -186,11 +163,11 @@ class _Form:
     def improved(self, theta: Float[ndarray, "m k"], steps: int) -> Float[ndarray, "m k"]:
         """Accelerated projected gradient on half the square of bound (2), whose gradient in a is the projection."""
         A = np.minimum(self.w, 0)[:, :, None] * self.rows.X
-        start = _apply(self.G.transpose(0, 2, 1), self.g)
+        start = apply(self.G.transpose(0, 2, 1), self.g)
         step = 1 / np.maximum(np.einsum("mkr,mkr->m", A, A), _TINY)[:, None]
         ahead, momentum = theta, 1.0
         for _ in range(steps):
-            slope = _apply(A, self.cap.project(start + (ahead[:, None, :] @ A)[:, 0]))
+            slope = apply(A, self.cap.project(start + (ahead[:, None, :] @ A)[:, 0]))
             moved = np.clip(ahead - step * slope, 0, 1)
             following = (1 + np.sqrt(1 + 4 * momentum**2)) / 2
             ahead = moved + (momentum - 1) / following * (moved - theta)
@@ -200,11 +177,11 @@ class _Form:
     def bound(self, theta: Float[ndarray, "m k"]) -> tuple[Float[ndarray, " m"], Float[ndarray, "m r"]]:
         """The bound at theta, and the point of the cap where g G u is largest."""
         G = self.G + (np.where(self.w < 0, theta, 0)[:, :, None] * self.rows.V).transpose(0, 2, 1) @ self.rows.X
-        a = _apply(G.transpose(0, 2, 1), self.g)
-        highest, along = self.cap.project(a), _apply(self.corners, a)
-        length = np.linalg.norm(highest, axis=1)
-        ahead = np.minimum(length, np.maximum(along.max(1), 0) / self.cap.cosine)
+        a = apply(G.transpose(0, 2, 1), self.g)
+        (highest, most), along = self.cap.highest(a), apply(self.corners, a)
+        ahead = np.minimum(most, np.maximum(along.max(1), 0) / self.cap.cosine)
         bound = np.maximum(ahead, self.back) if G.shape[1] == 1 else self._with_aside(G, theta, along, ahead)
+        length = np.linalg.norm(highest, axis=1)
         unit = highest / np.maximum(length, _TINY)[:, None]
         return bound + self.rounding, np.where(length[:, None] > 0, unit, self.cap.centre)
 
@@ -214,22 +191,29 @@ class _Form:
         across = stretch * np.linalg.norm(at_corners - self.g[:, :, None] * along[:, None, :], axis=1).max(1)
         sideways = np.linalg.norm(self.rows.V - self.w[:, :, None] * self.g[:, None, :], axis=2)
         E = stretch * (sideways * self.rows.errors(theta, self.w >= 0)).sum(1)
-        square = np.minimum((at_corners**2).sum(1).max(1) * stretch**2, _form_on_cap(G, self.cap))
+        square = np.minimum((at_corners**2).sum(1).max(1) * stretch**2, self.cap.square(G))
+        across = np.minimum(across, np.sqrt(square))
         aside = np.minimum(self.aside, across + E) ** 2
         forward = np.minimum(square + 2 * E * across + E**2, ahead**2 + aside)
         return np.sqrt(np.maximum(forward, self.back**2 + aside))
 
 
-def _apply(A: Float[ndarray, "m p q"], x: Float[ndarray, "m q"]) -> Float[ndarray, "m p"]:
-    return (A @ x[:, :, None])[:, :, 0]
+def _direction(z: Float[ndarray, "m c"]) -> tuple[Float[ndarray, "m c"], Float[ndarray, " m"]]:
+    """z / |z|, the first axis for zero, and |z|; entries are scaled first, or squares of tiny ones would have no digits
+    and g not the length one."""
+    top = np.abs(z).max(1)
+    near = np.where(top[:, None] > 0, z / np.where(top > 0, top, 1)[:, None], np.eye(1, z.shape[1]))
+    length = np.linalg.norm(near, axis=1)
+    return near / length[:, None], top * length
 
 
 def _interpolate(corners: Float[ndarray, "m r r"], values: Float[ndarray, "m r c"]) -> tuple[ndarray, ndarray]:
-    """The linear function (m, c, r) with these values at the corners, and by how much it may miss them."""
-    through = np.linalg.solve(corners, values)
-    missed = np.linalg.norm(values - corners @ through, axis=2).max(1)
-    size = np.linalg.norm(through, axis=(1, 2))
-    return through.transpose(0, 2, 1), missed + 16 * corners.shape[1] * _EPS * size
+    """The linear function (m, r, c) with these values at the corners, and by how much it misses them, as computed."""
+    try:
+        through = np.linalg.solve(corners, values)
+    except np.linalg.LinAlgError:  # corners that have become one
+        through = np.linalg.pinv(corners) @ values
+    return through, np.linalg.norm(values - corners @ through, axis=2).max(1)
 
 
 def _frame(g: Float[ndarray, "m c"]) -> Float[ndarray, "m c q"]:
@@ -238,21 +222,6 @@ def _frame(g: Float[ndarray, "m c"]) -> Float[ndarray, "m c q"]:
     h = g + np.where(g[:, :1] >= 0, 1.0, -1.0) * np.eye(1, c)
     H = np.eye(c) - 2 * h[:, :, None] * h[:, None, :] / (h**2).sum(1)[:, None, None]
     return np.concatenate([-g[:, :, None], H[:, :, 1:], -H[:, :, 1:]], axis=2)
-
-
-def _form_on_cap(G: Float[ndarray, "m c r"], cap: _Cap) -> Float[ndarray, " m"]:
-    """A bound of |G u|^2: q cos^2 + 2 p sin cos + l sin^2, which is largest where twice the angle is the phase of
-    ((q - l) / 2, p). Terms of one sign: the rounding of |G u| is a small multiple of |G|, and added."""
-    forth = _apply(G, cap.centre)
-    q = (forth**2).sum(1)
-    rest = G - forth[:, :, None] * cap.centre[:, None, :]
-    p = np.linalg.norm(_apply(rest.transpose(0, 2, 1), forth), axis=1)
-    top = np.maximum(np.linalg.eigvalsh(rest @ rest.transpose(0, 2, 1))[:, -1], 0)
-    phase = np.arctan2(p, (q - top) / 2)
-    angle = np.minimum(phase / 2, np.arctan2(cap.sine, cap.cosine))
-    cosine, sine = np.cos(angle), np.sin(angle)
-    largest = q * cosine**2 + 2 * p * sine * cosine + top * sine**2
-    return (np.sqrt(largest) + 16 * sum(G.shape[1:]) * _EPS * np.linalg.norm(G, axis=(1, 2))) ** 2
 
 
 def _worst_edge(corners: ndarray, rows: _Rows, at_corners: Float[ndarray, "m r k"], size: float) -> Int[ndarray, " m"]:

@@ -1,6 +1,23 @@
-"""Cones over simplices of the sphere of R^r, many at once, and how to cut them."""
+r"""Cones over simplices of the sphere of R^r, many at once, and how to cut them.
 
-from dataclasses import dataclass, fields
+Two halves cover their parent but for rounding, which adds up over cuts. Let u = sum_k mu_k p_k be in the parent,
+mu >= 0, and L = sum_k mu_k |p_k|. The new corner is q = t (p_i + p_j) + d with |d| <= gamma_2 t |p_i + p_j|, one sum
+and one quotient per entry, whatever 1 / t the sum was divided by. If mu_i >= mu_j, a half contains
+
+    u + (mu_j / t) d = (mu_i - mu_j) p_i + (mu_j / t) q + the other corners' part,
+
+which is within gamma_2 mu_j |p_i + p_j| <= gamma_2 L of u, and whose own L is at most 1 + gamma_2 times the old one. A
+unit vector of an orthant has L = |u|_1 <= sqrt(r). So every unit u has a path u_0 = u, u_1, u_2, ... through the cells,
+one of every depth D until its cell is not cut, with
+
+    |u_D - u_E| <= sqrt(r) ((1 + gamma_2)^D - (1 + gamma_2)^E) <= sqrt(r) gamma_(2D) for E <= D, and
+    L <= sqrt(r) (1 + gamma_2)^D.
+
+Sums of numbers of one sign and quotients keep their signs: a cell stays in its orthant, and no two corners are more
+than a right angle apart.
+"""
+
+from dataclasses import dataclass, fields, replace
 from itertools import product
 
 import numpy as np
@@ -18,6 +35,7 @@ class Simplices:
         rows: (m, k), the rows of X that may have both signs, filled up with n, the index of a zero row.
         bound: (m,), of the objective on the cell.
         edge: (m,), where to cut: r i + j for the edge from corner i to corner j.
+        depth: (m,), how many cuts it is from its orthant.
     """
 
     corners: Float[ndarray, "m r r"]
@@ -25,6 +43,7 @@ class Simplices:
     rows: Int[ndarray, "m k"]
     bound: Float[ndarray, " m"]
     edge: Int[ndarray, " m"]
+    depth: Int[ndarray, " m"]
 
     @classmethod
     def orthants(cls, n: int, r: int, c: int) -> "Simplices":
@@ -32,7 +51,8 @@ class Simplices:
         corners = np.array([np.diag(signs) for signs in product([1.0, -1.0], repeat=r)])
         m = len(corners)
         rows = np.tile(np.arange(n), (m, 1))
-        return cls(corners, np.zeros((m, c, r)), rows, np.full(m, np.inf), np.zeros(m, dtype=np.int64))
+        edge, depth = np.zeros((2, m), dtype=np.int64)
+        return cls(corners, np.zeros((m, c, r)), rows, np.full(m, np.inf), edge, depth)
 
     def __len__(self) -> int:
         return len(self.corners)
@@ -44,7 +64,7 @@ class Simplices:
         """The same with no more columns of ``rows`` than needed."""
         width = max(int((self.rows < n).sum(1).max(initial=0)), 1)
         rows = np.sort(self.rows, axis=1)[:, :width]
-        return Simplices(self.corners, self.fixed, rows, self.bound, self.edge)
+        return replace(self, rows=rows)
 
     def halved(self) -> "Simplices":
         """Each cell cut at the middle of its edge."""
@@ -54,7 +74,7 @@ class Simplices:
         middle /= np.linalg.norm(middle, axis=1, keepdims=True)
         halves = np.repeat(self.corners[None], 2, axis=0)
         halves[0, each, i] = halves[1, each, j] = middle
-        rest = [np.concatenate([part, part]) for part in (self.fixed, self.rows, self.bound, self.edge)]
+        rest = [np.concatenate([part, part]) for part in (self.fixed, self.rows, self.bound, self.edge, self.depth + 1)]
         return Simplices(halves.reshape(2 * m, r, r), *rest)
 
     def wider_than(self, width: float) -> Bool[ndarray, " m"]:

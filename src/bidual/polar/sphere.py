@@ -1,6 +1,7 @@
 """The oracle for few dimensions and many samples: branch and bound on the sphere."""
 
 import heapq
+import math
 import time
 from dataclasses import dataclass, field
 from itertools import count
@@ -14,12 +15,15 @@ from torch import Tensor
 from bidual.gauges import Bracket
 from bidual.patterns.reduction import Reduced, reduce_rank
 from bidual.polar.base import NeuronOracle, Peaks, steepness
+from bidual.polar.caps import largest_square
 from bidual.polar.ridges import ascend
 from bidual.polar.search import LocalSearch
 from bidual.polar.simplex_bounds import Bounded, SimplexBounds
+from bidual.polar.simplex_rounding import raised
 from bidual.polar.simplices import Simplices, join
+from bidual.rounding import rounded_up
+from bidual.spectral_bounds import orthogonality_error
 
-_EPS = float(np.finfo(np.float64).eps)
 _TIGHTEST = 1e-9  # the tightest tolerance that rounding lets a search reach
 _NARROW = 1e-10  # cells are not cut below this width
 _BATCH = 2048  # cells of a batch in the queue
@@ -54,12 +58,14 @@ class Sphere(NeuronOracle):
     max_cells: int = 500_000
     looseness: float = 0.1
     _reduced: Reduced = field(init=False, repr=False)
+    _excess: float = field(init=False, repr=False)  # by how much a unit vector can be longer in reduced coordinates
 
     def __post_init__(self) -> None:
         if not self.tol >= _TIGHTEST:
             raise ValueError(f"tol must be at least {_TIGHTEST}, got {self.tol}. Faces has no tolerance.")
         self._take(self.X)
         self._reduced = reduce_rank(self.X.cpu().numpy())
+        self._excess = orthogonality_error(torch.from_numpy(self._reduced.basis))
 
     @property
     def rank(self) -> int:
@@ -76,13 +82,13 @@ class Sphere(NeuronOracle):
         lower = float(values.max())
         order = torch.argsort(values, descending=True)
         order = order[values[order] > min(above, lower * (1 - 1e-12))]
-        return Peaks(Bracket(lower, max(run.upper, lower) + self._allowance(V)), neurons[order], values[order])
+        return Peaks(Bracket(lower, max(self._unreduced(run.proved, V), lower)), neurons[order], values[order])
 
-    def _allowance(self, V: Tensor) -> float:
-        """Rounding of the forms and of corners, of which each cut makes a new one, and the rank cut."""
-        size = float(torch.linalg.vector_norm(V, dim=1).sum())
-        cut = self._reduced.remainder * float(torch.linalg.matrix_norm(V, ord=2))
-        return 16 * (len(V) + 16) * _EPS * size + cut
+    def _unreduced(self, bound: float, V: Tensor) -> float:
+        """From a bound of the reduced samples' maximum to one of that of X: unit u has |basis^T u| <= 1 + excess, and
+        X u is within ``remainder`` of the reduced samples times that."""
+        steepest = math.sqrt(float(largest_square(V.cpu().numpy()[None])[0])) if self._reduced.remainder else 0.0
+        return rounded_up(bound * (1 + self._excess) + self._reduced.remainder * rounded_up(steepest))
 
 
 class _Run:
@@ -94,7 +100,8 @@ class _Run:
         self.bounds = SimplexBounds.of(X, V)
         self.queue: list[tuple[float, int, Simplices]] = []
         self.serial = count()
-        self.seen = 0
+        self.seen = self.depth = 0
+        self.stretch = 1.0
         self.lower = self.closed = 0.0
         self.directions, self.values = np.zeros((0, X.shape[1])), np.zeros(0)
 
@@ -108,6 +115,11 @@ class _Run:
     @property
     def upper(self) -> float:
         return max(self.closed, self.lower, -self.queue[0][0] if self.queue else 0.0)
+
+    @property
+    def proved(self) -> float:
+        """The upper bound in real arithmetic, for the deepest and the widest cell that was bounded."""
+        return raised(self.upper, self.X, self.V, self.depth, self.stretch)
 
     def start(self, known: Float[ndarray, "q r"]) -> None:
         """First lower bounds: what is known, and climbs from the best of it and from anywhere."""
@@ -139,6 +151,7 @@ class _Run:
     def _process(self, cells: Simplices) -> None:
         """Bound the cells, learn from them, and queue those that stay open."""
         self.seen += len(cells)
+        self.depth = int(cells.depth.max(initial=self.depth))
         size = max(1, _NUMBERS // (cells.rows.shape[1] * self.X.shape[1]))
         kept = []
         for start in range(0, len(cells), size):
@@ -148,7 +161,8 @@ class _Run:
         self._push(join(kept, len(self.X)))
 
     def _learn(self, found: Bounded) -> None:
-        """f at the best centres, and at the candidates of the cells with the highest bounds."""
+        """f at the best centres, and at the candidates of the cells with the highest bounds; the widest cell."""
+        self.stretch = float(np.fmax.reduce(found.stretch, initial=self.stretch))
         least = self.above if self.above > 0 else 0.9 * self.lower
         centres = np.argsort(-found.values)[:_LISTED]
         centres = centres[found.values[centres] > least]
