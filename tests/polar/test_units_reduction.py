@@ -6,9 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from bidual.patterns.reduction import left_over, reduce_rank, skewness
+from bidual.patterns.reduction import Reduced, left_over, reduce_rank
 from bidual.polar.base import steepness
 from bidual.polar.reduction import Scaled
+from bidual.spectral_bounds import orthogonality_error
 
 EPS = float(np.finfo(np.float64).eps)
 
@@ -102,7 +103,7 @@ def test_a_basis_that_is_not_orthonormal_is_paid_for(off: float) -> None:
     X = normal(6, 2) @ normal(2, 5, 1)
     reduced = reduce_rank(X.numpy())
     basis, samples = reduced.basis * (1 + off), reduced.samples / (1 + off)
-    skew = skewness(basis)
+    skew = orthogonality_error(torch.from_numpy(basis))
     with mpmath.workdps(40):
         exact = mpmath.matrix(X.tolist()) - mpmath.matrix(samples.tolist()) * polar_factor(basis).T
         assert off <= skew <= 4 * off
@@ -114,3 +115,12 @@ def test_data_of_full_rank_lose_nothing_but_their_scaling() -> None:
     X = normal(30, 4)
     assert (reduce_rank(X.numpy()).remainder, reduce_rank(X.numpy()).skew) == (0.0, 0.0)
     assert Scaled.of(X).leftover <= 12 * EPS * float(X.norm())
+
+
+@pytest.mark.parametrize(("remainder", "order"), [(1e-13, "fro"), (0.5, 2)])
+@pytest.mark.parametrize("c", [1, 2, 4])
+def test_what_was_lost_is_paid_for_with_the_norm_of_the_dual(c: int, remainder: float, order: str | int) -> None:
+    V, nothing = np.random.default_rng(c).standard_normal((6, c)), np.zeros((6, 0))
+    lost = Reduced(nothing, np.zeros((3, 0)), remainder).lost(torch.from_numpy(V))
+    assert remainder * np.linalg.norm(V, order) <= lost <= remainder * np.linalg.norm(V, order) * (1 + 1e-12)
+    assert Reduced(nothing, np.zeros((3, 0)), 0.0).lost(torch.from_numpy(V)) == 0

@@ -8,6 +8,7 @@ import torch
 from numpy import ndarray
 from torch import Tensor
 
+from bidual.patterns.reduction import Reduced
 from bidual.polar import sphere as module
 from bidual.polar.base import steepness
 from bidual.polar.simplex_bounds import Bounded
@@ -56,26 +57,6 @@ def test_rank_is_that_of_the_data(r: int) -> None:
     assert Sphere(normal(9, r) @ normal(r, 5, 1)).rank == r
 
 
-@pytest.mark.parametrize("c", [1, 2, 4])
-def test_the_bound_pays_for_what_the_rank_cut_left_out(c: int) -> None:
-    oracle, V = Sphere(normal(6, 2)), normal(6, c, 1)
-    assert oracle._reduced.remainder == 0
-    assert 3 < oracle._unreduced(3.0, V) <= 3 * (1 + oracle._excess + 64 * EPS)
-    oracle._reduced = replace(oracle._reduced, remainder=0.5)
-    cut, norm = oracle._unreduced(3.0, V) - 3, np.linalg.norm(V.numpy(), 2)
-    assert 0.5 * norm <= cut <= 0.5 * norm * c ** (1 / 32) * (1 + 1e-12)
-
-
-def test_the_bound_pays_for_a_basis_that_is_not_quite_orthonormal() -> None:
-    X = normal(9, 2) @ normal(2, 5, 1)
-    oracle = Sphere(X)
-    basis = oracle._reduced.basis
-    assert np.linalg.norm(basis.T @ basis - np.eye(2)) < oracle._excess < 1e-13
-    oracle._excess = 0.25
-    assert oracle._unreduced(2.0, normal(9, 1)) == pytest.approx(2.5, rel=1e-12)
-    assert oracle._unreduced(2.0, normal(9, 1)) > 2.5
-
-
 @pytest.mark.parametrize("above", [0.0, 1.0])
 def test_peaks_are_unit_and_sorted_with_the_values_they_have(above: float) -> None:
     X, V = normal(12, 3), normal(12, 2, 1)
@@ -104,14 +85,14 @@ def test_the_upper_bound_is_what_the_run_proved_of_reduced_samples(monkeypatch: 
     seen: list[_Run] = []
     search = _Run.search
     monkeypatch.setattr(_Run, "search", lambda self: (seen.append(self), search(self)))
-    monkeypatch.setattr(Sphere, "_unreduced", lambda self, bound, W: bound + (0.25 if W is V else 0.0))
+    monkeypatch.setattr(Reduced, "lost", lambda self, W: 0.25 if W is V else 0.0)
     found = oracle._peaks(V, 0.5, None)
-    assert found.bracket.upper == seen[0].proved + 0.25
+    assert seen[0].proved + 0.25 < found.bracket.upper <= (seen[0].proved + 0.25) * (1 + 1e-14)
     assert seen[0].above == 0.5
     assert seen[0].settings is oracle
     assert np.array_equal(seen[0].V, V.numpy())
     assert seen[0].X is oracle._reduced.samples
-    monkeypatch.setattr(Sphere, "_unreduced", lambda self, bound, W: 0.0)
+    monkeypatch.setattr(Reduced, "lost", lambda self, W: -1e9)
     again = oracle._peaks(V, 0.5, None).bracket
     assert again.upper == again.lower
 

@@ -7,12 +7,15 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from numpy import ndarray
+from torch import Tensor
 
-from bidual.gram import Gram, norm_bound
+from bidual.gram import norm_bound
 from bidual.rounding import TINY, gamma, length, rounded_up
+from bidual.spectral_bounds import orthogonality_error
 
 # Singular values below this share of the largest are cut; what is cut is accounted for by `remainder`.
 RANK_CUT = 1e-10
+_ROUNDING = 1e-12  # a remainder that is not larger is rounding, for rows of length one
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +43,12 @@ class Reduced:
     def rank(self) -> int:
         return self.samples.shape[1]
 
+    def lost(self, V: Float[Tensor, "n c"]) -> float:
+        """remainder * |V|_2; with |V|_F, which is cheaper, where the remainder is rounding."""
+        if not self.remainder:
+            return 0.0
+        return rounded_up(self.remainder * (length(V) if self.remainder <= _ROUNDING else norm_bound(V)))
+
 
 def reduce_rank(X: Float[ndarray, "n d"]) -> Reduced:
     """X in the coordinates of its row space, by SVD; the identity where X has full column rank."""
@@ -50,16 +59,8 @@ def reduce_rank(X: Float[ndarray, "n d"]) -> Reduced:
     if r == X.shape[1]:
         return Reduced(np.array(X, dtype=np.float64), np.eye(r), 0.0)
     samples, basis = np.where(X.any(axis=1, keepdims=True), U[:, :r] * s[:r], 0.0), Vt[:r].T
-    skew = skewness(basis)
+    skew = orthogonality_error(torch.from_numpy(basis))  # |s - 1| <= |s^2 - 1| for singular values s >= 0
     return Reduced(samples, basis, left_over(np.asarray(X, dtype=np.float64), samples, basis, skew), skew)
-
-
-def skewness(basis: Float[ndarray, "d r"]) -> float:
-    r"""A bound of |basis - Q|_2 for its polar factor Q, Q^T Q = I: |s - 1| <= |s^2 - 1| for the singular values s >= 0,
-    and |basis^T basis - I| is the Frobenius norm of the computed one and its error."""
-    gram = Gram.of(torch.from_numpy(basis).T)
-    off = gram.G - torch.eye(len(gram.G), dtype=torch.float64)
-    return rounded_up(length(off) + gram.spread) if len(off) else 0.0
 
 
 def left_over(

@@ -10,15 +10,13 @@ from numpy import ndarray
 from torch import Tensor
 
 from bidual.gauges import Bracket
-from bidual.gram import norm_bound, row_lengths
+from bidual.gram import row_lengths
 from bidual.patterns import check_enumerable
 from bidual.patterns.arrangement import MERGE, Arrangement, Flat
 from bidual.patterns.reduction import reduce_rank
 from bidual.polar.base import NeuronOracle, Peaks, steepness
 from bidual.polar.planes import FLAT_FORM, LISTED, Planes, Tops, form_error, top_error
-from bidual.rounding import gamma, length, rounded_up
-
-_ROUNDED = 1e-12  # a remainder of the rank cut that is not larger is rounding
+from bidual.rounding import gamma, rounded_up
 
 
 class Faces(NeuronOracle):
@@ -95,9 +93,8 @@ class Faces(NeuronOracle):
         size = float(torch.linalg.vector_norm(V, dim=1).sum()) * (1 + gamma(n + c + 8)) * self._longest
         merged = max(self._arrangement.coarseness, 0.0 if self._planes is None else self._planes.narrow)
         steps = gamma(4 * n + 2 * c + 4 * r**3 + 24 * r + 96)
-        cut = self._reduced.remainder
-        cut *= norm_bound(V) if cut > _ROUNDED else length(V)  # |V|_F is cheaper, and good enough for rounding
-        return rounded_up((8 * r * merged + 2 * r * self._arrangement.spread + steps) * size + cut)
+        merged = 8 * r * merged + 2 * r * self._arrangement.spread
+        return rounded_up((merged + steps) * size + self._reduced.lost(V))
 
     @cached_property
     def _longest(self) -> float:

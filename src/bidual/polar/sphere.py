@@ -1,7 +1,6 @@
 """The oracle for few dimensions and many samples: branch and bound on the sphere."""
 
 import heapq
-import math
 import time
 from dataclasses import dataclass, field
 from itertools import count
@@ -15,14 +14,12 @@ from torch import Tensor
 from bidual.gauges import Bracket
 from bidual.patterns.reduction import Reduced, reduce_rank
 from bidual.polar.base import NeuronOracle, Peaks, steepness
-from bidual.polar.caps import largest_square
 from bidual.polar.ridges import ascend
 from bidual.polar.search import LocalSearch
 from bidual.polar.simplex_bounds import Bounded, SimplexBounds
 from bidual.polar.simplex_rounding import raised
 from bidual.polar.simplices import Simplices, join
 from bidual.rounding import rounded_up
-from bidual.spectral_bounds import orthogonality_error
 
 _TIGHTEST = 1e-9  # the tightest tolerance that rounding lets a search reach
 _NARROW = 1e-10  # cells are not cut below this width
@@ -58,14 +55,12 @@ class Sphere(NeuronOracle):
     max_cells: int = 500_000
     looseness: float = 0.1
     _reduced: Reduced = field(init=False, repr=False)
-    _excess: float = field(init=False, repr=False)  # by how much a unit vector can be longer in reduced coordinates
 
     def __post_init__(self) -> None:
         if not self.tol >= _TIGHTEST:
             raise ValueError(f"tol must be at least {_TIGHTEST}, got {self.tol}. Faces has no tolerance.")
         self._take(self.X)
         self._reduced = reduce_rank(self.X.cpu().numpy())
-        self._excess = orthogonality_error(torch.from_numpy(self._reduced.basis))
 
     @property
     def rank(self) -> int:
@@ -82,13 +77,8 @@ class Sphere(NeuronOracle):
         lower = float(values.max())
         order = torch.argsort(values, descending=True)
         order = order[values[order] > min(above, lower * (1 - 1e-12))]
-        return Peaks(Bracket(lower, max(self._unreduced(run.proved, V), lower)), neurons[order], values[order])
-
-    def _unreduced(self, bound: float, V: Tensor) -> float:
-        """From a bound of the reduced samples' maximum to one of that of X: unit u has |basis^T u| <= 1 + excess, and
-        X u is within ``remainder`` of the reduced samples times that."""
-        steepest = math.sqrt(float(largest_square(V.cpu().numpy()[None])[0])) if self._reduced.remainder else 0.0
-        return rounded_up(bound * (1 + self._excess) + self._reduced.remainder * rounded_up(steepest))
+        upper = max(rounded_up(run.proved + self._reduced.lost(V)), lower)
+        return Peaks(Bracket(lower, upper), neurons[order], values[order])
 
 
 class _Run:
