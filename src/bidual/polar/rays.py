@@ -65,7 +65,7 @@ def _whole(X: Float[ndarray, "n d"]) -> Integers:
 
 def _distinct(rows: Integers) -> Integers:
     """One row of every hyperplane."""
-    kept = {}
+    kept: dict[tuple[int, ...], None] = {}
     for row in rows.tolist():
         divisor = gcd(*row) * (1 if next((x for x in row if x), 1) > 0 else -1)
         if divisor:
