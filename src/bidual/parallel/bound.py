@@ -15,9 +15,11 @@ v_i (h_i)_+ is zero or linear then. With the rows O known to be off and I known 
 
     sqrt(m)  min_theta  max( N(v_+ without O - theta o v_-),  N(theta o v_- - v_+ on I) ),
 
-and all rows decided, it is sqrt(m) N_inf of the notes on PR. The rounded product theta_i v_-i is the exact one for another
-theta_i in [0, 1], and a row is in v_+ or in v_-, so that no difference is rounded. One more layer does not loosen the first bound: N is
+and all rows decided, it is sqrt(m) N_inf of the notes on PR. One more layer does not loosen the first bound: N is
 monotone, so the theta of the layer below may be the same, and m becomes m_1 m_2 ... m_(L-2).
+
+The rounded product theta_i v_-i is the exact one for another theta_i in [0, 1], and a row is in v_+ or in v_-, so that
+no difference is rounded.
 """
 
 import heapq
@@ -102,7 +104,7 @@ class RelaxedBound(ParallelOracle):
             raise ValueError(f"RelaxedBound is for one output, got {V.shape[1]}; use AllOutputs.")
         widths = as_widths(self.widths)
         root = sqrt(prod(widths))
-        # ten products and quotients, by which a question of the base is scaled, of rows of length one and |u_i| <= |v_i|
+        # a question u with |u_i| <= |v_i| to rows of length one is scaled by ten products and quotients
         scaling = gamma(16) * float(V.abs().sum())
         if root == 1:  # +-(X w)_+ through more layers is (X w)_+ or zero: two layers
             found = self._base.peaks(V, above)

@@ -13,7 +13,7 @@ from bidual.norms import Norm
 from bidual.polar.base import NeuronOracle, Neurons, Peaks
 from bidual.polar.faces import Faces
 from bidual.polar.planes import LISTED
-from bidual.polar.rays import COARSENESS, corner_directions
+from bidual.polar.rays import corner_directions
 from bidual.rounding import gamma, rounded_up
 
 MOST_SIGNS = 12  # outputs whose signs are all tried
@@ -56,20 +56,16 @@ class NormFaces(NeuronOracle):
         return torch.cat([peaks.neurons for peaks in asked]), rounded_up(upper)
 
     def _at_corners(self, V: Tensor, above: float, numbers: int = 4_000_000) -> tuple[Neurons, float]:
-        r"""The best corner, of rows x' with |x_i - x'_i| <= d ``COARSENESS`` in the dual of C.
-
-        f_X and f_X' differ by at most sum_i |v_i|_R* |x_i - x'_i|_C*, and f_X' is largest at a corner u of X', so that
-        f_X is at most f_X(u) and twice that. A term v_ik x_ij u_j of the value at u goes through 2 d + 4 operations in
-        u_j, which is scaled to norm one twice, d + n in the two products, and c + 2 in the norm.
-        """
+        """The best corner; a term v_ik x_ij u_j of the value at u goes through 2 d + 4 operations in u_j, which is
+        scaled to norm one twice, d + n in the two products, and c + 2 in the norm."""
         directions = self._corners
         parts = directions.split(max(1, numbers // len(V)))
         values = torch.cat([steepness_in(self, V, sign * part) for sign in (1, -1) for part in parts])
         top = values.topk(min(LISTED, len(values)))
         chosen = top.indices[top.values > min(above, float(values.max()) * (1 - 1e-12))]
         (n, c), d = V.shape, self.X.shape[1]
-        allowance = (2 * d * COARSENESS + gamma(n + 3 * d + c + 16)) * self._size(V)
-        return torch.cat([directions, -directions])[chosen], rounded_up(float(values.max()) + allowance)
+        upper = float(values.max()) + gamma(n + 3 * d + c + 16) * self._size(V)
+        return torch.cat([directions, -directions])[chosen], rounded_up(upper)
 
     def _size(self, V: Tensor) -> float:
         """sum_i |v_i|_R* |x_i|_2 |u|_2, which bounds what the terms of the value add up to in absolute value."""

@@ -13,9 +13,6 @@ from torch import Tensor
 from bidual.memory import available_bytes, human_bytes
 from bidual.norms import Norm
 
-_BITS = 80
-COARSENESS = 2.0 ** (1 - _BITS)  # entries of rows are taken to so much of the largest of their row
-
 Integers = ndarray  # of Python's whole numbers, which have as many digits as they need
 
 
@@ -29,13 +26,13 @@ def corner_directions(X: Float[Tensor, "n d"], norm: Norm) -> Float[Tensor, "q d
     minors of order d - 1. The cells that share a pattern fill its cone, so a function that is convex on every
     activation cone is largest at one of these points.
 
-    Rows of X are cut to 80 bits, so that |x_ik - x'_ik| <= ``COARSENESS`` max_k |x_ik|; for the rows x' the minors are
-    exact, and every entry of a direction is off by its own size times gamma(d + 2), from its division by the norm.
+    Minors are exact, and every entry of a direction is off by its own size times gamma(d + 2), from its division by the
+    norm.
     """
     d = X.shape[1]
     check_corners(len(X), d, norm)
-    rows = _distinct(np.concatenate([_whole(X.detach().cpu().double().numpy()), _whole(norm.creases(d).numpy())]))
-    directions = np.unique(np.concatenate([_directions(minors) for minors in _largest_minors(rows)]), axis=0)
+    rows = distinct(np.concatenate([whole(X.detach().cpu().double().numpy()), whole(norm.creases(d).numpy())]))
+    directions = np.unique(np.concatenate([_directions(part) for part in kernels(rows)]), axis=0)
     return norm.unit(torch.from_numpy(directions))
 
 
@@ -56,37 +53,39 @@ def check_corners(n: int, d: int, norm: Norm) -> None:
         )
 
 
-def _whole(X: Float[ndarray, "n d"]) -> Integers:
-    """Rows times powers of two as whole numbers of at most 80 bits; what is behind them is cut off."""
-    _, exponent = np.frexp(np.abs(X).max(1, initial=0.0))
-    scaled = np.ldexp(X, (_BITS - exponent)[:, None])
-    return np.array([[int(x) for x in row] for row in scaled.tolist()], dtype=object).reshape(X.shape)
+def whole(X: Float[ndarray, "n d"]) -> Integers:
+    """Rows times powers of two as whole numbers, exactly."""
+    rows = [[x.as_integer_ratio() for x in row] for row in X.tolist()]
+    common = [max((below for _, below in row), default=1) for row in rows]
+    numbers = [[above * (top // below) for above, below in row] for row, top in zip(rows, common, strict=True)]
+    return np.array(numbers, dtype=object).reshape(X.shape)
 
 
-def _distinct(rows: Integers) -> Integers:
-    """One row of every hyperplane."""
+def distinct(rows: Integers) -> Integers:
+    """One row of every hyperplane, without common divisors and with its first number positive; none of zeros."""
     kept: dict[tuple[int, ...], None] = {}
     for row in rows.tolist():
         divisor = gcd(*row) * (1 if next((x for x in row if x), 1) > 0 else -1)
         if divisor:
             kept[tuple(x // divisor for x in row)] = None
-    return np.array(list(kept), dtype=object)
+    return np.array(list(kept), dtype=object).reshape(-1, rows.shape[1])
 
 
-def _largest_minors(rows: Integers) -> Iterator[Integers]:
-    """The minors of order d - 1 of every d - 1 independent rows, in parts.
+def kernels(rows: Integers) -> Iterator[Integers]:
+    """The directions on which d - 1 independent rows vanish, for every choice of them, in parts.
 
-    Those of k rows follow from those of k - 1 by expansion along the last row; dependent rows, all of whose minors
-    vanish, go on the way.
+    Their entries are minors of order d - 1 with alternating signs. Those of k rows follow from those of k - 1 by
+    expansion along the last row; dependent rows, all of whose minors vanish, go on the way.
     """
     d = rows.shape[1]
     minors, last = np.array([[1]], dtype=object), np.array([-1])
+    signs = np.array([(-1) ** j for j in range(d)], dtype=object)
     if d == 1:
         yield minors
     for order in range(1, d):
         parts = ((i, _independent(_expanded(minors[last < i], rows[i], order))) for i in range(len(rows)))
         if order == d - 1:
-            yield from (part for _, part in parts)
+            yield from (part[:, ::-1] * signs for _, part in parts)
         else:
             grown = list(parts)
             minors = np.concatenate([part for _, part in grown])
@@ -108,10 +107,9 @@ def _independent(minors: Integers) -> Integers:
     return minors[(minors != 0).any(1)]
 
 
-def _directions(minors: Integers) -> Float[ndarray, "q d"]:
-    """The kernels: u_j = (-1)^j times the minor without column j, over the largest of them, each rounded once. The
-    first entry that is not zero is positive, so that equal and opposite kernels have equal numbers."""
-    kernels = minors[:, ::-1] * np.array([(-1) ** j for j in range(minors.shape[1])], dtype=object)
+def _directions(kernels: Integers) -> Float[ndarray, "q d"]:
+    """Over the largest of their entries, each rounded once. The first entry that is not zero is positive, so that equal
+    and opposite kernels have equal numbers."""
     u = (kernels / np.abs(kernels).max(1, initial=0, keepdims=True)).astype(np.float64)
     leading = np.take_along_axis(u, (u != 0).argmax(1)[:, None], 1)
     return u * np.sign(leading) + 0.0
