@@ -47,7 +47,7 @@ class FirstLayer:
             facets = Cones.of(torch.from_numpy(self.X), torch.from_numpy(self.D > 0)).rows.numpy()
         except FloatingPointError:
             facets = np.zeros((len(self), 0, self.X.shape[1]))
-        found = [_own(*pair) for pair in zip(facets, signed, strict=True)]
+        found = [own_rows(*pair) for pair in zip(facets, signed, strict=True)]
         rows = np.zeros((len(found), max(map(len, found), default=0), self.X.shape[1]))
         for one, own in zip(rows, found, strict=True):
             one[: len(own)] = own
@@ -95,7 +95,7 @@ class FirstLayer:
         return _combined(points, multipliers, K)
 
 
-def _own(facets: Float[ndarray, "f r"], rows: Float[ndarray, "n r"]) -> Float[ndarray, "g r"]:
+def own_rows(facets: Float[ndarray, "f r"], rows: Float[ndarray, "n r"]) -> Float[ndarray, "g r"]:
     """The rows that facets were computed from, all of them if there is one that is none of them."""
     rows, facets = rows[rows.any(1)], facets[facets.any(1)]
     apart = np.abs(_units(facets)[:, None] - _units(rows)).max(2, initial=0.0)
