@@ -1,3 +1,4 @@
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -123,3 +124,55 @@ def test_settings_out_of_range_are_refused_at_once(wrong: dict[str, Any]) -> Non
     net = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU(), torch.nn.Linear(3, 1))
     with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be"):
         certify(net, np.ones((4, 2)), np.ones(4), 0.1, **wrong)
+
+
+def exact_objective(network: nn.Sequential, X: np.ndarray, y: np.ndarray, beta: float) -> Fraction:
+    """Squared loss and weight decay in fractions."""
+    hidden, output = (network[k] for k in (0, 2))
+    U, W = ([[Fraction(x) for x in row] for row in layer.weight.tolist()] for layer in (hidden, output))
+    a, b = ([Fraction(x) for x in layer.bias.tolist()] for layer in (hidden, output))
+    total = Fraction(beta) / 2 * sum(x * x for row in (*U, *W, a) for x in row)
+    for sample, target in zip(X.tolist(), y.tolist(), strict=True):
+        features = [
+            max(sum(Fraction(x) * u for x, u in zip(sample, row, strict=True)) + c, Fraction(0))
+            for row, c in zip(U, a, strict=True)
+        ]
+        total += (sum(w * h for w, h in zip(W[0], features, strict=True)) + b[0] - Fraction(target)) ** 2 / 2
+    return total
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("scales", [(1.0, 1.0), (1e-30, 1e30), (1e-170, 1e150), (1e-170, 1e-170), (1e4, 1e-3)])
+def test_the_objective_is_not_below_the_real_one(scales: tuple[float, float], dtype: torch.dtype) -> None:
+    """Also where predictions cancel: neurons in pairs with output weights that nearly agree."""
+    if dtype == torch.float32 and min(scales) < 1e-40:
+        pytest.skip("no such numbers in single precision")
+    for seed in range(4):
+        torch.manual_seed(seed)
+        network = nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 1)).to(dtype)
+        with torch.no_grad():
+            network[0].weight[4:], network[0].bias[4:] = network[0].weight[:4].clone(), network[0].bias[:4].clone()
+            network[2].weight[:, 4:] = -network[2].weight[:, :4] * (1 + 1e-6)
+            network[0].weight.mul_(scales[0])
+            network[0].bias.mul_(scales[0])
+            network[2].weight.mul_(scales[1])
+        rng = np.random.default_rng(seed)
+        X, y = rng.standard_normal((6, 2)), rng.standard_normal(6)
+        found = certify(network, X, y, beta=1e-3, max_time=1.0)
+        real = exact_objective(network, X, y, 1e-3)
+        assert Fraction(found.objective) >= real
+        assert found.objective <= float(real) * (1 + 1e-12)
+        assert found.lower_bound <= found.better_objective <= found.objective
+        if found.better is not None:
+            better = nn.Sequential(found.better.hidden, nn.ReLU(), found.better.output)
+            assert exact_objective(better, X, y, 1e-3) <= Fraction(found.better_objective)
+
+
+def test_an_objective_beyond_all_numbers_is_infinite_and_the_gap_one() -> None:
+    network = _network()
+    with torch.no_grad():
+        network[0].weight.mul_(1e200)
+    found = certify(network, np.eye(2), np.ones(2), beta=0.1)
+    assert (found.objective, found.relative_gap) == (np.inf, 1.0)
+    assert found.better is not None
+    assert found.lower_bound <= found.better_objective < 2

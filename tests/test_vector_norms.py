@@ -5,7 +5,12 @@ import math
 import pytest
 import torch
 
+from bidual.certificate import certify
+from bidual.datafit import Datafit
+from bidual.losses import LOSSES
 from bidual.norms import L1, L2, LINF, NORMS, Norm, make_norm
+from bidual.polar import Faces
+from bidual.relu import ReluProblem
 
 EVERY = pytest.mark.parametrize("norm", NORMS.values(), ids=lambda norm: norm.name)
 GENERATOR = torch.Generator().manual_seed(0)
@@ -65,3 +70,27 @@ def test_names() -> None:
 def test_a_step_beyond_single_precision_leaves_nothing(name: str) -> None:
     U = torch.tensor([[1.0, -2.0, 0.0]])
     assert not NORMS[name].prox(U, 1e60).any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("norm", NORMS.values(), ids=lambda norm: norm.name)
+def test_units_are_units_at_any_scale(norm: Norm, dtype: torch.dtype) -> None:
+    """Squares of 1e-170 are zero: a quotient by their root would be a neuron of length 1e138 that counts as one."""
+    limits = torch.finfo(dtype)
+    sizes = torch.logspace(math.log10(limits.tiny) + 1, math.log10(limits.max) - 1, 41, dtype=torch.float64).to(dtype)
+    U = torch.tensor([[3.0, -4.0, 0.0]], dtype=dtype) / 4 * sizes[:, None]
+    units = norm.unit(torch.cat([U, 0 * U[:1], limits.tiny / 1024 * torch.ones(1, 3, dtype=dtype)]))
+    lengths = norm.value(units)
+    torch.testing.assert_close(lengths[:-2], torch.ones(len(U), dtype=dtype))
+    assert float(lengths[-2]) == 0.0
+    assert float(lengths[-1]) <= 1 + 4 * limits.eps
+
+
+def test_neurons_of_any_size_cost_as_much_as_units() -> None:
+    """A price of one for neurons of length 1e138 was a certificate whose primal was below the optimum."""
+    X = torch.eye(2, dtype=torch.float64)
+    problem = ReluProblem(X, Datafit(LOSSES["squared"](), torch.ones(2, 1, dtype=torch.float64)), 0.5)
+    Z = torch.full((2, 1, 1), 0.5, dtype=torch.float64)
+    plain, tiny = (certify(problem.over(size * X), Z, everywhere=Faces(X)) for size in (1.0, 1e-170))
+    assert tiny.primal == pytest.approx(plain.primal, rel=1e-12)
+    assert plain.dual <= tiny.primal

@@ -1,6 +1,9 @@
 """How far a two-layer ReLU network, trained by anybody, is from the best one there is."""
 
-from dataclasses import dataclass
+import math
+import sys
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -18,25 +21,29 @@ from bidual.estimators.network import check_patterns
 from bidual.foreign import Network, TwoLayerWeights, class_targets, number_targets, read_network
 from bidual.json_text import shortly
 from bidual.losses import LOSSES, Logistic, Loss, MarginLoss, Softmax
-from bidual.networks import RebuildableModule
+from bidual.losses.base import Matrix
+from bidual.networks import RebuildableModule, ReluNetwork
 from bidual.norms import L2
 from bidual.patterns import with_constant
 from bidual.relu import ReluProblem
 from bidual.relu_training import ReluTrainer
+from bidual.rounding import TINY, gamma, largest_sum, length, rounded_up
 
 
 @dataclass(frozen=True, eq=False)
 class NetworkCertificate:
     """Bounds on how much better than a given network any other of its kind can be.
 
+    Both bounds hold in real arithmetic: rounding is allowed for.
+
     Attributes:
-        objective: of the network as it is: sum of losses + beta/2 times the sum of squares of its weights, hidden
-            biases included, output biases not.
+        objective: of the network as it is, rounded up: sum of losses + beta/2 times the sum of squares of its weights,
+            hidden biases included, output biases not; infinity where it is beyond all numbers.
         lower_bound: no two-layer ReLU network of any width has a smaller objective.
         relative_gap: (objective - lower_bound) / objective.
         certificate: the witness of the lower bound, at the best network that was found on the way.
-        better: that network, if its objective is smaller than the given one's; None otherwise.
-        better_objective: its objective, or that of the given network.
+        better: that network, if its objective is surely smaller than the given one's; None otherwise.
+        better_objective: its objective, or that of the given network, rounded up.
         status: how the search for a better network ended.
     """
 
@@ -112,22 +119,30 @@ def _check_settings(beta: float, tol: float, max_time: float | None, patterns: i
 def _certify(
     weights: TwoLayerWeights, problem: ReluProblem, trainer: ReluTrainer, tol: float, max_time: float | None
 ) -> NetworkCertificate:
-    neurons = _neurons(weights)
-    objective, V = _objective(weights, problem, neurons)
-    done = trainer.train(problem, tol=tol, max_time=max_time, start=L2.unit(neurons[neurons.any(1)]), candidates=(V,))
+    neurons, own = _neurons(weights), _objective(weights, problem)
+    start = L2.unit(neurons[neurons.any(1)])
+    done = trainer.train(problem, tol=tol, max_time=max_time, start=start, candidates=(own.gradient,))
     certificate = done.solution.certificate
-    if certificate.dual > objective * (1 + 1e-8):
-        raise SoundnessError(f"lower bound {certificate.dual!r} exceeds {objective!r}; please report this network.")
-    improved = certificate.primal < objective * (1 - 1e-12)
+    if certificate.dual > own.most:
+        raise SoundnessError(f"lower bound {certificate.dual!r} exceeds {own.most!r}; please report this network.")
+    module = _module(done, weights.hidden_bias is not None)
+    found = _objective(_weights(module, weights), problem).most
     return NetworkCertificate(
-        objective,
+        own.most,
         certificate.dual,
-        max(objective - certificate.dual, 0.0) / objective if objective > 0 else 0.0,
+        _relative_gap(own.most, certificate.dual),
         certificate,
-        _module(done, weights.hidden_bias is not None) if improved else None,
-        min(certificate.primal, objective),
+        module if found < own.least else None,
+        found if found < own.least else own.most,
         _status(done, tol),
     )
+
+
+def _relative_gap(objective: float, lower_bound: float) -> float:
+    """At most one, where an objective is beyond all numbers too."""
+    if not math.isfinite(objective):
+        return 1.0
+    return max(objective - lower_bound, 0.0) / objective if objective > 0 else 0.0
 
 
 def _status(done: Training, tol: float) -> str:
@@ -137,14 +152,36 @@ def _status(done: Training, tol: float) -> str:
     return done.solution.status.value
 
 
-def _objective(weights: TwoLayerWeights, problem: ReluProblem, neurons: Tensor) -> tuple[float, Tensor]:
-    """The network's own objective, at its own output bias and scaling, and the gradient of its data term."""
-    data = problem.datafit
+class _Objective(NamedTuple):
+    """Bounds of a network's objective, and the gradient of its data term."""
+
+    least: float
+    most: float
+    gradient: Matrix
+
+
+def _objective(weights: TwoLayerWeights, problem: ReluProblem) -> _Objective:
+    r"""The network's own objective, at its own output bias and scaling.
+
+    A term x u w of a prediction goes through d products and sums, m of them in the second layer, and one for the bias:
+    predictions are off by gamma(d + m + 8) times |X| |U|^T |W|^T, entry by entry. Squares are rounded once, and added
+    up exactly or nearly so.
+    """
+    data, U, W = problem.datafit, _neurons(weights), weights.output
     assert data.shift is not None
-    P = (problem.X @ neurons.T).clamp(min=0) @ weights.output.T
-    b = data.shift.new_zeros(weights.n_outputs) if weights.output_bias is None else weights.output_bias - data.shift
-    decay = 0.5 * float(neurons.square().sum() + weights.output.square().sum())
-    return data.value_at(P, b) + problem.beta * decay, data.grad(P)
+    b = torch.zeros_like(data.shift) if weights.output_bias is None else weights.output_bias - data.shift
+    P = (problem.X @ U.T).clamp(min=0) @ W.T
+    sizes = (problem.X.abs() @ U.abs().T) @ W.abs().T
+    error = gamma(sum(U.shape) + 8) * length(sizes) + gamma(2) * length(b) * len(P) ** 0.5
+    squares = torch.cat([U.flatten(), W.flatten()]).square()
+    most = replace(data, intercept=False).most(P + b, rounded_up(error))
+    price = 0.5 * problem.beta * largest_sum(squares) * (1 + gamma(8)) + squares.numel() * TINY * (1 + problem.beta)
+    decay = 0.5 * problem.beta * min(float(squares.sum()), sys.float_info.max)
+    value = data.value_at(P, b) + decay
+    if not (math.isfinite(value) and math.isfinite(most + price)):
+        return _Objective((1 - 1e-9) * decay, math.inf, data.grad(P))  # losses are not negative
+    most = rounded_up(most + price) if most or bool(squares.any()) else 0.0
+    return _Objective(value - 2 * (most - value) - 1e-12 * value, most, data.grad(P))
 
 
 def _neurons(weights: TwoLayerWeights) -> Float[Tensor, "m d"]:
@@ -154,9 +191,18 @@ def _neurons(weights: TwoLayerWeights) -> Float[Tensor, "m d"]:
     return torch.cat([weights.hidden, weights.hidden_bias[:, None]], 1)
 
 
-def _module(done: Training, bias: bool) -> RebuildableModule:
+def _module(done: Training, bias: bool) -> ReluNetwork:
     Z = done.solution.Z
-    return ReluMLP(done.neurons, bias).decode(Z, done.problem.predictions(Z)[1])
+    module = ReluMLP(done.neurons, bias).decode(Z, done.problem.predictions(Z)[1])
+    assert isinstance(module, ReluNetwork)
+    return module
+
+
+def _weights(module: ReluNetwork, like: TwoLayerWeights) -> TwoLayerWeights:
+    """The weights of a network that was found, with the biases that another one has."""
+    hidden_bias = None if like.hidden_bias is None else module.hidden.bias
+    output_bias = None if like.output_bias is None else module.output.bias
+    return TwoLayerWeights.of(module.hidden.weight, module.output.weight, hidden_bias, output_bias)
 
 
 def _loss(loss: str | Loss, n_outputs: int) -> Loss:

@@ -31,8 +31,17 @@ class Norm:
         return torch.linalg.vector_norm(U, self.order, dim=-1) if U.shape[-1] else U.sum(-1)
 
     def unit(self, U: Vectors) -> Vectors:
-        """u / |u|, and 0 for the zero vector."""
-        return U / self.value(U)[..., None].clamp(min=torch.finfo(U.dtype).tiny)
+        """u / |u|, and 0 for the zero vector; never longer than one but for d + 3 roundings.
+
+        A vector whose squares leave the range of numbers is scaled by its largest entry first; one of denormal size
+        comes out shorter.
+        """
+        size, limits = self.value(U)[..., None], torch.finfo(U.dtype)
+        lost = (size < 2 * (limits.tiny / limits.eps) ** 0.5) | (size == inf)
+        if self.order == 2 and bool(lost.any()):
+            near = LINF.unit(U)
+            U, size = torch.where(lost, near, U), torch.where(lost, self.value(near)[..., None], size)
+        return U / size.clamp(min=limits.tiny)
 
     def aligned(self, G: Vectors) -> Vectors:
         """A vector of norm one with <g, u> = |g|*, the steepest one along g; 0 for the zero vector."""

@@ -1,6 +1,7 @@
 """PR (21) over given cells, against cvxpy on dense matrices and against the list of all cells."""
 
 from dataclasses import replace
+from fractions import Fraction
 
 import cvxpy as cp
 import numpy as np
@@ -13,6 +14,7 @@ from bidual.datafit import Datafit
 from bidual.losses import Hinge, Logistic, Squared
 from bidual.networks import ParallelNetwork
 from bidual.parallel import constrained
+from bidual.parallel.cell_cones import CellCones
 from bidual.parallel.cells import Cells
 from bidual.parallel.constrained import solve_constrained
 from bidual.parallel.path_norm import path_norm_of
@@ -169,3 +171,63 @@ def test_bad_input_is_refused() -> None:
         solve_constrained(cells, X, Datafit(Squared(), torch.cat([y, y], 1)), 0.1)
     with pytest.raises(ValueError, match="one row per target"):
         solve_constrained(cells, X[:3], data, 0.1)
+
+
+def exact_slacks(cells: Cells, X: Tensor, z: Tensor) -> list[Fraction]:
+    """The left sides of all inequalities of the cells at z = s w, in fractions."""
+    found = []
+    first, second = (part.tolist() for part in cells.activity(X))
+    for k, units in enumerate(z.tolist()):
+        linear = [
+            [sum(Fraction(a) * Fraction(b) for a, b in zip(x, unit, strict=True)) for x in X.tolist()] for unit in units
+        ]
+        for j, sign in enumerate(cells.signs[k].tolist()):
+            found += [int(sign) * (1 if on else -1) * a for on, a in zip(first[k][j], linear[j], strict=True)]
+        for i, on in enumerate(second[k]):
+            total = sum(linear[j][i] for j in range(cells.width) if first[k][j][i])
+            found.append(total if on else -total)
+    return found
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_point_is_in_its_cones_in_fractions(seed: int) -> None:
+    """An interior point method ends on borders up to 1e-12, and a point outside could be below the optimum."""
+    X, y, cells = draw(seed, n=6, count=4, width=2)
+    cells = constrained._distinct(cells, X)
+    found = solve_constrained(cells, X, Datafit(Squared(), y), 0.05)
+    for half in found.certificate.point.reshape(2, len(cells), cells.width, 2):
+        assert min(exact_slacks(cells, X, half)) >= 0
+    assert found.certificate.relative_gap <= 1e-7
+
+
+def test_points_on_borders_are_moved_inside_and_no_further_than_rounding() -> None:
+    X, _, cells = draw(3, n=5, count=8, width=2)
+    cones = CellCones.of(cells, X)
+    W, towards = cones.interior, torch.randn(cones.interior.shape, generator=torch.Generator().manual_seed(1)).double()
+    here, there = (torch.cat([part.flatten(1) for part in cones.slacks(z)], 1) for z in (W, towards))
+    step = torch.where(there < 0, -here / there, torch.inf).amin(1)
+    z = W + step[:, None, None] * towards  # on the border, up to rounding
+    moved = cones.moved_inside(z)
+    assert min(exact_slacks(cells, X, moved)) >= 0
+    assert float((moved - z).abs().max()) <= 1e-11 * float(z.abs().max())
+
+
+@pytest.mark.parametrize("norm", ["path", "weight_decay"])
+def test_the_polar_is_bounded_in_fractions(norm: str) -> None:
+    """Large multipliers that nearly cancel what they are added to."""
+    X, y, cells = draw(5, n=5, count=3, width=2)
+    found = solve_constrained(cells, X, Datafit(Squared(), y), 0.1, norm=norm)
+    V, H = found.certificate.dual_point, found.inequalities.toarray()
+    design = found.problem.operator.dense()
+    for scale in (1.0, 1e6):
+        multipliers = scale * found.multipliers
+        bound = constrained._polar(found.problem, found.inequalities, multipliers)(V)
+        G = [
+            sum(Fraction(h) * Fraction(m) for h, m in zip(column, multipliers.tolist(), strict=True) if h)
+            - sum(Fraction(a) * Fraction(v) for a, v in zip(forward, V[:, 0].tolist(), strict=True))
+            for column, forward in zip(H.T.tolist(), design.T.tolist(), strict=True)
+        ]
+        size = found.problem.operator.block_shape[1]
+        worst = max(sum(g * g for g in G[k : k + size]) for k in range(0, len(G), size))
+        assert worst <= Fraction(bound + found.problem.rounding_of_polar(V)) ** 2
+        assert bound <= float(worst) ** 0.5 * (1 + 1e-9)

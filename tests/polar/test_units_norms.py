@@ -1,6 +1,7 @@
 """The parts of NormFaces: values, ranks, questions, corners, and allowances for rounding."""
 
 import math
+from fractions import Fraction
 from itertools import product
 
 import numpy as np
@@ -13,7 +14,7 @@ from bidual.norms import L1, L2, LINF, NORMS, Norm
 from bidual.polar import Faces, NormFaces, Peaks
 from bidual.polar.norms import _questions, ranked, steepness_in
 
-EPS = 2.0**-52
+UNIT = 2.0**-53
 ORDERS = {"l1": 1, "l2": 2, "linf": np.inf}
 DUALS = {"l1": np.inf, "l2": 2, "linf": 1}
 EVERY_PAIR = pytest.mark.parametrize(
@@ -134,7 +135,7 @@ def test_euclidean_questions_are_asked_with_the_threshold_and_their_answers_join
     assert [above for _, above in faces.asked] == [0.25] * 3
     assert torch.equal(torch.cat([question for question, _ in faces.asked], 1), V)
     size = float(V.abs().amax(1).sum())
-    assert (upper - 3.0) / EPS == pytest.approx(4 * 3 * size, abs=4)
+    assert (upper - 3.0) / UNIT == pytest.approx((3 + 16) * size + 16 * 3, abs=8)
 
 
 @pytest.mark.parametrize("output", NORMS.values(), ids=lambda norm: norm.name)
@@ -158,23 +159,44 @@ def test_corners_give_one_answer_however_they_are_split(hidden: Norm, numbers: i
 @pytest.mark.parametrize("hidden", [L1, LINF], ids=lambda norm: norm.name)
 def test_corners_above_the_threshold_are_listed_highest_first_and_their_best_is_the_bound(hidden: Norm) -> None:
     oracle, V = NormFaces(normal(6, 3), hidden, L2), normal(6, 2, 1)
-    directions, coarse = oracle._corners
-    both = torch.cat([directions, -directions])
+    both = torch.cat([oracle._corners, -oracle._corners])
     expected = np.sort(values(oracle.X, V, both, hidden, L2))[::-1]
     listed, upper = oracle._at_corners(V, 0.5 * (expected[5] + expected[6]))
     np.testing.assert_allclose(values(oracle.X, V, listed, hidden, L2), expected[:6], rtol=1e-12)
-    allowed = (8 * 3 * coarse + 16 * 6 * EPS) * oracle._size(V)
-    assert 1e-13 <= coarse <= 1e-10
-    assert upper - expected[0] == pytest.approx(allowed, rel=1e-2)
+    allowed = (6 + 9 + 2 + 16) * UNIT * oracle._size(V) + 16 * UNIT * expected[0]
+    assert upper - expected[0] == pytest.approx(allowed, abs=4 * UNIT * expected[0])
     assert len(oracle._at_corners(V, 1e9)[0]) == 1
 
 
-def test_one_feature_allows_for_rounding_of_sums_only() -> None:
-    """The corners +-1 are exact, so that nothing but 16 roundings for each of the samples is added."""
-    oracle, V = NormFaces(torch.ones(4, 1).double(), L1, L1), torch.ones(4, 1).double()
-    neurons, upper = oracle._at_corners(V, 0.0)
-    assert neurons.tolist() == [[1.0]]
-    assert (upper - 4.0) / EPS == pytest.approx(16 * 4 * 4, abs=4)
+def exact_steepness(X: Tensor, V: Tensor, u: np.ndarray, hidden: Norm, output: Norm) -> Fraction:
+    """f(u) of a polyhedral pair of norms in fractions."""
+    steep = [Fraction(0)] * V.shape[1]
+    for x, v in zip(X.tolist(), V.tolist(), strict=True):
+        h = max(sum(Fraction(a) * Fraction(b) for a, b in zip(x, u, strict=True)), Fraction(0))
+        steep = [s + h * Fraction(w) for s, w in zip(steep, v, strict=True)]
+    size = sum(map(abs, map(Fraction, u))) if hidden is L1 else max(map(abs, map(Fraction, u)))
+    return (max if output is L1 else sum)(list(map(abs, steep))) / size
+
+
+@pytest.mark.parametrize("output", [L1, LINF], ids=lambda norm: norm.name)
+@pytest.mark.parametrize("hidden", [L1, LINF], ids=lambda norm: norm.name)
+@pytest.mark.parametrize("seed", range(6))
+def test_the_bound_holds_in_fractions_and_is_tight(hidden: Norm, output: Norm, seed: int) -> None:
+    """Duals that nearly cancel, rows that nearly agree, whole numbers, and rows of very different size."""
+    X, V = normal(5, 2, seed).repeat(2, 1), normal(5, 2, seed + 9).repeat(2, 1)
+    X[5:] = X[5:] * (1 + 1e-13 * normal(5, 2, seed)) if seed % 2 else X[5:].round()
+    V[5:] *= -(1 + 1e-9 * normal(5, 1, seed)) if seed < 3 else 10 ** (6 * normal(5, 1, seed))
+    oracle = NormFaces(X, hidden, output)
+    _, upper = oracle._at_corners(V, 0.0)
+    rows = [*oracle.X.tolist(), *hidden.creases(2).tolist()]
+    exact = max(
+        exact_steepness(oracle.X, V, np.array([-s * b, s * a]), hidden, output)
+        for a, b in rows
+        if a or b
+        for s in (1, -1)
+    )
+    assert Fraction(upper) >= exact
+    assert upper - float(exact) <= 60 * UNIT * oracle._size(V)
 
 
 @EVERY_PAIR

@@ -1,6 +1,7 @@
 """Pooled hands its questions on to the oracle of the rows, merged, and adds what rounding of L* V can cost."""
 
 import math
+from fractions import Fraction
 
 import pytest
 import torch
@@ -126,3 +127,36 @@ def test_an_oracle_is_pooled_only_for_a_readout() -> None:
     assert pooled.readout is patches
     assert isinstance(pooled.inner, Told)
     assert math.isfinite(pooled.peaks(normal(4, 1)).bracket.upper)
+
+
+def exact_pooled(patches: ImagePatches, V: Tensor, u: Tensor) -> Fraction:
+    """|V^T L[(X u)_+]|^2 of one readout in fractions."""
+    weights = [[Fraction(x) for x in row] for row in patches.pooling.listed.tolist()]
+    hidden = [
+        max(sum(Fraction(a) * Fraction(b) for a, b in zip(x, u.tolist(), strict=True)), 0) for x in rows_of(patches)
+    ]
+    size, total = patches.per_sample[0], Fraction(0)
+    for a in range(len(weights)):
+        for k in range(V.shape[1]):
+            seen = (sum(w * h for w, h in zip(weights[a], hidden[i * size :], strict=False)) for i in range(len(V)))
+            total += sum(Fraction(v) * s for v, s in zip(V[:, k].tolist(), seen, strict=True)) ** 2
+    return total
+
+
+def rows_of(patches: ImagePatches) -> list[list[float]]:
+    return patches.rows().tolist()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("seed", range(4))
+def test_no_neuron_is_above_the_bound_in_fractions(dtype: torch.dtype, seed: int) -> None:
+    """Duals of equal images that cancel but for their last digits; patches of single precision too."""
+    images = normal(3, 1, 5, seed=seed).to(dtype)[[0, 1, 2, 0, 1, 2]]
+    patches = ImagePatches(images, Convolution.of(1, 2, padding=1, pooling=(3,)))
+    V = normal(3, 2, seed=seed + 5).repeat(2, 1)
+    V[3:] *= -(1 + 1e-12 * normal(3, 2, seed=seed))
+    found = Pooled(patches, Faces).peaks(V)
+    for u in torch.cat([found.neurons[:3], normal(3, 2, seed=seed)]).round(decimals=8):
+        assert exact_pooled(patches, V, u) <= Fraction(found.bracket.upper) ** 2 * sum(
+            Fraction(x) ** 2 for x in u.tolist()
+        )

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from bidual.losses.base import ConeRows, Epigraph, Loss, Repair, imbalances
 from bidual.rootfinding import increasing_root, wright_omega
-from bidual.rounding import gamma, largest_sum, length
+from bidual.rounding import TINY, gamma, largest_sum, length, rounded_up
 
 
 class Softmax(Loss):
@@ -26,10 +26,16 @@ class Softmax(Loss):
             raise ValueError("softmax loss needs one-hot targets, got other values. Encode the labels first.")
 
     def _value(self, P: Tensor, Y: Tensor) -> Tensor:
-        """log(1 + the others' share), to relative precision however small that is."""
-        ahead = P - (Y * P).sum(1, keepdim=True)
-        others = (ahead.clamp(max=0).exp() * (1 - Y)).sum(1)
-        return torch.where((ahead <= 0).all(1), torch.log1p(others), torch.logsumexp(ahead, 1))
+        r"""p_top - p_y + log(1 + sum of exp(p_k - p_top) over k != top), to relative precision however small that is.
+
+        exp and log1p to 4 units, the sum of c - 1 terms and the last one are c + 16 roundings, with a weight, of terms
+        that are not negative. Those of the differences move every p_k by u |p_k - p_top|, and the value by at most
+        2 u |p| (1 - q_top) <= 2 u |p| |gradient|, as other roundings of p do.
+        """
+        top = P.argmax(1, keepdim=True)
+        highest = P.gather(1, top)
+        others = (P - highest).exp().scatter(1, top, 0.0).sum(1)
+        return (highest - (Y * P).sum(1, keepdim=True))[:, 0] + torch.log1p(others)
 
     def _grad(self, P: Tensor, Y: Tensor) -> Tensor:
         return torch.softmax(P, 1) - Y
@@ -44,7 +50,12 @@ class Softmax(Loss):
         return torch.where(inside, entropy, torch.inf)
 
     def _terms(self, V: Tensor, Y: Tensor) -> Tensor:
-        """As for the logistic loss: slopes of the entropy times entries, and their logarithms."""
+        r"""As for the logistic loss: slopes of the entropy times entries, and their logarithms.
+
+        With s the sum of the entries q of other classes, to c + 2 roundings: q log q is off by q |log q| (c + 13) u and
+        2 q u, and (1 - s) log(1 - s) by (c + 2) s (|log(1 - s)| + 1) u and 12 |log(1 - s)| u. An s that differs from
+        one by less than 8 (c + 2) roundings, for which that would be too little, has no repair.
+        """
         Q = (V * (1 - Y)).clamp(0, 1)
         others = Q.sum(1).clamp(max=1)
         return 2 * others - torch.xlogy(Q, Q).sum(1) - torch.log1p(-others)
@@ -91,23 +102,39 @@ class Softmax(Loss):
         return off - Y * off.sum(1, keepdim=True)
 
     def _repair(self, V: Tensor, Y: Tensor, weight: Tensor, balanced: bool) -> Repair:
-        r"""Every row's own class takes what the sum of the row lacks to zero.
+        r"""Every row's own class takes what the sum of the row lacks to zero; its conjugate, which is computed from the
+        other classes, is the one of the row that comes out.
 
-        What flows into a class and not out of it, T in all, then flows on from one of its samples: all flows shrink by
-        T / w, which leaves every sample w times that for its own class, and as much is added. An entropy q log q moves
-        by at most a (1 + |log a|) when q does by a.
+        The columns then have sums S_l, which add up to zero; let T be that of |S_l|. All flows shrink by t = T / w,
+        which leaves at least T for its own class to every sample of weight w or more, and the heaviest sample of each
+        class l with S_l > 0 sends S_l on to classes that lack it; w is the lightest of them. Its other q grow by
+        a = S_l / w_l together, for which q log q grows by at most a, because -(1 - a) log(1 - a) <= a; and its own q
+        falls by a, for which q log q grows by at most a log(1 / a). Times w_l and with sum S_l <= T / 2, that is
+
+            T / 2 (1 + log(W / T) + log 2 + log c)
+
+        for c classes, W the largest weight, by the concavity of x log(1 / x). V moves by t |V|, and by T, and by t
+        times what the rows lack.
         """
-        lacking = V.sum(1).abs() + gamma(V.shape[1]) * V.abs().sum(1)
-        nearest = length(lacking)
-        if not balanced:
-            return Repair(nearest)
-        flow = sum(imbalances(V)) + largest_sum(lacking)
-        light, heavy = float(weight.min()), float(weight.max())
-        share = flow / light
-        if share > 0.5:
+        others = (V * (1 - Y)).sum(1)
+        inside = others * (1 + gamma(V.shape[1] + 8)) <= weight[:, 0] * (1 - gamma(32 + 4 * V.shape[1]))
+        empty = balanced and bool(V[:, ~Y.any(0)].any())
+        if empty or not bool(inside.all()) or bool(((1 - Y) * V < 0).any()):
             return Repair(cost=math.inf)
-        logs = 1 + abs(math.log(flow / light)) + abs(math.log(flow / heavy)) if flow > 0 else 0.0
-        return Repair(nearest + share * length(V) + 2 * flow, share, 4 * flow * logs)
+        lacking = V.sum(1).abs() + gamma(V.shape[1] + 4) * V.abs().sum(1)
+        nearest = length(lacking)
+        return self._circulating(V, nearest, largest_sum(lacking), weight * Y) if balanced else Repair(nearest)
+
+    def _circulating(self, V: Tensor, nearest: float, lacking: float, weight: Tensor) -> Repair:
+        """See :meth:`_repair`; T is at most what columns and rows lack."""
+        flow = (sum(imbalances(V)) + lacking) * (1 + gamma(V.shape[1] + 8))
+        heaviest = weight.amax(0)
+        share = rounded_up(flow / float(heaviest[heaviest > 0].min()))
+        if not share <= 0.5:
+            return Repair(cost=math.inf)
+        logs = math.log(2 * V.shape[1]) - math.log(max(flow / float(weight.max()), TINY))
+        cost = flow * (1 + logs)  # twice what is needed, so that it does not matter how logarithms are rounded
+        return Repair(rounded_up(nearest + share * length(V) + 2 * flow), share, rounded_up(cost))
 
     def _epigraph(self, Y: Tensor) -> Epigraph:
         # logsumexp(f) <= t  <=>  sum_k u_k <= 1, exp(f_k - t) <= u_k; auxiliaries (t, u_1..u_c).

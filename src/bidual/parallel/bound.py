@@ -17,6 +17,9 @@ v_i (h_i)_+ is zero or linear then. With the rows O known to be off and I known 
 
 and all rows decided, it is sqrt(m) N_inf of the notes on PR. One more layer does not loosen the first bound: N is
 monotone, so the theta of the layer below may be the same, and m becomes m_1 m_2 ... m_(L-2).
+
+The rounded product theta_i v_-i is the exact one for another theta_i in [0, 1], and a row is in v_+ or in v_-, so that
+no difference is rounded.
 """
 
 import heapq
@@ -41,6 +44,7 @@ from bidual.polar import Faces
 from bidual.polar.base import NeuronOracle, Neurons, Peaks
 from bidual.polar.choice import affordable, slow
 from bidual.polar.diagonal import DiagonalBound
+from bidual.rounding import gamma, rounded_up
 
 _ROUNDS, _FEW = 30, 2  # of theta, where questions are quick or not
 _CUTS, _POOL = 20, 300  # neurons that a question contributes to the choice of theta, and that are kept for it
@@ -100,12 +104,15 @@ class RelaxedBound(ParallelOracle):
             raise ValueError(f"RelaxedBound is for one output, got {V.shape[1]}; use AllOutputs.")
         widths = as_widths(self.widths)
         root = sqrt(prod(widths))
+        # a question u with |u_i| <= |v_i| to rows of length one is scaled by ten products and quotients
+        scaling = gamma(16) * float(V.abs().sum())
         if root == 1:  # +-(X w)_+ through more layers is (X w)_+ or zero: two layers
             found = self._base.peaks(V, above)
-            return Peaks(found.bracket, copies(found.neurons, widths), found.values)
+            bracket = Bracket(found.bracket.lower, rounded_up(found.bracket.upper + scaling))
+            return Peaks(bracket, copies(found.neurons, widths), found.values)
         deadline = self._deadline()
         sides = [_Side(self, self._base, sign * V, above / root) for sign in (1.0, -1.0)]
-        upper = root * max(side.bound(deadline) for side in sides)
+        upper = rounded_up(root * (max(side.bound(deadline) for side in sides) + scaling))
         neurons = copies(torch.cat([side.known for side in sides]), widths)
         values = (sub_network_features(self.X, neurons, widths).T @ V)[:, 0].abs()
         order = torch.argsort(values, descending=True)
@@ -161,7 +168,8 @@ class _Side:
         )
         best = most
         for _ in range(_ROUNDS if self.settings.quick else _FEW):
-            best = min(best, self._ask(first - choice.theta * self.down, choice.theta * self.down - second))
+            part = choice.theta * self.down
+            best = min(best, self._ask(first - part, part - second))
             choice = self._next(first, second)
             if best <= self.enough or choice.value >= best * (1 - _CLOSE) or perf_counter() > self.deadline:
                 break

@@ -8,6 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from bidual.parallel.cells import Cells
+from bidual.rounding import gamma
 
 Units = Float[Tensor, "q m d"]
 
@@ -70,8 +71,19 @@ class CellCones:
         return all(bool((a >= -tol * s).all()) for a, s in zip(self.slacks(z), self.sizes(z), strict=True))
 
     def moved_inside(self, z: Units) -> Units:
-        """z + t W with the least t that is in the cones."""
-        return z + self._reach(z)[:, None, None] * self.interior
+        r"""z + t W with the least t that is in the cones for sure, in real arithmetic; zero, which is in all of them,
+        where W is on a border itself and z is not surely inside it.
+
+        A slack is a sum of m d products, so the computed one is off by gamma(m d + 4) times its size, and entries of
+        z + t W are rounded twice.
+        """
+        sure = 2 * gamma(self.X.shape[1] * z.shape[1] + 8)
+        moved = z + self._reach(z, sure)[:, None, None] * self.interior
+        inside = [
+            (at >= sure / 2 * size).flatten(1).all(1)
+            for at, size in zip(self.slacks(moved), self.sizes(moved), strict=True)
+        ]
+        return moved * (inside[0] & inside[1])[:, None, None]
 
     def split(self, u: Units) -> Units:
         r"""p with p and u + p in the cones, along the interior point W: the shorter of
@@ -83,8 +95,8 @@ class CellCones:
         shorter = self.price(up, u) <= self.price(down, u)
         return torch.where(shorter[:, None, None], up, down)
 
-    def _reach(self, u: Units) -> Float[Tensor, " q"]:
-        """The least t >= 0 with u + t W in the cones."""
+    def _reach(self, u: Units, sure: float = 0.0) -> Float[Tensor, " q"]:
+        """The least t >= 0 with u + t W in the cones, up to rounding, or by ``sure`` of the size of the slacks."""
         parts = []
         for at_u, at_w, size, room in zip(
             self.slacks(u), self.slacks(self.interior), self.sizes(u), self.sizes(self.interior), strict=True
@@ -95,7 +107,9 @@ class CellCones:
                     "a sampled sub-network lies on the border of its own cell, where a unit is zero on a sample; draw "
                     "other cells."
                 )
-            parts.append(torch.where(outside, -at_u / torch.where(outside, at_w, 1.0), 0.0).flatten(1).amax(1))
+            lacking, gained = sure * size - at_u, at_w - sure * room
+            wanted = outside | ((lacking > 0) & (gained > 0) & (sure > 0))
+            parts.append(torch.where(wanted, lacking / torch.where(wanted, gained, 1.0), 0.0).flatten(1).amax(1))
         return torch.maximum(*parts)
 
 

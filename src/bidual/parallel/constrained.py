@@ -9,12 +9,12 @@ import torch
 from jaxtyping import Bool, Float
 from numpy import ndarray
 from scipy import sparse
-from torch import Tensor
+from torch import Tensor, nn
 
 from bidual.certificate import Certificate, PolarBound, Scope, judge
 from bidual.datafit import Datafit
 from bidual.factored.cones import Cones
-from bidual.gauges import BlockGauge, Group
+from bidual.gauges import Group
 from bidual.losses.base import Matrix
 from bidual.memory import available_bytes, human_bytes
 from bidual.operators import GatedOperator
@@ -22,8 +22,10 @@ from bidual.operators.cells import CellOperator
 from bidual.parallel.cell_cones import CellCones
 from bidual.parallel.cells import Cells
 from bidual.parallel.decoding import SubNetworks, encoded
+from bidual.parallel.first_layer import own_rows
 from bidual.patterns.sampling import first_of_each
 from bidual.problem import Problem
+from bidual.rounding import TINY, gamma, rounded_up
 from bidual.solvers.conic import conic_program
 from bidual.solvers.interior_point import Attempt, attempts, clarabel_settings
 
@@ -42,7 +44,8 @@ class ConstrainedSolution:
     Attributes:
         networks: z with output weight +, z' with output weight -, each of path norm |z|.
         problem: the program in (z; z') without its cones, in the norm that was asked for.
-        certificate: over the given cells, with all inequalities; ``certificate.point`` satisfies them.
+        certificate: over the given cells, with all inequalities; ``certificate.point`` satisfies them, in real
+            arithmetic.
         multipliers: of the inequalities, the witness that the dual point is feasible for the cones.
         inequalities: H (k, z) of H (z; z') >= 0 that the multipliers belong to.
         seconds: of all.
@@ -160,11 +163,15 @@ def _inequalities(cones: CellCones, cells: Cells) -> sparse.csr_array:
 
 
 def _facets(X: Float[Tensor, "n d"], patterns: Bool[Tensor, "p n"]) -> Float[Tensor, "p f d"]:
-    """Unit normals of the cones (2 D - I) X w >= 0, without redundant ones unless there are too many to look at."""
-    if patterns.numel() <= _MOST_CHECKED:
-        return Cones.of(X, patterns).rows.to(X)
+    """Unit normals of the cones (2 D - I) X w >= 0, without redundant ones unless there are too many to look at, or
+    facets are not told apart. They are rows of X, with entries rounded once, and not what was computed from them."""
     length = torch.linalg.vector_norm(X, dim=1, keepdim=True)
-    return (2 * patterns.to(X) - 1)[:, :, None] * (X / torch.where(length > 0, length, 1.0))
+    signed = (2 * patterns.to(X) - 1)[:, :, None] * (X / torch.where(length > 0, length, 1.0))
+    if patterns.numel() > _MOST_CHECKED:
+        return signed
+    facets = Cones.of(X, patterns).rows.cpu().numpy()
+    found = [own_rows(*pair) for pair in zip(facets, signed.cpu().numpy(), strict=True)]
+    return nn.utils.rnn.pad_sequence([torch.from_numpy(rows) for rows in found], batch_first=True).to(X)
 
 
 def _rows(normals: Float[Tensor, "r b"], block: Tensor, blocks: int) -> sparse.csr_array:
@@ -192,13 +199,23 @@ def _run(
 
 
 def _polar(problem: Problem, H: sparse.csr_array, multipliers: Tensor) -> PolarBound:
-    r"""max of <-A* V, w> over the w of norm one in the cones is at most |-A* V + H^T l|° for every l >= 0."""
-    numbers = multipliers.clamp(min=0).cpu().numpy()
-    shape, gauge = problem.operator.block_shape, problem.gauge
-    assert isinstance(gauge, BlockGauge)
-    lift, size = (torch.from_numpy(G.T @ numbers).to(multipliers).reshape(shape) for G in (H, abs(H)))
-    rounding = 16 * torch.finfo(torch.float64).eps * float(gauge.block_polar(size).max())
-    return lambda V: float(gauge.block_polar(lift - problem.operator.adjoint(V)).max()) + rounding
+    r"""max of <-A* V, w> over the w of norm one in the cones is at most |-A* V + H^T l|° for every l >= 0.
+
+    Rows of H are those of the cones times positive numbers, with entries that are rounded once. A term of H^T l goes
+    through as many operations as its column has numbers, and two more, and so H^T l is off by gamma times |H|^T l; the
+    difference is off by a unit of itself.
+    """
+    numbers, count = multipliers.clamp(min=0).cpu().numpy(), int(np.diff(H.tocsc().indptr).max(initial=0))
+    lift, size = (
+        torch.from_numpy(G.T @ numbers).to(multipliers).reshape(problem.operator.block_shape) for G in (H, abs(H))
+    )
+    rounding = gamma(count + 8) * problem.gauge.polar(size).upper + TINY * H.nnz
+
+    def bound(V: Matrix) -> float:
+        upper = problem.gauge.polar(lift - problem.operator.adjoint(V)).upper
+        return rounded_up(upper * (1 + gamma(4)) + rounding)
+
+    return bound
 
 
 def _judged(

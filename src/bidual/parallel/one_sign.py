@@ -1,6 +1,8 @@
 """One sign of v in exact pricing: all second-layer patterns phi, all choices of cells, the best theta of each.
 
-The bounds are those of :mod:`bidual.parallel.pricing`.
+The bounds are those of :mod:`bidual.parallel.pricing`. For slopes X^T D u as they were computed, those of cells are
+proved by :meth:`FirstLayer.project`, and the rounded product of theta in [0, 1] with v is the exact one for another
+theta; the rounding of slopes, and of sums of squares and their roots, gamma(m_1 + 8), is left to ExactParallel.
 """
 
 from itertools import combinations_with_replacement, product
@@ -14,6 +16,7 @@ from scipy.linalg import block_diag
 from scipy.optimize import lsq_linear
 
 from bidual.parallel.first_layer import FirstLayer
+from bidual.rounding import gamma
 
 MOST_POSITIVE = 16  # rows with v_i > 0: 2^16 choices of phi
 MOST_CHOICES = 200_000  # of cells for one phi
@@ -102,8 +105,8 @@ class Pricing:
         """|P_C(s X^T D u)| for every cell and sign, and the points."""
         slopes = self.layer.slopes(self._filled(U, theta))
         signed = np.concatenate([slopes, -slopes], 1)
-        W = self.layer.project(signed, np.broadcast_to(self.cells, signed.shape[:2]))
-        return np.linalg.norm(W, axis=2), W
+        W, bounds = self.layer.project(signed, np.broadcast_to(self.cells, signed.shape[:2]))
+        return bounds, W
 
     def _filled(self, U: Float[ndarray, "k n"], theta: Float[ndarray, "k m"]) -> Float[ndarray, "k n"]:
         filled = U.copy()
@@ -149,7 +152,8 @@ class Pricing:
     def _choices(self, b: Float[ndarray, " c"]) -> Int[ndarray, "q m"] | None:
         """Multisets of cells with sum of b^2 above the threshold; None if there are too many to look at."""
         square, least = b**2, self.threshold**2
-        useful = np.flatnonzero(square > least - (self.width - 1) * square.max())
+        slack = gamma(16) * (least + self.width * square.max())  # a cell that rounding takes for useless is useful
+        useful = np.flatnonzero(square > least - (self.width - 1) * square.max() - slack)
         useful = useful[np.argsort(-square[useful])]
         if multisets(len(useful), self.width) > MOST_CHOICES:
             return None
@@ -173,10 +177,10 @@ class Pricing:
         open_ = np.arange(len(choices))
         for _ in range(self.steps if len(self.negative) else 1):
             filled = self._filled(np.tile(u, (len(open_), 1)), ahead[open_])
-            W = self.layer.project(np.einsum("qn,qjnr->qjr", filled, maps[open_]), self.cells[choices[open_]])
+            W, b = self.layer.project(np.einsum("qn,qjnr->qjr", filled, maps[open_]), self.cells[choices[open_]])
             size = np.sqrt(np.square(W).sum((1, 2)))
-            value[open_] = np.minimum(value[open_], size)
-            self._improve(open_, W / np.maximum(size, _TINY)[:, None, None], choices, reached, units)
+            value[open_] = np.minimum(value[open_], np.sqrt(np.square(b).sum(1)))
+            self._improve(open_, _unit(W, size), choices, reached, units)
             slope = np.einsum("qjr,qjnr->qn", W, down[open_])
             moved = np.clip(ahead[open_] - step[open_, None] * slope, 0, 1)
             turned = ((ahead[open_] - moved) * (moved - at[open_])).sum(1) > 0  # restart: momentum points uphill
@@ -191,9 +195,9 @@ class Pricing:
         for k in open_:  # what is left converges slowly: solve it exactly
             at[k] = self._exactly(u, maps[k], down[k], self.cells[choices[k]])
             filled = self._filled(u[None], at[k][None])[0]
-            W = self.layer.project(np.einsum("n,jnr->jr", filled, maps[k]), self.cells[choices[k]])
-            value[k] = min(value[k], float(np.linalg.norm(W)))
-            self._improve(np.array([k]), W[None] / max(float(np.linalg.norm(W)), _TINY), choices, reached, units)
+            W, b = self.layer.project(np.einsum("n,jnr->jr", filled, maps[k]), self.cells[choices[k]])
+            value[k] = min(value[k], float(np.linalg.norm(b)))
+            self._improve(np.array([k]), _unit(W[None], np.array([np.linalg.norm(W)])), choices, reached, units)
         self.upper = max(self.upper, float(value.max(initial=0.0)))
         self._list(reached, units, choices)
         return at
@@ -235,6 +239,12 @@ class Pricing:
         for k in np.argsort(-reached)[:_PER_PATTERN]:
             if reached[k] > self.above * (1 + 1e-12):
                 self.found.append(_slots(units[k], self.signs[choices[k]]))
+
+
+def _unit(W: Float[ndarray, "k m r"], size: Float[ndarray, " k"]) -> Float[ndarray, "k m r"]:
+    """W / |W|, and zero where W is so short that its squares are no numbers."""
+    used = size > 1e-140
+    return np.where(used[:, None, None], W / np.where(used, size, 1.0)[:, None, None], 0.0)
 
 
 def _slots(units: Float[ndarray, "m r"], signs: Float[ndarray, " m"]) -> Float[ndarray, "2 m r"]:

@@ -30,8 +30,9 @@ from bidual.parallel.one_sign import MOST_CHOICES, MOST_POSITIVE, Pricing, multi
 from bidual.patterns import count_bound
 from bidual.patterns.reduction import Reduced, reduce_rank
 from bidual.polar.base import Neurons, Peaks
+from bidual.rounding import gamma, length, rounded_up
+from bidual.spectral_bounds import orthogonality_error
 
-_EPS = float(np.finfo(np.float64).eps)
 _LISTED = 500
 
 
@@ -77,13 +78,19 @@ class ExactParallel(ParallelOracle):
         values = (sub_network_features(self.X, neurons, (self.width,)).T @ V)[:, 0].abs()
         order = torch.argsort(values, descending=True)[:_LISTED]
         lower = float(values.max())
-        upper = max(*(run.upper for run in runs), lower) + self._allowance(v)
-        return Peaks(Bracket(lower, upper), neurons[order], values[order])
+        upper = max(run.upper for run in runs) * (1 + gamma(self.width + 8)) + self._allowance(v)
+        stretched = rounded_up(upper * (1 + orthogonality_error(torch.from_numpy(np.ascontiguousarray(basis)))))
+        return Peaks(Bracket(lower, max(stretched, lower)), neurons[order], values[order])
 
     def _allowance(self, v: Float[ndarray, " n"]) -> float:
-        """Rounding of the products, and the rank cut."""
-        cut = self._reduced.remainder * float(np.linalg.norm(v))
-        return sqrt(self.width) * (16 * (len(v) + 16) * _EPS * float(np.abs(v).sum()) + cut)
+        r"""What m_1 units with sum_j |w_j|^2 <= 1 can add to the bounds of the runs, sqrt(m_1) times that of one.
+
+        Slopes X^T D u are sums of n terms of rows of length one; what the rank cut dropped has the spectral norm
+        ``remainder``. Besides, |basis^T w| may exceed |w| by what the basis lacks to be orthonormal.
+        """
+        terms = gamma(len(v) + 16) * float(np.abs(v).sum())
+        cut = self._reduced.remainder * length(torch.from_numpy(v))
+        return rounded_up(sqrt(self.width) * (terms + cut))
 
 
 def price_of_pricing(n: int, rank: int, width: int, refuse: bool = False) -> float:

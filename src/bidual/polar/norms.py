@@ -14,9 +14,9 @@ from bidual.polar.base import NeuronOracle, Neurons, Peaks
 from bidual.polar.faces import Faces
 from bidual.polar.planes import LISTED
 from bidual.polar.rays import corner_directions
+from bidual.rounding import gamma, rounded_up
 
 MOST_SIGNS = 12  # outputs whose signs are all tried
-_EPS = torch.finfo(torch.float64).eps
 
 
 class NormFaces(NeuronOracle):
@@ -35,9 +35,8 @@ class NormFaces(NeuronOracle):
         self._faces = Faces(self.X) if hidden.order == 2 else None
 
     @cached_property
-    def _corners(self) -> tuple[Tensor, float]:
-        directions, coarse = corner_directions(self.X, self.hidden_norm)
-        return directions.to(self.X), coarse
+    def _corners(self) -> Float[Tensor, "q d"]:
+        return corner_directions(self.X, self.hidden_norm).to(self.X)
 
     def _peaks(self, V: Tensor, above: float, seeds: Tensor | None) -> Peaks:
         neurons, upper = self._at_corners(V, above) if self._faces is None else self._by_faces(self._faces, V, above)
@@ -47,22 +46,29 @@ class NormFaces(NeuronOracle):
         return Peaks(Bracket(found.bracket.lower, max(upper, found.bracket.lower)), found.neurons, found.values)
 
     def _by_faces(self, faces: Faces, V: Tensor, above: float) -> tuple[Neurons, float]:
-        """Steep directions and a bound, by one or many Euclidean questions."""
+        """Steep directions and a bound, by one or many Euclidean questions.
+
+        An entry of V s is a sum of c numbers, and ``peaks`` scales rows and questions by ten products and quotients:
+        every row of a question is known to gamma(c + 16) times |v_i|_R*.
+        """
         asked = [faces.peaks(question, above) for question in _questions(V, self.output_norm)]
-        upper = max(peaks.bracket.upper for peaks in asked)
-        return torch.cat([peaks.neurons for peaks in asked]), upper + 4 * V.shape[1] * _EPS * self._size(V)
+        upper = max(peaks.bracket.upper for peaks in asked) + gamma(V.shape[1] + 16) * self._size(V)
+        return torch.cat([peaks.neurons for peaks in asked]), rounded_up(upper)
 
     def _at_corners(self, V: Tensor, above: float, numbers: int = 4_000_000) -> tuple[Neurons, float]:
-        directions, coarse = self._corners
+        """The best corner; a term v_ik x_ij u_j of the value at u goes through 2 d + 4 operations in u_j, which is
+        scaled to norm one twice, d + n in the two products, and c + 2 in the norm."""
+        directions = self._corners
         parts = directions.split(max(1, numbers // len(V)))
         values = torch.cat([steepness_in(self, V, sign * part) for sign in (1, -1) for part in parts])
         top = values.topk(min(LISTED, len(values)))
         chosen = top.indices[top.values > min(above, float(values.max()) * (1 - 1e-12))]
-        allowance = (8 * self.X.shape[1] * coarse + 16 * len(V) * _EPS) * self._size(V)
-        return torch.cat([directions, -directions])[chosen], float(values.max()) + allowance
+        (n, c), d = V.shape, self.X.shape[1]
+        upper = float(values.max()) + gamma(n + 3 * d + c + 16) * self._size(V)
+        return torch.cat([directions, -directions])[chosen], rounded_up(upper)
 
     def _size(self, V: Tensor) -> float:
-        """How much a relative change of u by one can change the value."""
+        """sum_i |v_i|_R* |x_i|_2 |u|_2, which bounds what the terms of the value add up to in absolute value."""
         return float(self.output_norm.dual.value(V).sum()) * self.hidden_norm.times_l2(self.X.shape[1])
 
 

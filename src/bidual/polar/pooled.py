@@ -11,7 +11,7 @@ from bidual.gauges import Bracket
 from bidual.losses.base import Matrix
 from bidual.patches import Patches
 from bidual.polar.base import NeuronOracle, Neurons, Peaks
-from bidual.rounding import gamma, length
+from bidual.rounding import gamma, length, rounded_up
 
 Make = Callable[[Float[Tensor, "n d"]], NeuronOracle]
 
@@ -24,10 +24,10 @@ class Pooled(NeuronOracle):
     """
 
     def __init__(self, patches: Patches, make: Make) -> None:
-        self.readout = patches
-        self._rows = patches.rows()
+        self.readout, self._exact = patches, patches.to(torch.float64)
+        self._rows = patches.rows().to(torch.float64)  # in the precision of the patches first, as those of the problem
         distinct, self._index = patches.distinct
-        self.inner = make(distinct)
+        self.inner = make(distinct.to(torch.float64))
         self.X, self.lengths = self.inner.X, self.inner.lengths
         self.proves = self.inner.proves  # type: ignore[misc]
         self.hidden_norm, self.output_norm = self.inner.hidden_norm, self.inner.output_norm
@@ -41,16 +41,23 @@ class Pooled(NeuronOracle):
             raise ValueError(
                 f"V must have one row per prediction ({self.readout.n_predictions}), got shape {tuple(V.shape)}."
             )
-        spread = self.readout.spread(V.to(self._rows))
+        spread = self._exact.spread(V.to(self._rows))
         merged = spread.new_zeros(len(self.X), spread.shape[1]).index_add_(0, self._index, spread)
         found = self.inner.peaks(merged, above, seeds)
-        return replace(found, bracket=Bracket(found.bracket.lower, found.bracket.upper + self._rounding(V)))
+        upper = rounded_up(found.bracket.upper + self._rounding(V))
+        return replace(found, bracket=Bracket(found.bracket.lower, upper))
 
     def _rounding(self, V: Matrix) -> float:
-        """Of L* V, added up over patches that are equal."""
-        assert self.readout is not None
+        r"""Of L* V, added up over patches that are equal, and of the scaling of questions.
+
+        The entry (a, k) of V^T L[(X u)_+] is sum_r sum_N V_Nk L_Nar (x_r u)_+, of which (L* V)_r is computed: its terms
+        go through a quotient and a product in L*, at most as many sums as there are equal patches, and ten operations
+        in :meth:`NeuronOracle.peaks`; rows that are products of tokens are rounded once. So the entry is off by at
+        most gamma times sum_N |V_Nk| R_Na with R_Na = sum_r |L_Nar| |x_r|, the readout's reach, and all entries
+        together by gamma |R|_F |V|_F.
+        """
         most = int(torch.bincount(self._index).max()) if len(self._index) else 0
-        return gamma(most + self.readout.depth) * self.readout.magnitude * length(V)
+        return rounded_up(gamma(most + self._exact.depth) * self._exact.magnitude * length(V))
 
     def _peaks(self, V: Tensor, above: float, seeds: Tensor | None) -> Peaks:
         return self.inner._peaks(V, above, seeds)
