@@ -1,7 +1,7 @@
 """Certificates of convex programs over given blocks: every architecture, loss, gauge and solver."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import cvxpy as cp
 import numpy as np
@@ -22,9 +22,9 @@ from bidual.problem import Problem
 from bidual.solvers import SOLVERS
 from oracles.cvxpy_oracle import cvxpy_point
 from oracles.explicit_readouts import Explicit, explicit_tokens, image_rows, pooled_readout, window_averages
-from soundness.cases import BREAKDOWNS, TRANSLATING, Fit, Issued, labels, share_of_beta_max
+from soundness.cases import BREAKDOWNS, TRANSLATING, Fit, Issued, labels, share_of_beta_max, single
 from soundness.extended import GAUGES as PRICES
-from soundness.extended import LOSSES, wide
+from soundness.extended import LOSSES, gated_design, wide
 from soundness.samples import KINDS, samples, targets
 
 VARIANTS = 4  # of every problem: other units, another solver, another precision
@@ -48,10 +48,10 @@ class Architectures:
     def __init__(self, rng: Generator, kind: str) -> None:
         self.c, self.kind = int(rng.integers(1, 4)), kind
         self.n, self.d = int(rng.integers(1, 9)), int(rng.integers(1, 4))
-        self.seed = int(rng.integers(2**31))
+        self.seed, self.double = int(rng.integers(2**31)), bool(rng.random() < 0.4)
 
     def _samples(self, n: int, d: int, unit: float) -> torch.Tensor:
-        return torch.from_numpy(samples(np.random.default_rng(self.seed), self.kind, n, d) * unit)
+        return torch.from_numpy(samples(np.random.default_rng(self.seed), self.kind, n, d, self.double) * unit)
 
     def _patterns(self, rows: torch.Tensor, count: int = 3) -> torch.Tensor:
         """The same in all units, which are powers of two."""
@@ -66,7 +66,7 @@ class Architectures:
     def gated(self, unit: float) -> Lifted:
         X = self._samples(self.n, self.d, unit)
         active = self._patterns(X)
-        return Lifted(GatedOperator(X, active, self.c), _gated_design(X, active))
+        return Lifted(GatedOperator(X, active, self.c), gated_design(X.numpy(), active.numpy()))
 
     def neurons(self, unit: float) -> Lifted:
         X = self._samples(self.n, self.d, unit)
@@ -79,7 +79,7 @@ class Architectures:
         X = self._samples(self.n, self.d, unit)
         active = self._patterns(X, 4)
         active = active[: 2 * (len(active) // 2)] if len(active) > 1 else active.repeat(2, 1)
-        return Lifted(CellOperator(X, active.reshape(-1, 2, self.n), self.c), _gated_design(X, active))
+        return Lifted(CellOperator(X, active.reshape(-1, 2, self.n), self.c), gated_design(X.numpy(), active.numpy()))
 
     def convolution(self, unit: float) -> Lifted:
         X = self._samples(self.n, 3 + self.d, unit)[:, None]
@@ -100,10 +100,6 @@ class Architectures:
         return Lifted(PooledOperator(patches, self.c, patterns=active), design.reshape(len(design), -1))
 
 
-def _gated_design(X: torch.Tensor, active: torch.Tensor) -> ndarray:
-    return (active.T.numpy()[:, :, None] * wide(X.numpy())[:, None, :]).reshape(len(X), -1)
-
-
 DEGREE = {"attention": 3}  # by how much predictions grow where samples double, as a power
 NAMES = ("linear", "gated", "neurons", "cells", "convolution", "attention")
 
@@ -116,18 +112,19 @@ def block_case(rng: Generator) -> Iterator[Issued]:
     n, c = lifted.operator.output_shape
     fit = Fit.draw(rng, loss, targets(rng, loss, n, c))
     problem = Problem(lifted.operator, fit.datafit, GAUGES[gauge](), 1.0)
-    beta = float(np.float32(share_of_beta_max(rng) * (problem.beta_max or 1.0))) or 1e-30
-    known = _reference(lifted, fit, problem.with_beta(beta))
+    beta = single(share_of_beta_max(rng) * (problem.beta_max or 1.0))
+    known = reference(fit, problem.with_beta(beta))
     for _ in range(VARIANTS):
         power = int(rng.integers(-40, 41)) if rng.random() < 0.6 else 0
         up = int(rng.integers(-40, 41)) if loss in TRANSLATING and rng.random() < 0.6 else 0
         yield _issued(rng, made, name, fit, gauge, beta, known, (power, up))
 
 
-def _reference(lifted: Lifted, fit: Fit, problem: Problem) -> list[ndarray]:
+def reference(fit: Fit, problem: Problem) -> list[ndarray]:
     """A point of cvxpy's; none beyond what Clarabel copes with, where the other solvers' points are left."""
+    moderate, unit = fit.of_moderate_weight()
     try:
-        return [cvxpy_point(problem)[1]]
+        return [cvxpy_point(replace(problem, datafit=moderate.datafit, beta=problem.beta / unit))[1]]
     except (cp.SolverError, ValueError):
         return []
 
@@ -146,7 +143,8 @@ def _issued(
     lifted, degree = getattr(made, name)(2.0**power), DEGREE.get(name, 1)
     there = fit.scaled(up)
     unit = 2.0 ** (up - degree * power)  # of Z
-    dtype = torch.float32 if rng.random() < 0.3 and abs(power) + abs(up) < 20 else torch.float64
+    in_range = abs(power) + abs(up) < 20 and not made.double
+    dtype = torch.float32 if rng.random() < 0.4 and in_range else torch.float64
     datafit = there.datafit_in(dtype)
     scaled = beta * fit.value_scale(up) / unit
     problem = Problem(lifted.operator.to(dtype), datafit, GAUGES[gauge](), scaled)

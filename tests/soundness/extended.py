@@ -46,6 +46,33 @@ LOSSES: dict[str, Callable[[ndarray, ndarray, float], ndarray]] = {
 }
 
 
+def relu_features(X: object, neurons: object) -> ndarray:
+    """(X u_j)_+ as columns."""
+    return _positive(wide(X) @ wide(neurons).T)
+
+
+def gated_design(X: ndarray, active: ndarray) -> ndarray:
+    """The columns D_p X of all patterns (P, n) side by side."""
+    return (active.T[:, :, None] * wide(X)[:, None, :]).reshape(len(X), -1)
+
+
+def tree_features(X: object, neurons: ndarray, places: tuple[int, ...]) -> ndarray:
+    """The outputs of sub-networks as columns; the units (2, m) of every layer are added with signs + and -."""
+    units = wide(neurons).reshape(-1, wide(X).shape[1])
+    hidden = _positive(wide(X) @ units.T).reshape(len(wide(X)), len(neurons), *places)
+    for _ in range(len(places) // 2):
+        signed = hidden.sum(-1)
+        hidden = _positive(signed[..., 0] - signed[..., 1])
+    return hidden
+
+
+def vector_norm(x: ndarray, order: float) -> ndarray:
+    """l1, l2 or linf of every row."""
+    if order == np.inf:
+        return np.abs(x).max(-1, initial=0)
+    return np.abs(x).sum(-1) if order == 1 else np.sqrt((x**2).sum(-1))
+
+
 def _norm(Z: ndarray, axis: int | tuple[int, ...]) -> ndarray:
     return np.sqrt((Z**2).sum(axis))
 

@@ -66,9 +66,74 @@ KINDS: dict[str, Callable[[Generator, int, int], ndarray]] = {
 }
 
 
-def samples(rng: Generator, kind: str, n: int, d: int) -> ndarray:
-    """Of single precision, so that problems in both precisions are the same problem."""
-    return KINDS[kind](rng, n, d).astype(np.float32).astype(np.float64)
+def samples(rng: Generator, kind: str, n: int, d: int, double: bool = False) -> ndarray:
+    """Of single precision, so that problems in both precisions are the same problem, unless ``double``."""
+    X = KINDS[kind](rng, n, d)
+    return X if double else X.astype(np.float32).astype(np.float64)
+
+
+def _chained(rng: Generator, n: int, d: int) -> ndarray:
+    """Rows a little apart from the one before, about as far as rows are that oracles take for one."""
+    step = 10.0 ** rng.uniform(-12, -10) * rng.standard_normal(d)
+    return rng.standard_normal(d) + np.arange(n)[:, None] * step
+
+
+def _close_pairs(rng: Generator, n: int, d: int) -> ndarray:
+    """Rows that are nearly parallel or nearly opposite, 1e-15 to 1e-9 apart, in pairs of any length."""
+    X = rng.standard_normal((n, d))
+    for i in range(1, n, 2):
+        size = np.linalg.norm(X[i - 1]) * 10.0 ** rng.uniform(-15, -9)
+        X[i] = rng.choice([-1.0, 1.0]) * (X[i - 1] + size * rng.standard_normal(d))
+    return X
+
+
+def _nearly_flat(rng: Generator, n: int, d: int) -> ndarray:
+    """A last direction that is next to nothing, on either side of what counts as rank."""
+    X = rng.standard_normal((n, d))
+    X[:, -1] *= 10.0 ** rng.uniform(-14, -6)
+    return X
+
+
+def _pencils(rng: Generator, n: int, d: int) -> ndarray:
+    """Rows that nearly lie in a few planes, so that many hyperplanes nearly meet in one ray."""
+    frames = rng.standard_normal((max(n // 4, 1), 2, d))
+    mixed = np.einsum("nk,nkd->nd", rng.standard_normal((n, 2)), frames[rng.integers(0, len(frames), n)])
+    return mixed + 10.0 ** rng.uniform(-15, -8) * rng.standard_normal((n, d))
+
+
+def _mirrored(rng: Generator, n: int, d: int) -> ndarray:
+    half = rng.standard_normal(((n + 1) // 2, d))
+    return np.concatenate([half, -half])[:n]
+
+
+def _regular(rng: Generator, n: int, d: int) -> ndarray:
+    """Directions at equal angles in a plane, whose forms have eigenvalues that agree."""
+    angle = 2 * np.pi * np.arange(n) / n
+    X = np.zeros((n, d))
+    X[:, 0] = np.cos(angle)
+    X[:, min(1, d - 1)] += np.sin(angle)
+    return X
+
+
+def _lengths_apart(rng: Generator, n: int, d: int) -> ndarray:
+    return rng.standard_normal((n, d)) * 10.0 ** rng.uniform(-12, 12, (n, 1))
+
+
+def _denormal(rng: Generator, n: int, d: int) -> ndarray:
+    """Numbers below the smallest normal one, among others that are just above."""
+    return rng.standard_normal((n, d)) * 2.0 ** rng.uniform(-1040, -1000, (n, 1))
+
+
+HARD = KINDS | {
+    "chained": _chained,
+    "close pairs": _close_pairs,
+    "nearly flat": _nearly_flat,
+    "pencils": _pencils,
+    "mirrored": _mirrored,
+    "regular": _regular,
+    "lengths apart": _lengths_apart,
+    "denormal": _denormal,
+}
 
 
 def targets(rng: Generator, loss: str, n: int, c: int) -> ndarray:
