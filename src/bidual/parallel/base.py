@@ -8,6 +8,7 @@ from typing import Self
 from bidual.gauges import Bracket
 from bidual.operators.parallel import Widths, as_widths, sub_network_size
 from bidual.polar.base import NeuronOracle, Neurons, Peaks
+from bidual.rounding import gamma
 
 
 class ParallelOracle(NeuronOracle):
@@ -15,6 +16,11 @@ class ParallelOracle(NeuronOracle):
 
     widths: Widths
     max_time: float | None = None  # seconds for a question; a bracket that is stopped is wider, and as valid
+
+    @property
+    def slope(self) -> float:
+        """sqrt(m_1 m_2 ...): what so many units of total length one add up to (see :func:`copies`)."""
+        return prod(as_widths(self.widths)) ** 0.5 * (1 + gamma(4))
 
     def within(self, seconds: float | None) -> Self:
         """The same oracle with another limit of time."""

@@ -19,7 +19,6 @@ from math import inf, sqrt
 import numpy as np
 import torch
 from jaxtyping import Float
-from numpy import ndarray
 from torch import Tensor
 
 from bidual.gauges import Bracket
@@ -30,8 +29,7 @@ from bidual.parallel.one_sign import MOST_CHOICES, MOST_POSITIVE, Pricing, multi
 from bidual.patterns import count_bound
 from bidual.patterns.reduction import Reduced, reduce_rank
 from bidual.polar.base import Neurons, Peaks
-from bidual.rounding import gamma, length, rounded_up
-from bidual.spectral_bounds import orthogonality_error
+from bidual.rounding import gamma, rounded_up
 
 _LISTED = 500
 
@@ -78,19 +76,16 @@ class ExactParallel(ParallelOracle):
         values = (sub_network_features(self.X, neurons, (self.width,)).T @ V)[:, 0].abs()
         order = torch.argsort(values, descending=True)[:_LISTED]
         lower = float(values.max())
-        upper = max(run.upper for run in runs) * (1 + gamma(self.width + 8)) + self._allowance(v)
-        stretched = rounded_up(upper * (1 + orthogonality_error(torch.from_numpy(np.ascontiguousarray(basis)))))
-        return Peaks(Bracket(lower, max(stretched, lower)), neurons[order], values[order])
+        upper = rounded_up(max(run.upper for run in runs) * (1 + gamma(self.width + 8)) + self._allowance(V))
+        return Peaks(Bracket(lower, max(upper, lower)), neurons[order], values[order])
 
-    def _allowance(self, v: Float[ndarray, " n"]) -> float:
+    def _allowance(self, V: Float[Tensor, "n 1"]) -> float:
         r"""What m_1 units with sum_j |w_j|^2 <= 1 can add to the bounds of the runs, sqrt(m_1) times that of one.
 
-        Slopes X^T D u are sums of n terms of rows of length one; what the rank cut dropped has the spectral norm
-        ``remainder``. Besides, |basis^T w| may exceed |w| by what the basis lacks to be orthonormal.
+        Slopes X^T D u are sums of n terms of rows of length one.
         """
-        terms = gamma(len(v) + 16) * float(np.abs(v).sum())
-        cut = self._reduced.remainder * length(torch.from_numpy(v))
-        return rounded_up(sqrt(self.width) * (terms + cut))
+        terms = gamma(len(V) + 16) * float(V.abs().sum())
+        return rounded_up(sqrt(self.width) * (terms + self._reduced.lost(V)))
 
 
 def price_of_pricing(n: int, rank: int, width: int, refuse: bool = False) -> float:
