@@ -168,5 +168,6 @@ def test_above_beta_max_everything_is_the_zero_network() -> None:
     X, cells = draw(9)
     Y = torch.where(X[:, :1] > 0, 1.0, -1.0).double()
     report = gated_report(GatedParallel(cells), X, Datafit(Squared(), Y), 1e4)
-    assert report.gated.objective == report.decoded.objective == report.zero == 7.5
-    assert report.decoded_times_zero == 1.0
+    for objective in (report.gated.objective, report.decoded.objective, report.zero):
+        assert 7.5 <= objective <= 7.5 * (1 + 1e-13)
+    assert report.decoded_times_zero == pytest.approx(1.0, rel=1e-13)

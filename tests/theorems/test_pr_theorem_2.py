@@ -1,12 +1,13 @@
 """PR Theorem 2, corrected: power one for Lipschitz losses; for squared loss a factor that grows with the targets."""
 
+import mpmath
 import numpy as np
 import pytest
 import torch
 
 from bidual.datafit import Datafit
 from bidual.losses import LOSSES, Squared
-from bidual.parallel.low_rank import guarantee, rank_for, train_low_rank, truncated
+from bidual.parallel.low_rank import LowRankGuarantee, _Cut, guarantee, rank_for, train_low_rank, truncated
 from bidual.parallel.problem import ParallelProblem
 from bidual.parallel.training import ParallelTrainer
 
@@ -91,3 +92,36 @@ def test_bad_ranks_and_losses() -> None:
     with pytest.raises(ValueError, match="accuracy must be positive"):
         rank_for(full, 0.0)
     assert rank_for(problem("squared"), 0.1) == 2
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-5, 1e-11])
+@pytest.mark.parametrize("shape", [(6, 4), (4, 6), (30, 8)])
+def test_what_is_cut_is_measured(shape: tuple[int, int], scale: float) -> None:
+    """|X - X_r| in 40 digits is no more than sigma, for every rank; at full rank nothing is cut at all."""
+    rng, most = np.random.default_rng(0), min(shape)
+    U, _, Vt = np.linalg.svd(rng.standard_normal(shape), full_matrices=False)
+    X = torch.from_numpy((U * np.geomspace(1.0, scale, most)) @ Vt)
+    for rank in (1, 2, most):
+        cut = _Cut.of(X, rank)
+        D = mpmath.matrix(X.tolist()) - mpmath.matrix(cut.X_r.tolist())
+        size = max(mpmath.svd_r(D, compute_uv=False)) if rank < min(X.shape) else mpmath.norm(D)
+        assert size <= cut.sigma
+        assert cut.sigma <= float(size) * (1 + 1e-10) + 1e-13
+        assert cut.inside <= min(cut.sigma, 1e-13)
+    assert torch.equal(truncated(X, most), X)
+
+
+def test_numbers_are_printed_up() -> None:
+    for factor, text in (
+        (1.00001, "1.001"),
+        (1.0, "1"),
+        (1.2345, "1.235"),
+        (1.23449999, "1.235"),
+        (12341.0, "1.235e+04"),
+    ):
+        assert f"at most {text} times" in str(LowRankGuarantee(1, 0.1, factor, 1.0))
+
+
+def test_at_full_rank_the_guarantee_is_exact() -> None:
+    known = guarantee(problem("hinge"), 2)
+    assert (known.sigma, known.factor) == (0.0, 1.0)

@@ -11,6 +11,7 @@ from bidual.architectures import GatedParallel
 from bidual.auto import solve_auto
 from bidual.certificate import Certificate
 from bidual.datafit import Datafit
+from bidual.gauges import Blocks
 from bidual.losses.base import Matrix
 from bidual.networks import RebuildableModule
 from bidual.parallel.base import copies
@@ -27,7 +28,8 @@ Data = tuple[Float[Tensor, "n d"], Matrix]
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """A model with its objective F + beta * price, on the samples of training, and its accuracy there and elsewhere."""
+    """A model with its objective F + beta * price, on the samples of training and rounded up, and its accuracy there
+    and elsewhere."""
 
     module: RebuildableModule
     objective: float
@@ -119,13 +121,13 @@ def gated_report(
     plain = ReluProblem(samples, datafit, beta / sqrt(family.cells.width))
     two = ReluTrainer(samples, seed=seed).train(plain, tol=tol, max_time=max_time)
     return GatedReport(
-        judge.model(gated, problem.primal(solution.Z), price),
+        judge.model(gated, _objective(problem, solution.Z), price),
         solution.certificate,
         violation(family.cells, samples, solution.Z),
         judge.network(parts),
         parts.shortened,
         parts.splits,
-        datafit.value(torch.zeros_like(datafit.targets)),
+        datafit.most(torch.zeros_like(datafit.targets), 0.0),
         judge.network(SubNetworks(copies(two.neurons, family.cells.width), two.solution.Z / sqrt(family.cells.width))),
         two.solution.certificate,
     )
@@ -142,13 +144,19 @@ class _Judge:
         """A real network, priced by its own weights."""
         over = self.problem.over(parts.neurons)
         module = parts.decode(self.family.cells.width, self.family.bias, over.predictions(parts.weights)[1])
-        return self.model(module, over.primal(parts.weights), float(path_norm_of(module).detach()))
+        return self.model(module, _objective(over, parts.weights), float(path_norm_of(module).detach()))
 
     def model(self, module: RebuildableModule, objective: float, price: float) -> Model:
         data = self.problem.datafit
         assert data.shift is not None
         train = _accuracy(module, self.X, data.targets + data.shift)
         return Model(module, objective, price, train, None if self.test is None else _accuracy(module, *self.test))
+
+
+def _objective(problem: Problem, Z: Blocks) -> float:
+    """An upper bound of P(Z) in real arithmetic."""
+    problem, Z = problem.to(torch.float64), Z.to(torch.float64)
+    return problem.most(Z, problem.operator.forward(Z))
 
 
 def _accuracy(module: RebuildableModule, X: Tensor, Y: Matrix) -> float:

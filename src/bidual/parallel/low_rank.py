@@ -1,7 +1,9 @@
 """Training on the rank-r part of the samples, with a guarantee for all of them (PR section 3.1)."""
 
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, Context
 from math import sqrt
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -10,28 +12,34 @@ from torch import Tensor
 from bidual.certificate import Certificate, Scope, judge
 from bidual.column_generation import Training
 from bidual.datafit import Datafit
+from bidual.gauges import Nuclear
 from bidual.parallel.problem import ParallelProblem
 from bidual.parallel.training import ParallelTrainer
+from bidual.rounding import gamma, length, rounded_up
+from bidual.spectral_bounds import orthogonality_error
 
 
 @dataclass(frozen=True)
 class LowRankGuarantee:
     r"""p* <= p_r <= p* times a factor: PR Theorem 2, corrected.
 
-    Predictions of a network on X and on X_r differ by at most sqrt(m) sigma_(r+1) times its path norm, m = m_1 m_2 ...
-    first-layer units. The best first layer for X_r lies in its row space, where X and X_r agree. So
+    Predictions of a network on X and on X_r differ by at most sqrt(m) sigma times its path norm, m = m_1 m_2 ... first-
+    layer units, sigma = |X - X_r|. The best first layer for X_r lies in its row space, where X and X_r agree. So
 
-        R-Lipschitz losses:  1 + s R,   s = sqrt(m) sigma_(r+1) / beta;   the paper prints the square of it;
+        R-Lipschitz losses:  1 + s R,   s = sqrt(m) sigma / beta;   the paper prints the square of it;
         squared loss:        (1 + s sqrt(F(0) / 2))^2,
 
     the latter from F(f + e) <= F(f) + |e| sqrt(2 F(f)) + |e|^2 / 2, path norm <= p* / beta and p* <= F(0). It grows
     with the targets, as it must: the printed bound, which does not, is false.
 
+    X_r is a product of rounded factors, M Q^T, and agrees with X on its row space up to |(X - X_r) Q| only: the factor
+    above, with that for sigma, comes on top. All of this is measured and rounded up.
+
     Attributes:
         rank: r.
-        sigma: the largest singular value that was cut.
+        sigma: an upper bound of |X - X_r|, at the largest singular value that was cut but for rounding.
         factor: as above, None for a loss that is neither.
-        zero: F(0), the objective of the zero network; a factor that allows more says nothing.
+        zero: F(0), the objective of the zero network, rounded up; a factor that allows more says nothing.
     """
 
     rank: int
@@ -47,7 +55,7 @@ class LowRankGuarantee:
     def __str__(self) -> str:
         if self.factor is None:
             return f"rank {self.rank}: no guarantee in advance for this loss; see the certificate."
-        return f"rank {self.rank}: the objective is at most {self.factor:.4g} times the best one."
+        return f"rank {self.rank}: the objective is at most {_printed_up(self.factor)} times the best one."
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +64,7 @@ class LowRankTraining:
 
     Attributes:
         training: on X_r, with its own certificate.
-        certificate: on X, for any loss: the dual point of X_r is feasible for X up to sqrt(m_1) sigma |V|, because
+        certificate: on X, for any loss: the dual point of X_r is feasible for X up to sqrt(m) sigma |V|, because
             (X w)_+ and (X_r w)_+ differ by at most sigma |w|.
         guarantee: what was known before training.
     """
@@ -77,16 +85,25 @@ class LowRankTraining:
 
 def guarantee(problem: ParallelProblem, rank: int) -> LowRankGuarantee:
     """What training on the rank-``rank`` part of X guarantees for X."""
-    sigma, data = _singular_values(problem.X, rank), problem.datafit
-    zero = data.value(torch.zeros_like(data.targets))
-    return LowRankGuarantee(rank, sigma, _factor(data, sqrt(problem.units) * sigma / problem.beta, zero), zero)
+    cut, data = _Cut.of(problem.X, rank), problem.datafit
+    zero = data.most(torch.zeros_like(data.targets), 0.0)
+    factors = [_factor(data, sqrt(problem.units) * size / problem.beta, zero) for size in (cut.sigma, cut.inside)]
+    both = None if factors[0] is None or factors[1] is None else factors[0] * factors[1]
+    return LowRankGuarantee(rank, cut.sigma, both if both in (None, 1.0) else rounded_up(both), zero)
 
 
 def _factor(data: Datafit, s: float, zero: float) -> float | None:
     """See :class:`LowRankGuarantee`; sample weights make squared loss steeper by the root of the largest."""
     if data.loss.half_square:
-        return (1 + s * sqrt(float(data.weights.max()) * zero / 2)) ** 2
-    return None if data.lipschitz is None else 1 + s * data.lipschitz
+        return 1.0 if s == 0 else (1 + rounded_up(s * sqrt(float(data.weights.max()) * zero / 2))) ** 2
+    if data.lipschitz is None:
+        return None
+    return 1.0 if s == 0 else 1 + rounded_up(s * data.lipschitz)
+
+
+def _printed_up(factor: float) -> str:
+    """Four digits that are not below the number."""
+    return f"{float(Context(prec=4, rounding=ROUND_CEILING).create_decimal(factor)):.4g}"
 
 
 def rank_for(problem: ParallelProblem, accuracy: float) -> int:
@@ -111,14 +128,14 @@ def train_low_rank(
 ) -> LowRankTraining:
     """Train on the rank-``rank`` part of the samples, and certify on the samples themselves."""
     known = guarantee(problem, rank)
-    small = ParallelProblem(truncated(problem.X, rank), problem.datafit, problem.beta, problem.widths)
+    small = ParallelProblem(_Cut.of(problem.X, rank).X_r, problem.datafit, problem.beta, problem.widths)
     trainer = ParallelTrainer(small.X, problem.widths)
     done = trainer.train(small, tol=tol, max_time=max_time)
     oracle = trainer.oracle(problem.datafit.targets.shape[1])
     moved = sqrt(problem.units) * known.sigma
 
     def polar(V: Tensor) -> float:
-        return oracle.peaks(V).bracket.upper + moved * float(torch.linalg.vector_norm(V))
+        return rounded_up(oracle.peaks(V).bracket.upper + moved * length(V))
 
     certificate = judge(
         problem.over(done.neurons), done.solution.Z, done.solution.certificate.dual_point, polar, Scope.ALL_PATTERNS
@@ -127,18 +144,35 @@ def train_low_rank(
 
 
 def truncated(X: Float[Tensor, "n d"], rank: int) -> Float[Tensor, "n d"]:
-    """The best approximation of X of this rank."""
-    _singular_values(X, rank)
-    U, s, Vt = torch.linalg.svd(X, full_matrices=False)
-    return (U[:, :rank] * s[:rank]) @ Vt[:rank]
+    """The best approximation of X of this rank, up to rounding; X itself where nothing is cut."""
+    return _Cut.of(X, rank).X_r
 
 
-def _singular_values(X: Tensor, rank: int) -> float:
-    """The largest singular value beyond ``rank``, 0 if there is none."""
-    values, most = torch.linalg.svdvals(X), _rank(X)
-    if not 1 <= rank <= most:
-        raise ValueError(f"rank must be between 1 and the rank of X, {most}, got {rank}.")
-    return float(values[rank]) if rank < len(values) else 0.0
+class _Cut(NamedTuple):
+    """X_r, and bounds of |X - X_r| for X_r as it is stored and as the exact product M Q^T, and of |X q - X_r q| over
+    unit vectors q of the latter's row space."""
+
+    X_r: Float[Tensor, "n d"]
+    sigma: float
+    inside: float
+
+    @classmethod
+    def of(cls, X: Float[Tensor, "n d"], rank: int) -> "_Cut":
+        """|X - X_r| is a proved spectral norm; the difference is off by a unit of itself, and X_r by gamma(r) |M| |Q|.
+        A unit vector q = Q a has |a|^2 <= 1 / (1 - e), e what Q lacks to be orthonormal."""
+        X = X.detach().to(torch.float64)
+        if not 1 <= rank <= (most := _rank(X)):
+            raise ValueError(f"rank must be between 1 and the rank of X, {most}, got {rank}.")
+        if rank == min(X.shape):
+            return cls(X, 0.0, 0.0)
+        U, s, Vt = torch.linalg.svd(X, full_matrices=False)
+        M, Q = U[:, :rank] * s[:rank], Vt[:rank].T
+        X_r = M @ Q.T
+        error = gamma(rank + 4) * (length(M) * length(Q) + length(X))
+        sigma = rounded_up(Nuclear().polar((X - X_r)[None]).upper + error)
+        within = length((X - X_r) @ Q) + (gamma(X.shape[1] + 4) * length(X - X_r) + error) * length(Q)
+        skewed = orthogonality_error(Q)
+        return cls(X_r, sigma, min(rounded_up(within / (1 - skewed)), sigma) if skewed < 0.5 else sigma)
 
 
 def _rank(X: Tensor) -> int:
