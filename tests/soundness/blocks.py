@@ -21,11 +21,11 @@ from bidual.patterns import activations, sample_gates
 from bidual.problem import Problem
 from bidual.solvers import SOLVERS
 from oracles.cvxpy_oracle import cvxpy_point
-from oracles.explicit_readouts import Explicit, explicit_tokens, image_rows, pooled_readout, window_averages
+from oracles.explicit_readouts import explicit_tokens, image_rows, pooled_readout, window_averages
 from soundness.cases import BREAKDOWNS, TRANSLATING, Fit, Issued, labels, share_of_beta_max, single
 from soundness.extended import GAUGES as PRICES
-from soundness.extended import LOSSES, gated_design, wide
-from soundness.samples import KINDS, samples, targets
+from soundness.extended import LOSSES, gated_design, token_rows, wide
+from soundness.samples import kind_of, samples, targets
 
 VARIANTS = 4  # of every problem: other units, another solver, another precision
 _SECONDS = 0.4  # for one solver
@@ -45,10 +45,11 @@ class Lifted:
 class Architectures:
     """One method per architecture: the operator for samples in given units."""
 
-    def __init__(self, rng: Generator, kind: str) -> None:
-        self.c, self.kind = int(rng.integers(1, 4)), kind
+    def __init__(self, rng: Generator) -> None:
+        self.double = bool(rng.random() < 0.4)
+        self.c, self.kind = int(rng.integers(1, 4)), kind_of(rng, self.double)
         self.n, self.d = int(rng.integers(1, 9)), int(rng.integers(1, 4))
-        self.seed, self.double = int(rng.integers(2**31)), bool(rng.random() < 0.4)
+        self.seed = int(rng.integers(2**31))
 
     def _samples(self, n: int, d: int, unit: float) -> torch.Tensor:
         return torch.from_numpy(samples(np.random.default_rng(self.seed), self.kind, n, d, self.double) * unit)
@@ -86,17 +87,16 @@ class Architectures:
         patches = ImagePatches(X, Convolution.of(1, self.d, pooling=(2,) if self.seed % 2 else ()))
         explicit = image_rows(X, (self.d,), (1,), (0,), (1,))
         pooling = window_averages((4,), (2,) if self.seed % 2 else (1,))
-        return self._pooled(patches, Explicit(explicit, pooled_readout(pooling, self.n)))
+        return self._pooled(patches, pooled_readout(pooling, self.n), wide(explicit.numpy()))
 
     def attention(self, unit: float) -> Lifted:
         n, d = min(self.n, 4), min(self.d, 2)
         X = self._samples(n * 2, d, unit).reshape(n, 2, d)
-        return self._pooled(TokenPairs(X, True), explicit_tokens(X, True))
+        return self._pooled(TokenPairs(X, True), explicit_tokens(X, True).readout, token_rows(X.numpy()))
 
-    def _pooled(self, patches: ImagePatches | TokenPairs, explicit: Explicit) -> Lifted:
+    def _pooled(self, patches: ImagePatches | TokenPairs, readout: torch.Tensor, rows: ndarray) -> Lifted:
         active = self._patterns(patches.rows(), 2)
-        L, D, x = wide(explicit.readout.numpy()), active.numpy().astype(np.longdouble), wide(explicit.rows.numpy())
-        design = np.einsum("iar,pr,rh->ipha", L, D, x)
+        design = np.einsum("iar,pr,rh->ipha", wide(readout.numpy()), wide(active.numpy()), rows)
         return Lifted(PooledOperator(patches, self.c, patterns=active), design.reshape(len(design), -1))
 
 
@@ -106,8 +106,8 @@ NAMES = ("linear", "gated", "neurons", "cells", "convolution", "attention")
 
 def block_case(rng: Generator) -> Iterator[Issued]:
     """One problem in four units, with four solvers, held against cvxpy in units where that is at its best."""
-    name, kind = str(rng.choice(NAMES)), str(rng.choice(list(KINDS)))
-    made, loss, gauge = Architectures(rng, kind), str(rng.choice(list(LOSSES))), str(rng.choice(list(GAUGES)))
+    name = str(rng.choice(NAMES))
+    made, loss, gauge = Architectures(rng), str(rng.choice(list(LOSSES))), str(rng.choice(list(GAUGES)))
     lifted = getattr(made, name)(1.0)
     n, c = lifted.operator.output_shape
     fit = Fit.draw(rng, loss, targets(rng, loss, n, c))
@@ -148,10 +148,11 @@ def _issued(
     datafit = there.datafit_in(dtype)
     scaled = beta * fit.value_scale(up) / unit
     problem = Problem(lifted.operator.to(dtype), datafit, GAUGES[gauge](), scaled)
-    exact = datafit.to(torch.float64)
+    exact, judged = datafit.to(torch.float64), problem.operator.to(torch.float64)
 
     def objective(Z: ndarray) -> np.longdouble:
-        return there.value(exact, lifted.predictions(Z)) + PRICES[gauge](wide(Z)) * np.longdouble(scaled)
+        seen = judged.forward(torch.from_numpy(Z))
+        return there.value(exact, lifted.predictions(Z), seen) + PRICES[gauge](wide(Z)) * np.longdouble(scaled)
 
     solver = str(rng.choice([*_takers(problem), "auto"]))
     told = labels(

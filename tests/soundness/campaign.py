@@ -36,8 +36,8 @@ from soundness.stages import stage_case
 from soundness.tally import Kept, Tally
 
 CASES: dict[Case, float] = {  # and how often each is drawn
-    block_case: 0.26,
-    network_case: 0.14,
+    block_case: 0.24,
+    network_case: 0.13,
     polar_case: 0.22,
     parts_case: 0.08,
     foreign_case: 0.06,
@@ -47,9 +47,9 @@ CASES: dict[Case, float] = {  # and how often each is drawn
     patches_case: 0.02,
     whitened_case: 0.02,
     parallel_case: 0.02,
-    cells_case: 0.01,
-    parallel_polar_case: 0.01,
-    estimator_case: 0.02,
+    cells_case: 0.02,
+    parallel_polar_case: 0.02,
+    estimator_case: 0.03,
     stage_case: 0.01,
 }
 _AT_ONCE = 25  # draws of one task; a file is written after each

@@ -96,11 +96,17 @@ class Fit:
         weight = None if self.weight is None else torch.from_numpy(self.weight).to(dtype)
         return Datafit(made, torch.from_numpy(self.Y).to(dtype), weight, self.intercept)
 
-    def value(self, datafit: Datafit, P: ndarray) -> np.longdouble:
-        """F(P) in extended precision, at the intercept that the package thinks best, with the targets it stored."""
-        finite = torch.from_numpy(P.astype(np.float64))
-        b = datafit.to(torch.float64).offset(finite).numpy() if self.intercept else np.zeros(P.shape[1])
-        return self.value_at(P + wide(b), datafit)
+    def value(self, datafit: Datafit, P: ndarray, seen: torch.Tensor | None = None) -> np.longdouble:
+        """F(P) in extended precision, at the intercept that the package thinks best, with the targets it stored.
+
+        Weights far apart leave the best intercept open, and it jumps with a rounding of P: where the package ``saw``
+        these predictions a little differently, the better of both intercepts counts.
+        """
+        if not self.intercept:
+            return self.value_at(P, datafit)
+        looks = [torch.from_numpy(P.astype(np.float64)), *([] if seen is None else [seen.to(torch.float64)])]
+        offsets = [wide(datafit.to(torch.float64).offset(look).numpy()) for look in looks]
+        return min(self.value_at(P + b, datafit) for b in offsets)
 
     def value_at(self, P: ndarray, datafit: Datafit) -> np.longdouble:
         """The sum of losses at these predictions, intercept included."""

@@ -26,7 +26,7 @@ from bidual.problem import Problem
 from oracles.explicit_readouts import image_rows
 from soundness.cases import BREAKDOWNS, Fit, Issued, labels, sample_weights
 from soundness.extended import LOSSES, wide
-from soundness.samples import KINDS, samples, targets
+from soundness.samples import kind_of, samples, targets
 
 _SECONDS = 0.4
 _ROUNDING = np.longdouble(2.0) ** -46
@@ -121,7 +121,8 @@ FAMILIES: dict[str, Family] = {
 
 def estimator_case(rng: Generator) -> Iterator[Issued]:
     """One fit of one estimator."""
-    name, kind, loss = (str(rng.choice(list(names))) for names in (FAMILIES, KINDS, ("squared", "huber", "absolute")))
+    name, kind = str(rng.choice(list(FAMILIES))), kind_of(rng, double=True)
+    loss = str(rng.choice(["squared", "huber", "absolute"]))
     parallel = name == "ConvexParallelRegressor"
     family, n = FAMILIES[name], int(rng.integers(2, 4) if parallel else rng.integers(3, 9))
     X = samples(rng, kind, n, int(np.prod(family.shape)), double=True).reshape(n, *family.shape)

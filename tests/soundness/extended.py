@@ -51,6 +51,12 @@ def relu_features(X: object, neurons: object) -> ndarray:
     return _positive(wide(X) @ wide(neurons).T)
 
 
+def token_rows(X: ndarray) -> ndarray:
+    """x_q kron x_p of sequences (n, s, d), for p, then q."""
+    pairs = np.einsum("iqe,ipf->ipqef", wide(X), wide(X))
+    return pairs.reshape(-1, X.shape[2] ** 2)
+
+
 def gated_design(X: ndarray, active: ndarray) -> ndarray:
     """The columns D_p X of all patterns (P, n) side by side."""
     return (active.T[:, :, None] * wide(X)[:, None, :]).reshape(len(X), -1)

@@ -9,18 +9,19 @@ from numpy.random import Generator
 
 from bidual.certificate import Certificate, Scope, judge
 from bidual.closed_form import ClosedForm, closed_form_demeaned
-from bidual.column_generation import ColumnGeneration
+from bidual.column_generation import ColumnGeneration, neurons_of
 from bidual.norms import NORMS
 from bidual.patches import Convolution, ImagePatches
 from bidual.patches.tokens import TokenPairs
 from bidual.polar import DiagonalBound, Faces, NormFaces, Sphere, bound_near
+from bidual.problem import Problem
 from bidual.relu import ReluProblem
 from bidual.relu_training import ReluTrainer
-from oracles.explicit_readouts import Explicit, explicit_tokens, image_rows, pooled_readout, window_averages
+from oracles.explicit_readouts import explicit_tokens, image_rows, pooled_readout, window_averages
 from soundness.cases import BREAKDOWNS, Fit, Issued, labels, share_of_beta_max, single
-from soundness.extended import LOSSES, relu_features, vector_norm, wide
+from soundness.extended import LOSSES, relu_features, token_rows, vector_norm, wide
 from soundness.networks import Network, beta_for
-from soundness.samples import KINDS, samples, targets
+from soundness.samples import kind_of, samples, targets
 
 _SECONDS = 0.5
 
@@ -40,7 +41,7 @@ def _told(architecture: str, loss: str, data: str, solver: str = "column_generat
 def norm_case(rng: Generator) -> Iterator[Issued]:
     """Other norms on the two layers."""
     hidden, output = (NORMS[str(name)] for name in rng.choice(list(NORMS), 2))
-    kind, loss = str(rng.choice(list(KINDS))), str(rng.choice(list(LOSSES)))
+    kind, loss = kind_of(rng, double=True), str(rng.choice(list(LOSSES)))
     n, d, c = int(rng.integers(1, 6)), int(rng.integers(1, 4)), int(rng.integers(1, 4))
     X = samples(rng, kind, n, d, double=True)
     fit = Fit.draw(rng, loss, targets(rng, loss, n, c))
@@ -53,21 +54,21 @@ def norm_case(rng: Generator) -> Iterator[Issued]:
         except BREAKDOWNS as error:
             issued.refused = type(error).__name__
             continue
-        issued.certificates.append(network.of(done.solution.certificate, done.neurons))
+        issued.certificates.append(network.of(done.solution.certificate, done.problem))
     yield issued
 
 
 def patches_case(rng: Generator) -> Iterator[Issued]:
     """ReLU networks on patches of signals with pooling, and heads of attention, for tokens or averaged."""
-    kind, loss = str(rng.choice(list(KINDS))), str(rng.choice(list(LOSSES)))
+    kind, loss = kind_of(rng, double=True), str(rng.choice(list(LOSSES)))
     n, c = int(rng.integers(1, 4)), int(rng.integers(1, 3))
     make = _attention if rng.random() < 0.5 else _convolution
-    patches, explicit, name = make(rng, kind, n)
-    fit = Fit.draw(rng, loss, targets(rng, loss, len(explicit.readout), c))
+    patches, rows, readout = make(rng, kind, n)
+    fit = Fit.draw(rng, loss, targets(rng, loss, len(readout), c))
     problem = ReluProblem.on(patches, fit.datafit, 1.0)
     peak = problem.oracle(Faces).peaks(fit.datafit.grad(torch.zeros_like(fit.datafit.targets))).bracket.lower
     problem = problem.with_beta(single(share_of_beta_max(rng) * (peak or 1.0)))
-    issued = Issued(_told(name, loss, kind))
+    issued = Issued(_told(f"relu {make.__name__.strip('_')}", loss, kind))
     for rounds in (1, 30):
         oracles = (Faces, Sphere, lambda X: DiagonalBound(X, steps=5))
         oracle = problem.oracle(oracles[int(rng.integers(len(oracles)))])
@@ -77,31 +78,31 @@ def patches_case(rng: Generator) -> Iterator[Issued]:
             issued.refused = type(error).__name__
             continue
         certificate = done.solution.certificate
-        objective = _objective(explicit, fit, problem, done.neurons.numpy(), certificate.point.numpy())
-        issued.certificates.append((certificate, objective))
+        features = np.einsum("iar,rm->ima", readout, relu_features(rows, done.neurons.numpy()))
+        issued.certificates.append((certificate, _objective(features, fit, done.problem, certificate.point)))
     yield issued
 
 
-def _attention(rng: Generator, kind: str, n: int) -> tuple[TokenPairs, Explicit, str]:
+def _attention(rng: Generator, kind: str, n: int) -> tuple[TokenPairs, ndarray, ndarray]:
+    """With the rows and the readout in extended precision."""
     d, average = int(rng.integers(1, 3)), bool(rng.random() < 0.5)
     X = torch.from_numpy(samples(rng, kind, 2 * n, d, double=True)).reshape(n, 2, d)
-    return TokenPairs(X, average), explicit_tokens(X, average), "relu attention"
+    return TokenPairs(X, average), token_rows(X.numpy()), wide(explicit_tokens(X, average).readout.numpy())
 
 
-def _convolution(rng: Generator, kind: str, n: int) -> tuple[ImagePatches, Explicit, str]:
+def _convolution(rng: Generator, kind: str, n: int) -> tuple[ImagePatches, ndarray, ndarray]:
     h, grid = int(rng.integers(1, 4)), int(rng.integers(1, 3))
     X = torch.from_numpy(samples(rng, kind, n, h + 1, double=True))[:, None]
     patches = ImagePatches(X, Convolution.of(1, h, pooling=(grid,)))
-    rows = image_rows(X, (h,), (1,), (0,), (1,))
-    return patches, Explicit(rows, pooled_readout(window_averages((2,), (grid,)), n)), "relu convolution"
+    rows, readout = image_rows(X, (h,), (1,), (0,), (1,)), pooled_readout(window_averages((2,), (grid,)), n)
+    return patches, wide(rows.numpy()), wide(readout.numpy())
 
 
-def _objective(explicit: Explicit, fit: Fit, problem: ReluProblem, neurons: ndarray, Z: ndarray) -> np.longdouble:
+def _objective(features: ndarray, fit: Fit, master: Problem, point: torch.Tensor) -> np.longdouble:
     """F(sum_j L[(X u_j)_+] Z_j) + beta sum_j |u_j| |Z_j|_F."""
-    features = np.einsum("iar,rm->ima", wide(explicit.readout.numpy()), relu_features(explicit.rows.numpy(), neurons))
-    price = (vector_norm(wide(neurons), 2.0) * np.sqrt((wide(Z) ** 2).sum((1, 2)))).sum()
-    P = np.einsum("ima,mac->ic", features, wide(Z))
-    return fit.value(problem.datafit, P) + problem.beta * price
+    Z, lengths = wide(point.numpy()), vector_norm(wide(neurons_of(master).numpy()), 2.0)
+    P, seen = np.einsum("ima,mac->ic", features, Z), master.operator.forward(point)
+    return fit.value(master.datafit, P, seen) + master.beta * (lengths * np.sqrt((Z**2).sum((1, 2)))).sum()
 
 
 def whitened_case(rng: Generator) -> Iterator[Issued]:
@@ -138,7 +139,7 @@ def _labels(rng: Generator, n: int) -> ndarray:
 def _by_formula(network: Network, solver: str, n: int) -> tuple[Certificate, np.longdouble]:
     most = "closed_form" if n > 12 and solver == "copositive" else solver  # a step of it costs the cube of n
     done = ReluTrainer(network.problem.X).train(network.problem, solver=most, tol=1e-9, max_time=_SECONDS)
-    return network.of(done.solution.certificate, done.neurons)
+    return network.of(done.solution.certificate, done.problem)
 
 
 def _demeaned(network: Network) -> tuple[Certificate, np.longdouble]:
@@ -148,4 +149,4 @@ def _demeaned(network: Network) -> tuple[Certificate, np.longdouble]:
     master = network.problem.over(form.neurons)
     Z = (torch.linalg.vector_norm(form.neurons, dim=1, keepdim=True) * form.weights)[:, None]
     polar = bound_near(network.problem.X, form.dual_point, form.polar)
-    return network.of(judge(master, Z, form.dual_point, polar, Scope.ALL_PATTERNS), master.operator.neurons)
+    return network.of(judge(master, Z, form.dual_point, polar, Scope.ALL_PATTERNS), master)

@@ -16,7 +16,7 @@ from bidual.losses import LOSSES as PACKAGE_LOSSES
 from soundness.cases import BREAKDOWNS, Bound, Fit, Issued, labels, share_of_beta_max, single
 from soundness.extended import LOSSES, relu_features, wide
 from soundness.networks import beta_for, reference
-from soundness.samples import KINDS, samples, targets
+from soundness.samples import kind_of, samples, targets
 
 _SECONDS = 0.4
 _STEPS = (0, 30, 150)  # of Adam
@@ -69,7 +69,8 @@ class Judge:
 
 def foreign_case(rng: Generator) -> Iterator[Issued]:
     """One network as it is, and with layers scaled against each other."""
-    kind, loss, double = str(rng.choice(list(KINDS))), str(rng.choice(list(LOSSES))), bool(rng.random() < 0.5)
+    loss, double = str(rng.choice(list(LOSSES))), bool(rng.random() < 0.5)
+    kind = kind_of(rng, double)
     n, d, c = int(rng.integers(1, 9)), int(rng.integers(1, 3)), int(rng.integers(1, 4))
     hidden_bias, output_bias = bool(rng.random() < 0.5), bool(rng.random() < 0.5)
     X, Y = samples(rng, kind, n, d, double), targets(rng, loss, n, c)
@@ -111,7 +112,9 @@ def _network(
 
 
 def _by_scikit(module: nn.Sequential, X: ndarray, Y: ndarray, m: int) -> nn.Sequential:
-    fitted = MLPRegressor((m,), solver="lbfgs", max_iter=40, random_state=0).fit(X, Y if Y.shape[1] > 1 else Y[:, 0])
+    fitted = MLPRegressor(hidden_layer_sizes=(m,), solver="lbfgs", max_iter=40, random_state=0).fit(
+        X, Y if Y.shape[1] > 1 else Y[:, 0]
+    )
     with torch.no_grad():
         for layer, weight, bias in zip((module[0], module[2]), fitted.coefs_, fitted.intercepts_, strict=True):
             layer.weight.copy_(torch.from_numpy(weight.T))  # type: ignore[union-attr, operator]

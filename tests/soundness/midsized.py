@@ -25,7 +25,7 @@ from soundness.cases import BREAKDOWNS, Bound, Fit, Issued, labels, share_of_bet
 from soundness.extended import GAUGES as PRICES
 from soundness.extended import LOSSES, gated_design, relu_features, wide
 from soundness.networks import Network, told
-from soundness.samples import HARD, KINDS, samples, targets
+from soundness.samples import HARD, kind_of, samples, targets
 from soundness.steepest import directions_of, steepest
 
 _SECONDS = 0.3
@@ -39,10 +39,11 @@ def _between(rng: Generator, least: int, most: int) -> int:
 
 def large_blocks_case(rng: Generator) -> Iterator[Issued]:
     """Given blocks: at rough points, after a few steps, and where solvers come to rest."""
-    name, kind, gauge = (str(rng.choice(list(names))) for names in (_NAMES, KINDS, GAUGES))
+    name, gauge, double = str(rng.choice(_NAMES)), str(rng.choice(list(GAUGES))), bool(rng.random() < 0.7)
+    kind = kind_of(rng, double)
     loss, c = str(rng.choice(list(LOSSES))), int(rng.integers(1, 4))
     n, d = _between(rng, 50, 2000), int(rng.integers(1, 21))
-    X = samples(rng, kind, n, d, double=bool(rng.random() < 0.7))
+    X = samples(rng, kind, n, d, double)
     fit = Fit.draw(rng, loss, targets(rng, loss, n, c))
     lifted = _lifted(rng, name, X, c)
     problem = Problem(lifted.operator, fit.datafit, GAUGES[gauge](), 1.0)
@@ -58,7 +59,8 @@ def large_blocks_case(rng: Generator) -> Iterator[Issued]:
     )
 
     def objective(Z: ndarray) -> np.longdouble:
-        return fit.value(problem.datafit, lifted.predictions(Z)) + PRICES[gauge](wide(Z)) * np.longdouble(problem.beta)
+        seen, price = problem.operator.forward(torch.from_numpy(Z)), PRICES[gauge](wide(Z))
+        return fit.value(problem.datafit, lifted.predictions(Z), seen) + price * np.longdouble(problem.beta)
 
     issued = Issued(given, attained=[objective(problem.operator.zeros().numpy())])
     try:
@@ -139,7 +141,7 @@ def _judge(rng: Generator, issued: Issued, network: Network, done: Training, nam
     else:
         oracle = ORACLES[name].make(problem.X)
         upper, bound = oracle.peaks(V).bracket.upper, lambda W: oracle.peaks(W).bracket.upper
-    certificate, own = network.of(judge(done.problem, done.solution.Z, V, bound, Scope.ALL_PATTERNS), done.neurons)
+    certificate, own = network.of(judge(done.problem, done.solution.Z, V, bound, Scope.ALL_PATTERNS), done.problem)
     issued.certificates = [(certificate, own)]
     if name in ("patterns", "joint"):
         issued.certificates.append((replace(certificate, dual=relaxed.dual), own))

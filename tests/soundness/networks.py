@@ -9,16 +9,17 @@ from numpy import ndarray
 from numpy.random import Generator
 
 from bidual.certificate import Certificate, Scope, certify, judge
-from bidual.column_generation import Training
+from bidual.column_generation import Training, neurons_of
 from bidual.norms import L2
 from bidual.polar import BranchAndBound, DiagonalBound, Faces, NeuronOracle, SemidefiniteBound, Sphere
+from bidual.problem import Problem
 from bidual.relu import ReluProblem
 from bidual.relu_training import RELU_SOLVERS, ReluTrainer
 from oracles.cvxpy_oracle import cvxpy_point
 from oracles.relu_problems import circle
 from soundness.cases import BREAKDOWNS, TRANSLATING, Fit, Issued, labels, share_of_beta_max, single
 from soundness.extended import LOSSES, relu_features, vector_norm, wide
-from soundness.samples import KINDS, samples, targets
+from soundness.samples import kind_of, samples, targets
 
 _SECONDS = 0.6  # for one training
 VARIANTS = 3
@@ -30,20 +31,24 @@ class Network:
     def __init__(self, X: ndarray, fit: Fit, problem: ReluProblem) -> None:
         self.X, self.fit, self.problem = X, fit, problem
 
-    def objective(self, neurons: ndarray, weights: ndarray) -> np.longdouble:
+    def objective(self, neurons: ndarray, weights: ndarray, seen: torch.Tensor | None = None) -> np.longdouble:
         """F(sum_j (X u_j)_+ w_j^T) + beta sum_j |u_j|_C |w_j|_R, whatever the length of the neurons."""
         u, w = wide(neurons), wide(weights).reshape(len(neurons), self.fit.Y.shape[1])
         orders = self.problem.hidden_norm.order, self.problem.output_norm.order
         price = (vector_norm(u, orders[0]) * vector_norm(w, orders[1])).sum()
-        return self.fit.value(self.problem.datafit, relu_features(self.X, u) @ w) + self.problem.beta * price
+        return self.fit.value(self.problem.datafit, relu_features(self.X, u) @ w, seen) + self.problem.beta * price
 
-    def of(self, certificate: Certificate, neurons: torch.Tensor) -> tuple[Certificate, np.longdouble]:
-        return certificate, self.objective(neurons.numpy(), certificate.point.numpy())
+    def of(self, certificate: Certificate, master: Problem) -> tuple[Certificate, np.longdouble]:
+        """A certificate of a problem over some neurons, with the objective of its point."""
+        operator = master.operator.to(torch.float64)
+        neurons = neurons_of(master.to(torch.float64)).numpy()
+        return certificate, self.objective(neurons, certificate.point.numpy(), operator.forward(certificate.point))
 
 
 def network_case(rng: Generator) -> Iterator[Issued]:
     """One problem in several units and precisions, with several methods, held against a network found by cvxpy."""
-    kind, loss, double = str(rng.choice(list(KINDS))), str(rng.choice(list(LOSSES))), bool(rng.random() < 0.4)
+    loss, double = str(rng.choice(list(LOSSES))), bool(rng.random() < 0.4)
+    kind = kind_of(rng, double)
     n, d, c = int(rng.integers(1, 7)), int(rng.integers(1, 4)), int(rng.integers(1, 4))
     X, fit = samples(rng, kind, n, d, double), Fit.draw(rng, loss, targets(rng, loss, n, c))
     beta = beta_for(rng, X, fit)
@@ -97,7 +102,7 @@ def _trained(rng: Generator, network: Network, kind: str, attained: list[np.long
     found: list[tuple[Certificate, np.longdouble]] = []
     try:
         done = trainer.train(problem, solver=solver, tol=float(rng.choice([1e-2, 1e-5, 1e-9])), max_time=_SECONDS)
-        found.append(network.of(done.solution.certificate, done.neurons))
+        found.append(network.of(done.solution.certificate, done.problem))
         found.append(_by_another_oracle(rng, network, done))
     except (ValueError, *BREAKDOWNS) as error:
         issued.refused = type(error).__name__
@@ -126,7 +131,7 @@ def somewhere(rng: Generator, network: Network) -> tuple[Certificate, np.longdou
     master = problem.over(drawn)
     V = master.residual(Z) * float(rng.choice([-1, 1, 1e-3, 1e3]))
     certificate = certify(master, Z, [V], everywhere=Faces(like))
-    return network.of(certificate, master.operator.to(torch.float64).neurons)
+    return network.of(certificate, master)
 
 
 def _by_another_oracle(rng: Generator, network: Network, done: Training) -> tuple[Certificate, np.longdouble]:
@@ -142,4 +147,4 @@ def _by_another_oracle(rng: Generator, network: Network, done: Training) -> tupl
     oracle: NeuronOracle = makes[int(rng.integers(len(makes)))]()
     V = done.dual_point.to(network.problem.X.dtype)
     bound = lambda W: oracle.peaks(W).bracket.upper  # noqa: E731
-    return network.of(judge(done.problem, done.solution.Z, V, bound, Scope.ALL_PATTERNS), done.neurons)
+    return network.of(judge(done.problem, done.solution.Z, V, bound, Scope.ALL_PATTERNS), done.problem)

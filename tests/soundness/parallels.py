@@ -22,7 +22,7 @@ from bidual.parallel.training import ParallelTrainer
 from soundness.cases import BREAKDOWNS, Bound, Fit, Issued, labels
 from soundness.extended import LOSSES, tree_features, vector_norm, wide
 from soundness.networks import beta_for
-from soundness.samples import KINDS, samples, targets
+from soundness.samples import kind_of, samples, targets
 
 _SECONDS = 0.8
 _WIDTHS = ((1,), (2,), (3,), (2, 1), (1, 2), (2, 2))
@@ -42,7 +42,7 @@ def _told(architecture: str, loss: str, data: str, scope: str, solver: str, gaug
 
 
 def _drawn(rng: Generator, c: int) -> tuple[str, Fit, ParallelProblem]:
-    kind, loss = str(rng.choice(list(KINDS))), str(rng.choice(list(LOSSES)))
+    kind, loss = kind_of(rng, double=True), str(rng.choice(list(LOSSES)))
     widths = _WIDTHS[int(rng.integers(len(_WIDTHS)))]
     n, d = int(rng.integers(1, 6 if c == 1 else 5)), int(rng.integers(1, 3))
     X = samples(rng, kind, n, d, double=True)
@@ -51,12 +51,13 @@ def _drawn(rng: Generator, c: int) -> tuple[str, Fit, ParallelProblem]:
     return kind, fit, ParallelProblem(torch.from_numpy(X), fit.datafit, beta, widths)
 
 
-def _objective(problem: ParallelProblem, fit: Fit, neurons: ndarray, Z: ndarray) -> np.longdouble:
+def _objective(problem: ParallelProblem, fit: Fit, neurons: torch.Tensor, Z: torch.Tensor) -> np.longdouble:
     """F(sum_k f_k(X) z_k^T) + beta sum_k |W_1k| |z_k|."""
-    u, w = wide(neurons), wide(Z).reshape(len(neurons), fit.Y.shape[1])
+    u, w = wide(neurons.numpy()), wide(Z.numpy()).reshape(len(neurons), fit.Y.shape[1])
+    seen = problem.over(neurons).operator.forward(Z)
     price = (vector_norm(u, 2.0) * vector_norm(w, 2.0)).sum()
     features = tree_features(problem.X.numpy(), u, places(tuple(problem.widths)))
-    return fit.value(problem.datafit, features @ w) + problem.beta * price
+    return fit.value(problem.datafit, features @ w, seen) + problem.beta * price
 
 
 def parallel_case(rng: Generator) -> Iterator[Issued]:
@@ -64,7 +65,8 @@ def parallel_case(rng: Generator) -> Iterator[Issued]:
     kind, fit, problem = _drawn(rng, int(rng.integers(1, 4)))
     low = bool(rng.random() < 0.4)
     issued = Issued(_told("low rank" if low else f"parallel {problem.widths}", fit.loss, kind, "ALL_PATTERNS", "auto"))
-    issued.attained = [_objective(problem, fit, np.zeros((1, problem.neuron_size)), np.zeros((1, fit.Y.shape[1])))]
+    nothing = problem.over(problem.X.new_zeros(1, problem.neuron_size)).operator
+    issued.attained = [_objective(problem, fit, nothing.neurons, nothing.zeros())]
     try:
         issued.certificates = _low_rank(rng, problem, fit) if low else [_trained(problem, fit)]
     except (ValueError, *BREAKDOWNS) as error:
@@ -75,13 +77,13 @@ def parallel_case(rng: Generator) -> Iterator[Issued]:
 def _trained(problem: ParallelProblem, fit: Fit) -> tuple[Certificate, np.longdouble]:
     done = ParallelTrainer(problem.X, problem.widths).train(problem, tol=1e-6, max_time=_SECONDS)
     certificate = done.solution.certificate
-    return certificate, _objective(problem, fit, done.neurons.numpy(), certificate.point.numpy())
+    return certificate, _objective(problem, fit, done.neurons, certificate.point)
 
 
 def _low_rank(rng: Generator, problem: ParallelProblem, fit: Fit) -> list[tuple[Certificate, np.longdouble]]:
     rank = int(rng.integers(1, min(problem.X.shape) + 1))
     done = train_low_rank(problem, rank, tol=1e-6, max_time=_SECONDS)
-    point = done.training.neurons.numpy(), done.certificate.point.numpy()
+    point = done.training.neurons, done.certificate.point
     return [(done.certificate, _objective(problem, fit, *point)), _trained(problem, fit)]
 
 
@@ -112,7 +114,8 @@ def _over_cells(found: ConstrainedSolution, fit: Fit, Z: ndarray) -> np.longdoub
     z = Z.reshape(*active.shape[:-1], -1)
     P = (active * (z @ wide(operator.X.numpy()).T)).reshape(-1, len(operator.X)).sum(0)[:, None]
     price = vector_norm(Z.reshape(len(Z), -1), 2.0).sum()
-    return fit.value(found.problem.datafit, P) + found.problem.beta * price
+    seen = operator.forward(torch.from_numpy(Z.astype(np.float64)))
+    return fit.value(found.problem.datafit, P, seen) + found.problem.beta * price
 
 
 def parallel_polar_case(rng: Generator) -> Iterator[Issued]:

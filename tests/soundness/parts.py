@@ -114,13 +114,13 @@ def _tiled(rng: Generator, X: ndarray, gates: ndarray, c: int, dtype: torch.dtyp
 
 
 def _issued(rng: Generator, told: dict[str, str], problem: Problem, fit: Fit, gauge: str, design: ndarray) -> Issued:
-    exact = problem.datafit.to(torch.float64)
+    exact, judged = problem.datafit.to(torch.float64), problem.operator.to(torch.float64)
 
     def objective(Z: ndarray) -> np.longdouble:
-        predictions = design @ wide(Z).reshape(-1, fit.Y.shape[1])
-        return fit.value(exact, predictions) + PRICES[gauge](wide(Z)) * np.longdouble(problem.beta)
+        predictions, seen = design @ wide(Z).reshape(-1, fit.Y.shape[1]), judged.forward(torch.from_numpy(Z))
+        return fit.value(exact, predictions, seen) + PRICES[gauge](wide(Z)) * np.longdouble(problem.beta)
 
-    issued = Issued(told, attained=[objective(problem.operator.zeros().numpy())])
+    issued = Issued(told, attained=[objective(judged.zeros().numpy())])
     try:
         certificates = _certificates(rng, problem)
     except BREAKDOWNS as error:

@@ -66,12 +66,6 @@ KINDS: dict[str, Callable[[Generator, int, int], ndarray]] = {
 }
 
 
-def samples(rng: Generator, kind: str, n: int, d: int, double: bool = False) -> ndarray:
-    """Of single precision, so that problems in both precisions are the same problem, unless ``double``."""
-    X = KINDS[kind](rng, n, d)
-    return X if double else X.astype(np.float32).astype(np.float64)
-
-
 def _chained(rng: Generator, n: int, d: int) -> ndarray:
     """Rows a little apart from the one before, about as far as rows are that oracles take for one."""
     step = 10.0 ** rng.uniform(-12, -10) * rng.standard_normal(d)
@@ -134,6 +128,17 @@ HARD = KINDS | {
     "lengths apart": _lengths_apart,
     "denormal": _denormal,
 }
+
+
+def samples(rng: Generator, kind: str, n: int, d: int, double: bool = False) -> ndarray:
+    """Of single precision, so that problems in both precisions are the same problem, unless ``double``."""
+    X = HARD[kind](rng, n, d)
+    return X if double else X.astype(np.float32).astype(np.float64)
+
+
+def kind_of(rng: Generator, double: bool) -> str:
+    """A kind of samples; what single precision cannot tell apart, or does not hold, is for double precision only."""
+    return str(rng.choice(list(HARD if double else KINDS)))
 
 
 def targets(rng: Generator, loss: str, n: int, c: int) -> ndarray:
