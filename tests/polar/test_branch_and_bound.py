@@ -61,3 +61,11 @@ def test_a_cells_h_is_linear_in_its_variable() -> None:
     cell, a = Cell(x, signs), np.maximum(x @ u, 0)
     h = cell.H @ np.concatenate([u, a[cell.free]])
     assert np.allclose(h, np.concatenate([a, np.maximum(-x @ u, 0)]))
+
+
+def test_terms_that_cancel_leave_a_bracket_too() -> None:
+    """All slopes cancel, so the moments of the only cell are priced at zero, or by rounding below."""
+    X, v = torch.tensor([[1.0, -2.0, 0.0, -2.0, 0.0]] * 2, dtype=torch.float64), [0.62595177, -0.75464032]
+    V = torch.tensor([v, [-x for x in v]], dtype=torch.float64)
+    bracket = BranchAndBound(X, max_nodes=6, max_time=None, tol=1e-9, steps=100).peaks(V).bracket
+    assert 0 <= bracket.lower <= bracket.upper <= 1e-5

@@ -165,11 +165,17 @@ class MomentSplitting:
 
     @property
     def _heavy(self) -> Moments:
-        return self.moments[self.prices >= 1e-3 * self.prices.sum()]
+        return self.moments[self.prices >= self._light]
+
+    @property
+    def _light(self) -> float:
+        """Prices below it carry next to no weight; the largest one does, even if rounding made it negative."""
+        largest = float(self.prices.max())
+        return min(1e-3 * largest, largest)
 
     def rows_to_cut(self) -> list[int | None]:
         """The free row of every cell whose sign matters most, None for cells that carry next to no weight."""
-        weight, light = np.linalg.norm(self.V, axis=1), 1e-3 * self.prices.sum()
+        weight, light = np.linalg.norm(self.V, axis=1), self._light
         parts = zip(self.cells, self.moments, self.prices, strict=True)
         return [row_to_cut(cell, moments, weight) if price >= light else None for cell, moments, price in parts]
 
