@@ -67,5 +67,5 @@ def test_terms_that_cancel_leave_a_bracket_too() -> None:
     """All slopes cancel, so the moments of the only cell are priced at zero, or by rounding below."""
     X, v = torch.tensor([[1.0, -2.0, 0.0, -2.0, 0.0]] * 2, dtype=torch.float64), [0.62595177, -0.75464032]
     V = torch.tensor([v, [-x for x in v]], dtype=torch.float64)
-    bracket = BranchAndBound(X, max_nodes=6, max_time=None, tol=1e-9, steps=100).peaks(V).bracket
+    bracket = BranchAndBound(X, max_nodes=6, tol=1e-9, steps=100).peaks(V).bracket
     assert 0 <= bracket.lower <= bracket.upper <= 1e-5
