@@ -88,6 +88,12 @@ def _norm_search(rng: Generator, asked: Asked) -> list[Bound]:
 
 
 def _orthogonal(rng: Generator, asked: Asked) -> list[Bound]:
+    """On the samples as they are, or on as many orthogonal rows of their lengths, where the bound may be exact."""
+    if rng.random() < 0.7:
+        some = asked.V[:24].numpy()
+        frame = np.linalg.qr(rng.standard_normal((len(some) + int(rng.integers(0, 3)), len(some))))[0].T
+        X = frame * torch.linalg.vector_norm(asked.X[:24], dim=1, keepdim=True).numpy()
+        asked = Asked(torch.from_numpy(X), asked.V[:24], directions_of(rng, X, some, some.T @ X))
     return [Bound("orthogonal rows", polar_bound_orthogonal_rows(asked.X, asked.V), asked.value())]
 
 

@@ -9,6 +9,17 @@ from numpy.random import Generator
 Asking = tuple[ndarray, ndarray]  # samples and dual point
 
 
+def _units(X: ndarray) -> ndarray:
+    """The rows at length one; those too short for that stay zero or short."""
+    return np.nan_to_num(X / np.maximum(np.abs(X).max(1, keepdims=True), 1e-320))
+
+
+def _within(rng: Generator, X: ndarray) -> ndarray:
+    """A unit direction in the span of the rows, so that what is made of it has no higher rank."""
+    mixed = rng.standard_normal(len(X)) @ _units(X)
+    return mixed / (np.linalg.norm(mixed) or 1.0)
+
+
 def _drawn(rng: Generator, X: ndarray, c: int) -> Asking:
     return X, rng.standard_normal((len(X), c))
 
@@ -22,7 +33,7 @@ def _cancelling(rng: Generator, X: ndarray, c: int) -> Asking:
     half = X[: (len(X) + 1) // 2]
     V = rng.standard_normal((len(half), c))
     apart, off = (10.0 ** rng.uniform(-16, -8) * float(rng.choice([0, 1])) for _ in range(2))
-    copy = half * (1 + apart * rng.standard_normal(half.shape))
+    copy = half + apart * rng.standard_normal((len(half), 1)) * half[rng.permutation(len(half))]
     both = np.concatenate([half, copy]), np.concatenate([V, -V * (1 + off * rng.standard_normal(V.shape))])
     order = rng.permutation(len(both[0]))
     return both[0][order], both[1][order]
@@ -30,26 +41,23 @@ def _cancelling(rng: Generator, X: ndarray, c: int) -> Asking:
 
 def _orthogonal(rng: Generator, X: ndarray, c: int) -> Asking:
     """V^T X = 0 up to rounding: every neuron is as steep as its opposite."""
-    rows = X / np.maximum(np.linalg.norm(X, axis=1, keepdims=True), 1e-320)
     V = rng.standard_normal((len(X), c))
-    left = np.linalg.svd(np.nan_to_num(rows), full_matrices=False)[0]
+    left = np.linalg.svd(_units(X), full_matrices=False)[0]
     return X, V - left @ (left.T @ V)
 
 
 def _tied(rng: Generator, X: ndarray, c: int) -> Asking:
     """Samples and their mirror image with the same slopes, nearly: two patterns are as steep."""
     half = X[: (len(X) + 1) // 2]
-    axis = rng.standard_normal(X.shape[1])
-    mirror = half - 2 * np.outer(half @ axis, axis) / (axis @ axis)
+    axis = _within(rng, X)
+    mirror = half - 2 * np.outer(half @ axis, axis)
     V = rng.standard_normal((len(half), c))
     return np.concatenate([half, mirror]), np.concatenate([V, V * (1 + rng.choice([0, 1e-16, 1e-13, 1e-9]))])
 
 
 def _ridge(rng: Generator, X: ndarray, c: int) -> Asking:
     """Half of the rows are orthogonal to one direction, to which the others pull, and punish leaving it."""
-    towards = rng.standard_normal(X.shape[1])
-    towards /= np.linalg.norm(towards)
-    X, half = X.copy(), len(X) // 2
+    towards, half, X = _within(rng, X), len(X) // 2, X.copy()
     X[:half] -= np.outer(X[:half] @ towards, towards)
     g = rng.standard_normal(c)
     V = np.where(X @ towards > 0, 1.0, 0.1)[:, None] * np.abs(rng.standard_normal((len(X), 1))) * g
@@ -59,8 +67,7 @@ def _ridge(rng: Generator, X: ndarray, c: int) -> Asking:
 
 def _isotropic(rng: Generator, X: ndarray, c: int) -> Asking:
     """V = X in some frame: the forms have eigenvalues that agree or nearly do."""
-    rows = X / np.maximum(np.linalg.norm(X, axis=1, keepdims=True), 1e-320)
-    turned = np.nan_to_num(rows) @ np.linalg.qr(rng.standard_normal((X.shape[1], X.shape[1])))[0]
+    turned = _units(X) @ np.linalg.qr(rng.standard_normal((X.shape[1], X.shape[1])))[0]
     V = np.zeros((len(X), c))
     V[:, : min(c, turned.shape[1])] = turned[:, :c]
     return X, V
