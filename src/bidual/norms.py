@@ -37,9 +37,9 @@ class Norm:
         comes out shorter.
         """
         size, limits = self.value(U)[..., None], torch.finfo(U.dtype)
-        lost = (size < 2 * (limits.tiny / limits.eps) ** 0.5) | (size == inf)
-        if self.order == 2 and bool(lost.any()):
-            near = LINF.unit(U)
+        least = 2 * (limits.tiny / limits.eps) ** 0.5
+        if self.order == 2 and size.numel() and not least <= float(size.min()) <= float(size.max()) < inf:
+            near, lost = LINF.unit(U), (size < least) | (size == inf)
             U, size = torch.where(lost, near, U), torch.where(lost, self.value(near)[..., None], size)
         return U / size.clamp(min=limits.tiny)
 
