@@ -108,10 +108,16 @@ class Datafit:
         return 8 * self.targets.numel() * TINY * (1 + float(self.weights.max())) if len(self.targets) else 0.0
 
     def _steepness(self, P: Matrix, reach: float) -> float:
-        """A Lipschitz constant of the sum within ``reach`` of P, intercepts included."""
+        """A Lipschitz constant of the sum within ``reach`` of P, intercepts included.
+
+        Slopes are right to a thousandth, but for those of saturated losses, which are differences of nearly equal
+        numbers: they are right to a few roundings of the steepest slope.
+        """
         bounds = [] if self.lipschitz is None else [rounded_up(self.lipschitz)]
         if self.smoothness is not None:
-            bounds.append(length(self.weights * self.loss.grad(P, self.targets)) * 1.001 + self.smoothness * reach)
+            saturated = 0.0 if self.lipschitz is None else gamma(P.shape[1] + 32) * self.lipschitz
+            slope = length(self.weights * self.loss.grad(P, self.targets)) * 1.001 + saturated
+            bounds.append(rounded_up(slope + self.smoothness * reach))
         return min(bounds, default=math.inf)
 
     def least_dual(self, V: Matrix) -> tuple[float, float]:

@@ -12,6 +12,7 @@ from bidual.norms import Norm
 from bidual.polar.base import NeuronOracle, Neurons, Peaks
 from bidual.polar.norms import ranked, steepness_in
 from bidual.polar.search import LocalSearch
+from bidual.rounding import gamma, rounded_up
 
 _STEPS = (1.0, 0.5, 0.2, 0.05, 0.01)
 
@@ -57,7 +58,8 @@ class NormSearch(NeuronOracle):
             return inf
         factor = self.hidden_norm.times_l2(self.X.shape[1]) * self.output_norm.dual.over_l2(V.shape[1])
         plain = torch.where(self.lengths > 0, 1 / self.lengths, 0.0)[:, None] * V  # for samples as they were
-        return factor * self.euclidean.peaks(plain, above / factor).bracket.upper * (1 + 1e-12)
+        upper = factor * (1 + gamma(8)) * self.euclidean.peaks(plain, above / factor).bracket.upper
+        return rounded_up(upper + self._rounding(V))  # two roundings of every entry are less than those of a scaling
 
     def _starts(self, V: Tensor, seeds: Tensor | None) -> Neurons:
         """What climbs high in l2, the corner of the ball nearest to each, and the caller's neurons."""
