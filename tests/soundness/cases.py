@@ -132,9 +132,10 @@ def share_of_beta_max(rng: Generator) -> float:
 
 
 def single(x: float) -> float:
-    """Rounded to single precision where that has it, so that problems of both precisions are one."""
+    """Rounded to single precision where that has it, so that problems of both precisions are one; not so small that
+    there is none in other units."""
     rounded = float(np.float32(x))
-    return rounded if 0 < rounded < np.inf else x
+    return rounded if 0 < rounded < np.inf else max(x, 1e-240)
 
 
 def labels(**given: Any) -> dict[str, str]:

@@ -67,11 +67,11 @@ def network_case(rng: Generator) -> Iterator[Issued]:
 
 
 def beta_for(rng: Generator, X: ndarray, fit: Fit) -> float:
-    """A share of the least beta whose optimum is the zero network, not so small that other units have none."""
+    """A share of the least beta whose optimum is the zero network."""
     datafit = fit.datafit
     V = datafit.into_domain(datafit.grad(torch.zeros_like(datafit.targets)))
     peak = Faces(torch.from_numpy(X)).peaks(V).bracket.lower
-    return single(max(share_of_beta_max(rng) * (peak or 1.0), 1e-240))
+    return single(share_of_beta_max(rng) * (peak or 1.0))
 
 
 def reference(rng: Generator, X: ndarray, fit: Fit, beta: float) -> list[tuple[ndarray, ndarray]]:
