@@ -282,3 +282,12 @@ def test_underflows_are_multiplied_with_weights(loss: Loss, weight: float) -> No
 def test_a_slope_of_tiny_weights_is_not_lost() -> None:
     """Fitting to a rounding, 1e-174, costs that much times the weight."""
     assert interpolated(Absolute(), 1e-120).primal >= 1e-120 * 1e-175
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_point_that_is_not_finite_is_worth_nothing_to_any_judge(bad: float) -> None:
+    X = torch.randn(4, 2, generator=rng(), dtype=torch.float64)
+    problem = Problem(LinearOperator(X, 1), Datafit(Squared(), X[:, :1]), Nuclear(), 0.1)
+    Z, V = problem.operator.zeros() + bad, problem.residual(problem.operator.zeros())
+    judged = judge(problem, Z, V, problem_polar(problem), Scope.BLOCKS)
+    assert (judged.primal, judged.dual) == (math.inf, 0.0)

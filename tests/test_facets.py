@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
+from bidual import nonnegative
 from bidual.patterns import enumerate as enumerate_patterns
 from bidual.patterns.facets import irredundant, needed_rows
 from oracles.problems import normal
@@ -48,3 +49,13 @@ def test_irredundant_rows_describe_the_same_cone() -> None:
     A, u = normal(12, 3).numpy(), normal(500, 3).numpy()
     A = np.where(A @ u[0] >= 0, 1.0, -1.0)[:, None] * A
     assert ((u @ A.T).min(1) >= 0).tolist() == ((u @ irredundant(A).T).min(1) >= 0).tolist()
+
+
+def test_least_squares_that_run_in_circles_are_no_crash(monkeypatch: pytest.MonkeyPatch) -> None:
+    def cycles(*_: object, **__: object) -> None:
+        raise RuntimeError("Maximum number of iterations reached.")
+
+    rows, b = np.eye(2), np.array([1.0, -1.0])
+    np.testing.assert_allclose(nonnegative.nonnegative_multipliers(rows, b), [1.0, 0.0], atol=1e-15)
+    monkeypatch.setattr(nonnegative, "nnls", cycles)
+    assert not nonnegative.nonnegative_multipliers(rows, b).any()

@@ -122,12 +122,12 @@ def certify(
     polar is over all activation patterns, and so is the scope.
     """
     problem, Z = problem.to(torch.float64), Z.to(torch.float64)
+    scope = Scope.BLOCKS if everywhere is None else Scope.ALL_PATTERNS
     if not bool(torch.isfinite(Z).all()):
-        return _no_point(problem, Z, Scope.BLOCKS if everywhere is None else Scope.ALL_PATTERNS)
+        return _no_point(problem, Z, scope)
     predictions = problem.operator.forward(Z)
     trials = [problem.datafit.grad(predictions), *(V.to(torch.float64) for V in candidates)]
     polar = problem_polar(problem) if everywhere is None else lambda V: everywhere.peaks(V).bracket.upper
-    scope = Scope.BLOCKS if everywhere is None else Scope.ALL_PATTERNS
     found = [judge(problem, Z, V, polar, scope, predictions) for V in trials]
     return max(found, key=lambda certificate: certificate.dual)
 
@@ -144,6 +144,8 @@ def judge(
     what ``scope`` says. Nothing else is trusted about V.
     """
     problem, Z, V = problem.to(torch.float64), Z.to(torch.float64), V.to(torch.float64)
+    if not bool(torch.isfinite(Z).all()):
+        return _no_point(problem, Z, scope)
     V = _into_domain(problem, V)
     bound = polar(V) + problem.rounding_of_polar(V)
     predictions = problem.operator.forward(Z) if predictions is None else predictions.to(torch.float64)

@@ -9,8 +9,9 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 from numpy import ndarray
-from scipy.optimize import linprog, lsq_linear, nnls
+from scipy.optimize import linprog, lsq_linear
 
+from bidual.nonnegative import nonnegative_multipliers
 from bidual.patterns.facets import irredundant
 
 _MOST_FACES = 20_000  # subsets of facets up to which all faces of a cone are tried
@@ -36,7 +37,7 @@ class PatternCone:
         size = float(np.linalg.norm(a))
         if self.contains(a, size):
             return a
-        nearest = a + self.rows.T @ nnls(self.rows.T, -a)[0]
+        nearest = a + self.rows.T @ nonnegative_multipliers(self.rows, -a)
         if self.contains(nearest, size):
             return nearest
         # seen with scipy 1.17: next to a face nnls returned a point far outside the cone

@@ -41,7 +41,7 @@ class Gram:
         A term of a_i^T a_j goes through b + k / b operations and 2 * ``roundings`` before. Underflows cost 2^-1022 a
         term, and as much times |a_ik| + |a_jk| <= 4; together k 2^-1019, which is below 2^-52 (2^-480 sqrt(k))^2.
         """
-        k = A.shape[1]
+        A, k = A.to(torch.float64), A.shape[1]
         G, depth = _product(A)
         sizes = row_lengths(A) + math.sqrt(k) * _LEAST
         return cls(G, sizes, gamma(depth + 2 * roundings + 2))
@@ -92,6 +92,7 @@ def norm_bound(A: Float[Tensor, "n k"], roundings: int = 0) -> float:
     orthogonal rows, and at most the eigenvalue that a Cholesky factorisation proves for the computed G, plus its error.
     Division by a power of two is exact up to underflows, which :class:`Gram` allows for.
     """
+    A = A.to(torch.float64)
     if not A.numel() or not bool(A.any()):
         return 0.0
     unit = power_of_two(A)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from bidual.architectures import Architecture
 from bidual.auto import solve_auto
+from bidual.certificate import SoundnessError
 from bidual.column_generation import Training
 from bidual.driver import Callback, Solution
 from bidual.gauges import Blocks
@@ -39,6 +40,13 @@ class Fitted:
         """The ordinary network."""
         return self.architecture.decode(self.solution.Z, self.problem.predictions(self.solution.Z)[1])
 
+    def expected(self) -> "Expected":
+        """Networks add up the same terms as the program, in another order; terms may cancel."""
+        predictions, offset = self.problem.predictions(self.solution.Z)
+        size = float(predictions.abs().max() + offset.abs().max())
+        rounding = 64 * self.problem.rounding_of_forward(self.solution.Z)
+        return Expected(predictions + offset, 1e-6 * size + rounding + 1e-300)
+
     @property
     def start(self) -> Start:
         return Start(self.architecture, self.solution.certificate.point, self.solution.certificate.dual_point)
@@ -47,6 +55,22 @@ class Fitted:
     def loss(self) -> float:
         """The data term F, the primal without the price of the weights."""
         return self.problem.datafit.value(self.problem.operator.forward(self.solution.Z))
+
+
+@dataclass(frozen=True, eq=False)
+class Expected:
+    """What a network must predict, and how far rounding can lead away from it."""
+
+    predictions: Matrix
+    tolerance: float
+
+    def check(self, outputs: Matrix) -> None:
+        """A bug in decoding would show here, not a rounding."""
+        error = float((outputs - self.predictions.to(outputs.device)).abs().max())
+        if error > self.tolerance:
+            raise SoundnessError(
+                f"the network's predictions differ by {error:.1e} from those that were certified; please report this."
+            )
 
 
 class Program(ABC):

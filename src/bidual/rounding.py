@@ -11,13 +11,16 @@ problem 4.2). Nothing is assumed about the order in which a BLAS adds.
 """
 
 import math
+from typing import TypeVar
 
 import torch
 from jaxtyping import Float
+from numpy import ndarray
 from torch import Tensor
 
 UNIT = 2.0**-53
 TINY = 2.0**-1022  # the smallest normal number: what an underflow can cost, flushed to zero or not
+Numbers = TypeVar("Numbers", Tensor, ndarray)
 _FEW = 4096  # terms that are added by torch before an exact sum goes on
 
 
@@ -30,6 +33,20 @@ def gamma(operations: float, dtype: torch.dtype = torch.float64) -> float:
 def rounded_up(x: float) -> float:
     """A number that is larger than x and than all that a few roundings made smaller than x."""
     return x + 16 * UNIT * abs(x) + TINY
+
+
+def exact_product(A: Numbers, B: Numbers) -> tuple[Numbers, Numbers]:
+    """a b, rounded, and what the rounding cut off (Dekker's product, with Veltkamp's splitting), within range."""
+    product = A * B
+    (a, low_a), (b, low_b) = _halves(A), _halves(B)
+    return product, low_a * low_b - (((product - a * b) - low_a * b) - a * low_b)
+
+
+def _halves(A: Numbers) -> tuple[Numbers, Numbers]:
+    """26 leading bits, and the rest."""
+    wide = (2.0**27 + 1) * A
+    high = wide - (wide - A)
+    return high, A - high
 
 
 def largest_sum(parts: Float[Tensor, " n"]) -> float:
@@ -51,6 +68,7 @@ def _total(parts: Tensor) -> float:
 
 def length(x: Tensor) -> float:
     """An upper bound of |x|_2 at any scale: neither squares nor sums leave the range of numbers."""
+    x = x.to(torch.float64)
     top = float(x.abs().max()) if x.numel() else 0.0
     if top == 0 or not math.isfinite(top):
         return top

@@ -47,7 +47,8 @@ def _sizes(M: Float[Tensor, "p k k"]) -> Float[Tensor, " p"]:
         return M.new_zeros(len(M))
     top = M.abs().amax((1, 2))
     shares = M / torch.where(top > 0, top, 1.0)[:, None, None]
-    return top * torch.linalg.vector_norm(shares, dim=(1, 2)) * (1 + gamma(M.shape[1] ** 2 + 8, M.dtype))
+    k = M.shape[1]
+    return top * torch.linalg.vector_norm(shares, dim=(1, 2)) * (1 + gamma(k * k + 8, M.dtype)) + k * TINY
 
 
 def _guesses(M: Float[Tensor, "p k k"]) -> Float[Tensor, " p"]:
@@ -66,6 +67,6 @@ def symmetric(M: Tensor) -> Tensor:
 
 def orthogonality_error(Q: Float[Tensor, "d r"]) -> float:
     """An upper bound of |Q^T Q - I| in the Frobenius norm, and so of | |Q z|^2 - |z|^2 | over unit z."""
-    d, r = Q.shape
+    (d, r), Q = Q.shape, Q.to(torch.float64)
     off = Q.T @ Q - torch.eye(r, dtype=Q.dtype, device=Q.device)
     return rounded_up(length(off) + gamma(d + 4) * length(Q) ** 2)

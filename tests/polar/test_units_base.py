@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bidual.gauges import Bracket
 from bidual.norms import LINF
-from bidual.polar import NeuronOracle, Peaks, steepness
+from bidual.polar import Faces, NeuronOracle, Peaks, steepness
 from bidual.polar.base import _normalised, bound_near
 from bidual.testing import own_checks_only
 
@@ -235,3 +235,11 @@ def test_a_bound_near_counts_samples_and_points_of_single_precision_in_double() 
     X, V, W = normal(40, 30).float(), normal(40, 2, 1).float(), normal(40, 2, 2)
     assert bound_near(X, V, 1.0)(W) == bound_near(X.double(), V.double(), 1.0)(W)
     assert bound_near(X, V, 1.0)(W) >= 1 + float(X.double().norm() * (W - V.double()).norm())
+
+
+def test_rows_whose_lengths_lost_digits_are_not_judged() -> None:
+    """The length of (5e-324, 5e-324) has no digits: 7e-324 is not a number."""
+    X, V = torch.full((1, 2), 5e-324, dtype=torch.float64), torch.tensor([[1e300]], dtype=torch.float64)
+    assert Faces(X).peaks(V).bracket.upper == math.inf
+    mixed = torch.cat([X, torch.full((1, 2), 2.0**-900, dtype=torch.float64)])
+    assert Faces(mixed).peaks(torch.tensor([[1e300], [1e-300]], dtype=torch.float64)).bracket.upper == math.inf

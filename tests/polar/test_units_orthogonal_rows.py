@@ -2,6 +2,7 @@
 
 import math
 
+import mpmath
 import numpy as np
 import pytest
 import torch
@@ -241,3 +242,13 @@ def test_single_precision_is_bounded_in_double() -> None:
 def test_one_row_of_duals_per_sample_is_wanted() -> None:
     with own_checks_only(), pytest.raises(ValueError, match=r"^V must have one row per sample \(3\), got 2\.$"):
         polar_bound_orthogonal_rows(normal(3, 5), normal(2, 2))
+
+
+@pytest.mark.parametrize(("x", "v", "more"), [([1e-100], 1e-200, 1e200), ([5e-324, 5e-324], 1e300, 0.0)])
+def test_products_on_the_way_do_not_underflow(x: list[float], v: float, more: float) -> None:
+    """One row counts, beside a zero row with a long dual."""
+    X = torch.tensor([x, [0.0] * len(x)], dtype=torch.float64)
+    bound = polar_bound_orthogonal_rows(X, torch.tensor([[v], [more]], dtype=torch.float64))
+    with mpmath.workdps(40):
+        exact = mpmath.norm(mpmath.matrix(x)) * mpmath.mpf(v)
+        assert exact <= mpmath.mpf(bound) <= exact * (1 + mpmath.mpf(1e-6))

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from bidual.gauges import Bracket
-from bidual.norms import L1, LINF
+from bidual.norms import L1, L2, LINF, Norm
 from bidual.patches import Convolution, ImagePatches
 from bidual.polar import Faces, LocalSearch, NeuronOracle, NormFaces, Peaks, Pooled, oracle_for
 from bidual.testing import own_checks_only
@@ -69,17 +69,17 @@ def test_the_upper_end_grows_by_the_rounding_of_the_spread_duals() -> None:
     zeros = int((patches.rows() == 0).all(1).sum())
     size = patches.magnitude * float(torch.linalg.vector_norm(V))
     assert zeros > 2
-    assert oracle._rounding(V) == pytest.approx((zeros + patches.depth) * UNIT * size, rel=1e-9)
+    assert oracle._of_readout(V) == pytest.approx((zeros + patches.depth) * UNIT * size, rel=1e-9)
     upper = oracle.peaks(1e6 * V).bracket.upper
-    assert upper - 2.0 == pytest.approx(1e6 * oracle._rounding(V), rel=1e-3)
+    assert upper - 2.0 == pytest.approx(1e6 * oracle._of_readout(V), rel=1e-3)
 
 
 def test_the_allowance_for_rounding_is_small_and_none_for_nothing() -> None:
     patches = patches_with_repeats()
     oracle, V = Pooled(patches, Faces), normal(patches.n_predictions, 2, seed=1)
     bracket = oracle.peaks(V).bracket
-    assert 0 < oracle._rounding(V) <= 1e-12 * bracket.upper
-    assert oracle._rounding(0 * V) < 1e-300
+    assert 0 < oracle._of_readout(V) <= 1e-12 * bracket.upper
+    assert oracle._of_readout(0 * V) < 1e-300
 
 
 @pytest.mark.parametrize("shape", [(3, 2), (5, 2), (4,)])
@@ -91,13 +91,18 @@ def test_one_row_of_duals_per_prediction_is_wanted(shape: tuple[int, ...]) -> No
 
 def test_what_the_inner_oracle_is_the_pooled_one_is() -> None:
     patches = patches_with_repeats()
-    search = Pooled(patches, LocalSearch)
-    norms = Pooled(patches, lambda X: NormFaces(X, L1, LINF))
-    assert (search.proves, norms.proves) == (False, True)
-    assert (norms.hidden_norm, norms.output_norm) == (L1, LINF)
-    assert norms.readout is patches
-    assert torch.equal(norms.X, norms.inner.X)
-    assert torch.equal(norms.lengths, norms.inner.lengths)
+    search, faces = Pooled(patches, LocalSearch), Pooled(patches, Faces)
+    assert (search.proves, faces.proves) == (False, True)
+    assert (faces.hidden_norm, faces.output_norm) == (L2, L2)
+    assert faces.readout is patches
+    assert torch.equal(faces.X, faces.inner.X)
+    assert torch.equal(faces.lengths, faces.inner.lengths)
+
+
+@pytest.mark.parametrize("norms", [(L1, L2), (L2, LINF)])
+def test_other_norms_are_refused(norms: tuple[Norm, Norm]) -> None:
+    with pytest.raises(ValueError, match="Euclidean"):
+        Pooled(patches_with_repeats(), lambda X: NormFaces(X, *norms))
 
 
 def test_it_is_for_all_rows_in_any_precision_and_for_no_others() -> None:

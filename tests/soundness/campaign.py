@@ -127,7 +127,8 @@ def main() -> int:
     story = report(kept.total, given.seed)
     write_atomically(given.out / "soundness.json", json.dumps(story, indent=1).encode())
     _tell(kept.total)
-    return 1 if kept.total.unsound or kept.total.problems < given.problems else 0
+    total = kept.total
+    return 1 if total.unsound or total.crashed or total.problems < given.problems else 0
 
 
 if __name__ == "__main__":

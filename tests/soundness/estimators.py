@@ -30,6 +30,7 @@ from soundness.samples import kind_of, samples, targets
 
 _SECONDS = 0.4
 _ROUNDING = np.longdouble(2.0) ** -46
+_LENGTHS = (1.0, 0.0, 0.5, 0.99, 1.01, 1.5)  # of output weights and bias, relative to the network's
 Read = Callable[[Any, ndarray], tuple[ndarray, np.longdouble, np.longdouble]]
 
 
@@ -155,7 +156,8 @@ def estimator_case(rng: Generator) -> Iterator[Issued]:
         issued.refused = type(error).__name__
         yield issued
         return
-    issued.certificates = [_claimed(family, model, fit, X)]
+    claimed, others = _claimed(family, model, fit, X)
+    issued.certificates, issued.attained = [claimed], others
     issued.false = [] if _rechecked(model, fit, X) else ["the certificate can be rechecked"]
     yield issued
 
@@ -169,16 +171,19 @@ def _targets(rng: Generator, name: str, loss: str, n: int) -> tuple[ndarray, nda
     return y, np.where(y == 1, 1.0, -1.0)[:, None]
 
 
-def _claimed(family: Family, model: Any, fit: Fit, X: ndarray) -> tuple[Certificate, np.longdouble]:
-    """The certificate, widened by what rounding of the network's weights can change, and the network's objective."""
+def _claimed(
+    family: Family, model: Any, fit: Fit, X: ndarray
+) -> tuple[tuple[Certificate, np.longdouble], list[np.longdouble]]:
+    """The certificate, widened by what rounding of the network's weights can change, and the network's objective; and
+    those of the network with other lengths of its output weights, zero among them, for which hidden ones make up."""
     P, price, size = family.read(model.module_, X)
     exact = Datafit(model._make_loss(), torch.from_numpy(fit.Y))
-    value = fit.value_at(P, exact) + wide(model.beta_) * price
+    value, *others = (fit.value_at(t * P, exact) + wide(model.beta_) * t * price for t in wide(np.array(_LENGTHS)))
     size = size + np.abs(fit.Y).max() + 1
     weight = wide(1.0 if fit.weight is None else fit.weight.sum())
     allowed = _ROUNDING * (len(X) * weight * size * size * (1 + wide(fit.delta)) + value)
     made = model.certificate_
-    return replace(made, primal=float(made.primal + allowed), dual=float(made.dual - allowed)), value
+    return (replace(made, primal=float(made.primal + allowed), dual=float(made.dual - allowed)), value), others
 
 
 def _rechecked(model: Any, fit: Fit, X: ndarray) -> bool:

@@ -20,7 +20,7 @@ from bidual.relu_training import ReluTrainer
 from oracles.explicit_readouts import explicit_tokens, image_rows, pooled_readout, window_averages
 from soundness.cases import BREAKDOWNS, Fit, Issued, labels, share_of_beta_max, single
 from soundness.extended import LOSSES, relu_features, token_rows, vector_norm, wide
-from soundness.networks import Network, beta_for
+from soundness.networks import Network, beta_for, reference
 from soundness.samples import kind_of, samples, targets
 
 _SECONDS = 0.5
@@ -47,7 +47,8 @@ def norm_case(rng: Generator) -> Iterator[Issued]:
     fit = Fit.draw(rng, loss, targets(rng, loss, n, c))
     problem = ReluProblem(torch.from_numpy(X), fit.datafit, beta_for(rng, X, fit), hidden, output)
     network, oracle = Network(X, fit, problem), NormFaces(problem.X, hidden, output)
-    issued = Issued(_told("relu", loss, kind, gauge=f"{hidden.name} and {output.name}"))
+    known = [network.objective(u, w) for u, w in reference(rng, X, fit, problem.beta)]
+    issued = Issued(_told("relu", loss, kind, gauge=f"{hidden.name} and {output.name}"), attained=known)
     for rounds in (2, 30):
         try:
             done = ColumnGeneration().train(problem, oracle, tol=1e-8, max_rounds=rounds, max_time=_SECONDS)
@@ -68,7 +69,9 @@ def patches_case(rng: Generator) -> Iterator[Issued]:
     problem = ReluProblem.on(patches, fit.datafit, 1.0)
     peak = problem.oracle(Faces).peaks(fit.datafit.grad(torch.zeros_like(fit.datafit.targets))).bracket.lower
     problem = problem.with_beta(single(share_of_beta_max(rng) * (peak or 1.0)))
-    issued = Issued(_told(f"relu {make.__name__.strip('_')}", loss, kind))
+    nothing = torch.zeros_like(fit.datafit.targets)
+    zero = fit.value(problem.datafit, wide(nothing.numpy()), nothing)
+    issued = Issued(_told(f"relu {make.__name__.strip('_')}", loss, kind), attained=[zero])
     for rounds in (1, 30):
         oracles = (Faces, Sphere, lambda X: DiagonalBound(X, steps=5))
         oracle = problem.oracle(oracles[int(rng.integers(len(oracles)))])

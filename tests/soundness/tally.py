@@ -11,7 +11,7 @@ import numpy as np
 
 from soundness.cases import Bound, Issued
 
-_COUNTS = ("problems", "certificates", "bounds", "refused", "closed", "seconds")
+_COUNTS = ("problems", "certificates", "bounds", "refused", "closed", "positive", "seconds")
 
 
 @dataclass
@@ -19,6 +19,7 @@ class Tally:
     """What a number of problems came to.
 
     Attributes:
+        closed, positive: certificates with a relative gap of at most 1e-6, and with a dual that says something.
         unsound: certificates and bounds that are wrong, and claims that are false.
         dual_slack, primal_slack: the smallest shares by which certificates were right.
         bound_slack: the same of other bounds, by who claims them.
@@ -29,6 +30,7 @@ class Tally:
     bounds: int = 0
     refused: int = 0
     closed: int = 0
+    positive: int = 0
     unsound: list[dict[str, Any]] = field(default_factory=list)
     crashed: list[dict[str, Any]] = field(default_factory=list)
     dual_slack: float = math.inf
@@ -65,6 +67,7 @@ class Tally:
         for certificate, own in issued.certificates:
             self.certificates += 1
             self.closed += certificate.relative_gap <= 1e-6
+            self.positive += certificate.dual > 0
             above, below = share(least, certificate.dual), share(np.longdouble(certificate.primal), own)
             self.dual_slack, self.primal_slack = min(self.dual_slack, above), min(self.primal_slack, below)
             if above < 0 or below < 0 or math.isnan(certificate.dual) or math.isnan(certificate.primal):

@@ -207,7 +207,7 @@ def _sizes(A: Float[ndarray, "p a b"]) -> Float[ndarray, " p"]:
     return np.asarray(np.linalg.norm(A, axis=(1, 2)) * (1 + gamma(entries + 8)) + entries * TINY**0.5)
 
 
-def largest_eigenvalues(forms: Forms, facets: Float[ndarray, "p f r"], N: Multipliers) -> Float[ndarray, " p"]:
+def likely_levels(forms: Forms, facets: Float[ndarray, "p f r"], N: Multipliers) -> Float[ndarray, " p"]:
     """About lambda_max(form + K^T N K) of every cone: for searches, no proof."""
     values: ndarray = np.linalg.eigvalsh(forms + facets.transpose(0, 2, 1) @ N @ facets)[:, -1]
     return values

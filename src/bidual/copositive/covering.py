@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from numpy import ndarray
-from scipy.optimize import nnls
 
 from bidual import patterns
+from bidual.nonnegative import nonnegative_multipliers
 from bidual.patterns.facets import hyperplanes
 from bidual.polar.cells import size_of
 from bidual.rounding import gamma, rounded_up
@@ -149,16 +149,8 @@ def _distances(Y: Float[ndarray, "m r"], needed: Bool[ndarray, " m"]) -> Float[n
     guess = np.maximum(np.linalg.pinv(K.T) @ Y[others].T, 0) if len(K) else np.zeros((0, len(others)))
     found[others] = _residuals(Y[others], K, guess.T)
     for i in np.flatnonzero(found > _GOOD) if len(K) else ():
-        found[i] = min(found[i], float(_residuals(Y[i : i + 1], K, _multipliers(K, Y[i])[None])[0]))
+        found[i] = min(found[i], float(_residuals(Y[i : i + 1], K, nonnegative_multipliers(K, Y[i])[None])[0]))
     return found
-
-
-def _multipliers(K: Float[ndarray, "f r"], y: Float[ndarray, " r"]) -> Float[ndarray, " f"]:
-    """About the lambda >= 0 with the least |y - K^T lambda|."""
-    try:
-        return np.maximum(nnls(K.T, y, maxiter=50 * len(K))[0], 0)
-    except RuntimeError:  # it cycles
-        return np.zeros(len(K))
 
 
 def _residuals(y: Float[ndarray, "q r"], K: Float[ndarray, "f r"], multipliers: Float[ndarray, "q f"]) -> ndarray:

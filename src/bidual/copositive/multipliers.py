@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 
-from bidual.copositive.cones import Forms, Multipliers, largest_eigenvalues
+from bidual.copositive.cones import Forms, Multipliers, likely_levels
 
 _STAGES = tuple(10.0 ** (k / 2) for k in range(13))  # weights of lambda against the barriers, in units of 1 / level
 _STEPS = 4  # of Newton's method at each
@@ -33,14 +33,14 @@ def _harmless(
 ) -> Multipliers:
     """The same for cones with as many facets."""
     best = np.zeros((*facets.shape[:2], facets.shape[1]))
-    least = largest_eigenvalues(forms, facets, best)
+    least = likely_levels(forms, facets, best)
     open_ = np.flatnonzero(least > level)
     barrier = _Barrier.start(forms[open_], facets[open_], inside[open_], level)
     for tau in _STAGES if len(open_) else ():
         for _ in range(_STEPS):
             barrier.step(tau / level)
         N = barrier.symmetric()
-        value = largest_eigenvalues(forms[open_], facets[open_], N)
+        value = likely_levels(forms[open_], facets[open_], N)
         better = value < least[open_]
         best[open_[better]], least[open_[better]] = N[better], value[better]
         left = least[open_] > level
@@ -64,7 +64,7 @@ class _Barrier:
         width = np.maximum(np.einsum("pfr,pr->pf", facets, inside), 1e-9)
         i, j = np.triu_indices(facets.shape[1], 1)
         barrier = cls(forms, facets, np.zeros(len(forms)), 0.1 * level / (width[:, i] * width[:, j]))
-        barrier.level = 2 * np.maximum(largest_eigenvalues(forms, facets, barrier.symmetric()), level)
+        barrier.level = 2 * np.maximum(likely_levels(forms, facets, barrier.symmetric()), level)
         return barrier
 
     @property
@@ -91,7 +91,7 @@ class _Barrier:
         trial = _Barrier(self.forms, self.facets, level, N)
         fine = np.isfinite(move).all(1) & (trial.N > 0).all(1) & np.isfinite(level)
         trial.N = np.where(fine[:, None], trial.N, self.N)
-        fine &= level > largest_eigenvalues(self.forms, self.facets, trial.symmetric())
+        fine &= level > likely_levels(self.forms, self.facets, trial.symmetric())
         self.level = np.where(fine, level, self.level)
         self.N = np.where(fine[:, None], trial.N, self.N)
 

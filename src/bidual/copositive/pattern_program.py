@@ -11,7 +11,7 @@ from numpy import ndarray
 from torch import Tensor
 
 from bidual.column_generation import ColumnGeneration
-from bidual.copositive.cones import Multipliers, PatternCones, largest_eigenvalues
+from bidual.copositive.cones import Multipliers, PatternCones, likely_levels
 from bidual.copositive.conic import ConicAnswer, ConicDual
 from bidual.copositive.multipliers import harmless
 from bidual.copositive.relaxed import PolarProof, Relaxed, dual_value
@@ -140,7 +140,7 @@ class _WorkingSet:
         rest = np.setdiff1d(np.arange(len(self.cones)), self.kept)
         self.N[rest] = harmless(forms[rest], self.cones.facets[rest], self.cones.inside[rest], 0.999 * self.beta**2)
         self.N = self.cones.tamed(V.cpu().numpy(), self.N, self.problem.beta)
-        self.levels = largest_eigenvalues(forms, self.cones.facets, self.N)
+        self.levels = likely_levels(forms, self.cones.facets, self.N)
         polar = self.cones.polar(V, self.N, self.problem.beta)
         dual = dual_value(self.problem, V, polar)
         return Relaxed(

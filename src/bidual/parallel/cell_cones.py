@@ -83,7 +83,7 @@ class CellCones:
             (at >= sure / 2 * size).flatten(1).all(1)
             for at, size in zip(self.slacks(moved), self.sizes(moved), strict=True)
         ]
-        return moved * (inside[0] & inside[1])[:, None, None]
+        return torch.where((inside[0] & inside[1])[:, None, None], moved, 0.0)
 
     def split(self, u: Units) -> Units:
         r"""p with p and u + p in the cones, along the interior point W: the shorter of

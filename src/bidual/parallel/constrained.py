@@ -209,7 +209,7 @@ def _polar(problem: Problem, H: sparse.csr_array, multipliers: Tensor) -> PolarB
     lift, size = (
         torch.from_numpy(G.T @ numbers).to(multipliers).reshape(problem.operator.block_shape) for G in (H, abs(H))
     )
-    rounding = gamma(count + 8) * problem.gauge.polar(size).upper + TINY * H.nnz
+    rounding = gamma(count + 8) * problem.gauge.polar(size).upper + TINY * H.nnz * (1 + numbers.max(initial=0.0))
 
     def bound(V: Matrix) -> float:
         upper = problem.gauge.polar(lift - problem.operator.adjoint(V)).upper

@@ -7,11 +7,11 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from numpy import ndarray
-from scipy.optimize import nnls
 
 from bidual.factored.cones import Cones, non_negative_least_squares
+from bidual.nonnegative import nonnegative_multipliers
 from bidual.parallel.exact_cells import exact_patterns
-from bidual.rounding import gamma
+from bidual.rounding import exact_product, gamma
 
 _INSIDE = 1e-12  # how far outside a unit vector counts as inside; more than rounding
 
@@ -91,7 +91,7 @@ class FirstLayer:
         try:
             multipliers = non_negative_least_squares(A, b).numpy()
         except FloatingPointError:
-            multipliers = np.stack([_multipliers(normals, c) for normals, c in zip(K, points, strict=True)])
+            multipliers = np.stack([nonnegative_multipliers(normals, -c) for normals, c in zip(K, points, strict=True)])
         return _combined(points, multipliers, K)
 
 
@@ -121,7 +121,7 @@ def _combined(
     A sum beyond all numbers is replaced by c, that of l = 0."""
     total, error = c, np.zeros_like(c)
     for k in range(K.shape[1]):
-        product, below = _exact_product(multipliers[:, k, None], K[:, k])
+        product, below = exact_product(multipliers[:, k, None], K[:, k])
         grown = total + product
         part = grown - total
         error = error + (below + ((total - (grown - part)) + (product - part)))
@@ -129,25 +129,3 @@ def _combined(
     spent = gamma(K.shape[1] + 4) ** 2 * (_lengths(c) + 1.001 * multipliers.sum(1))
     lost = ~np.isfinite(total + error).all(1)
     return np.where(lost[:, None], c, total + error), np.where(lost, 0.0, spent)
-
-
-def _exact_product(a: ndarray, b: ndarray) -> tuple[ndarray, ndarray]:
-    """a b, rounded, and what the rounding cut off (Dekker)."""
-    product = a * b
-    (a1, a2), (b1, b2) = _halves(a), _halves(b)
-    return product, a2 * b2 - (((product - a1 * b1) - a2 * b1) - a1 * b2)
-
-
-def _halves(a: ndarray) -> tuple[ndarray, ndarray]:
-    """Two numbers of 26 bits whose sum is a (Veltkamp)."""
-    large = 134217729.0 * a
-    upper = large - (large - a)
-    return upper, a - upper
-
-
-def _multipliers(normals: Float[ndarray, "f r"], u: Float[ndarray, " r"]) -> Float[ndarray, " f"]:
-    """l >= 0 that makes u + K^T l short, zero where none is found."""
-    try:
-        return np.asarray(nnls(normals.T, -u)[0])
-    except RuntimeError:
-        return np.zeros(len(normals))

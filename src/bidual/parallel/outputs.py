@@ -21,10 +21,10 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from numpy import ndarray
-from scipy.optimize import nnls
 from torch import Tensor
 
 from bidual.gauges import Bracket
+from bidual.nonnegative import nonnegative_multipliers
 from bidual.operators.parallel import Widths, as_widths, sub_network_features
 from bidual.parallel.base import ParallelOracle
 from bidual.polar.base import Neurons, Peaks
@@ -169,8 +169,8 @@ def _cone_bound(G: Float[ndarray, "r r"], b: Float[ndarray, " r"]) -> float:
 def _projection(G: Float[ndarray, "r r"], b: Float[ndarray, " r"]) -> list[Float[ndarray, " r"]]:
     """That of the a with G a = b, if it is found."""
     try:
-        return [G.T @ nnls(G.T, np.linalg.solve(G, b))[0]]
-    except (np.linalg.LinAlgError, RuntimeError):
+        return [G.T @ nonnegative_multipliers(G, np.linalg.solve(G, b))]
+    except np.linalg.LinAlgError:
         return []
 
 

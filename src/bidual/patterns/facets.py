@@ -3,7 +3,8 @@
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from numpy import ndarray
-from scipy.optimize import nnls
+
+from bidual.nonnegative import nonnegative_multipliers
 
 # Unit rows that differ by less than this are one hyperplane, as they are for the enumeration of patterns.
 _SAME = 1e-11
@@ -45,7 +46,7 @@ def irredundant(A: Float[ndarray, "k d"]) -> Float[ndarray, "f d"]:
 
 def _follows(others: Float[ndarray, "k d"], row: Float[ndarray, " d"]) -> bool:
     """Whether non-negative multipliers make the row from the others; what scipy says of its residual is not trusted."""
-    multipliers = nnls(others.T, row)[0].clip(min=0)
+    multipliers = nonnegative_multipliers(others, row)
     return bool(np.linalg.norm(others.T @ multipliers - row) <= _SAME)
 
 

@@ -4,6 +4,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from bidual.rounding import exact_product
+
 # Two rounded unit vectors of one direction differ by at most a few units in the last place of every entry.
 ROUNDING = 8 * torch.finfo(torch.float64).eps
 
@@ -50,7 +52,7 @@ def exactly_parallel(X: Float[Tensor, "m d"], R: Float[Tensor, "m d"]) -> Bool[T
     its float64 value plus an error that is a float64 number too, if neither overflows or underflows (Dekker 1971).
     """
     k = R.abs().argmax(1, keepdim=True)
-    left, right = _exact_product(X, R.gather(1, k)), _exact_product(R, X.gather(1, k))
+    left, right = exact_product(X, R.gather(1, k)), exact_product(R, X.gather(1, k))
     same = ((left[0] == right[0]) & (left[1] == right[1])).all(1)
     return same & _in_range(X).all(1) & _in_range(R).all(1) & (X.gather(1, k) * R.gather(1, k) > 0)[:, 0]
 
@@ -58,17 +60,3 @@ def exactly_parallel(X: Float[Tensor, "m d"], R: Float[Tensor, "m d"]) -> Bool[T
 def _in_range(A: Tensor) -> Tensor:
     """Whether products and their errors are numbers: none is beyond 2^450 or, but for zero, below 2^-450."""
     return (A == 0) | ((A.abs() < 2.0**450) & (A.abs() > 2.0**-450))
-
-
-def _exact_product(A: Tensor, B: Tensor) -> tuple[Tensor, Tensor]:
-    """a b as a sum of two numbers (Dekker's product, with Veltkamp's splitting)."""
-    product = A * B
-    (a, low_a), (b, low_b) = _split(A), _split(B)
-    return product, low_a * low_b - (((product - a * b) - low_a * b) - a * low_b)
-
-
-def _split(A: Tensor) -> tuple[Tensor, Tensor]:
-    """26 leading bits, and the rest."""
-    wide = (2.0**27 + 1) * A
-    high = wide - (wide - A)
-    return high, A - high

@@ -84,7 +84,7 @@ class Aggregated:
 
             W J W^T <= max(lambda_max(T J T^T), 0) (1 + |Q^T Q - I|) + |J| |E| (2 |W| + 3 |E|) = 1 - kappa.
 
-        The entries of W went through two operations and a root, those of J through three.
+        The entries of W went through a root and a quotient, those of J through two sums: W J W^T is off by gamma(6).
         """
         W = self.W / root
         Q, T = torch.linalg.qr(W)

@@ -18,6 +18,7 @@ from bidual.rounding import TINY, gamma, length, rounded_up
 
 Neurons = Float[Tensor, "q d"]
 _SMALLEST = 1e-290  # factors below it may have lost digits
+_SHORTEST = 2.0**-960  # rows that matter and are shorter may have lost digits of their lengths
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,11 +88,11 @@ class NeuronOracle(ABC):
         steepest, longest = float(V.abs().max()), float(self.lengths.max())
         W = (V / steepest) * (self.lengths / longest)[:, None]
         share = float(W.abs().max())
-        if not math.isfinite(steepest * longest) or not share > _SMALLEST:  # out of the range of numbers
-            return self._nothing(math.inf)
+        if not (math.isfinite(steepest * longest) and share > _SMALLEST and share * longest > _SHORTEST):
+            return self._nothing(math.inf)  # out of the range of numbers
         size, W = steepest * longest * share, W / share
         found = self._peaks(W, above / size if size > 0 else math.inf, seeds)
-        return found.raised(self._rounding(W) + 8 * W.numel() * TINY / share).scaled(size)
+        return found.raised(self._rounding(W, share)).scaled(size)
 
     @property
     def slope(self) -> float:
@@ -99,11 +100,12 @@ class NeuronOracle(ABC):
         one."""
         return self.hidden_norm.times_l2(self.X.shape[1])
 
-    def _rounding(self, W: Matrix) -> float:
+    def _rounding(self, W: Matrix, share: float = 1.0) -> float:
         r"""What the scaling costs: entries of X are lengths_i X_ij up to three roundings and size * W_ij is
-        lengths_i V_ij up to six, so the maximum of sum_i W_i (x_i u)_+ moves by gamma_9 sum_i |W_i| |x_i| at most."""
+        lengths_i V_ij up to six, so the maximum of sum_i W_i (x_i u)_+ moves by gamma_9 sum_i |W_i| |x_i| at most; and
+        by what underflows before W was divided by ``share``."""
         total = float(self.output_norm.dual.value(W).sum()) * (1 + gamma(sum(W.shape) + 8))
-        return gamma(12) * total * self.slope
+        return (gamma(12) * total + 8 * W.numel() * W.shape[1] * TINY / share) * self.slope
 
     def _nothing(self, upper: float) -> Peaks:
         return Peaks(Bracket(0.0, upper), self.X.new_zeros(0, self.X.shape[1]), self.X.new_zeros(0))

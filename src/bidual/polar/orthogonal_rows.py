@@ -32,14 +32,15 @@ def polar_bound_orthogonal_rows(X: Float[Tensor, "n d"], V: Float[Tensor, "n c"]
     if len(X) != len(V):
         raise ValueError(f"V must have one row per sample ({len(X)}), got {len(V)}.")
     X, V = X.to(torch.float64), V.to(torch.float64)
+    X, V = (torch.where((X.any(1) & V.any(1))[:, None], part, 0.0) for part in (X, V))  # zero rows take no part
     units = power_of_two(X), power_of_two(V)
     if not all(map(math.isfinite, units)):
         return math.inf
-    if not bool((X.any(1) & V.any(1)).any()):
+    if not bool(X.any()):
         return 0.0
     best = _better(X / units[0], V / units[1])
     underflow = 4 * TINY * (X.numel() + V.numel())  # of X and V divided by their units
-    return rounded_up(rounded_up(best + underflow) * units[0] * units[1])
+    return rounded_up(rounded_up(rounded_up(best + underflow) * max(units)) * min(units))
 
 
 def _better(x: Tensor, v: Tensor) -> float:

@@ -28,6 +28,8 @@ class Pooled(NeuronOracle):
         self._rows = patches.rows().to(torch.float64)  # in the precision of the patches first, as those of the problem
         distinct, self._index = patches.distinct
         self.inner = make(distinct.to(torch.float64))
+        if (self.inner.hidden_norm.order, self.inner.output_norm.order) != (2, 2):
+            raise ValueError("networks on patches are priced in Euclidean norms only; give an oracle for those.")
         self.X, self.lengths = self.inner.X, self.inner.lengths
         self.proves = self.inner.proves  # type: ignore[misc]
         self.hidden_norm, self.output_norm = self.inner.hidden_norm, self.inner.output_norm
@@ -44,10 +46,10 @@ class Pooled(NeuronOracle):
         spread = self._exact.spread(V.to(self._rows))
         merged = spread.new_zeros(len(self.X), spread.shape[1]).index_add_(0, self._index, spread)
         found = self.inner.peaks(merged, above, seeds)
-        upper = rounded_up(found.bracket.upper + self._rounding(V))
+        upper = rounded_up(found.bracket.upper + self._of_readout(V))
         return replace(found, bracket=Bracket(found.bracket.lower, upper))
 
-    def _rounding(self, V: Matrix) -> float:
+    def _of_readout(self, V: Matrix) -> float:
         r"""Of L* V, added up over patches that are equal, and of the scaling of questions.
 
         The entry (a, k) of V^T L[(X u)_+] is sum_r sum_N V_Nk L_Nar (x_r u)_+, of which (L* V)_r is computed: its terms
