@@ -117,7 +117,8 @@ def block_case(rng: Generator) -> Iterator[Issued]:
     for _ in range(VARIANTS):
         power = int(rng.integers(-40, 41)) if rng.random() < 0.6 else 0
         up = int(rng.integers(-40, 41)) if loss in TRANSLATING and rng.random() < 0.6 else 0
-        yield _issued(rng, made, name, fit, gauge, beta, known, (power, up))
+        if 0 < beta * fit.value_scale(up) * 2.0 ** (DEGREE.get(name, 1) * power - up) < np.inf:
+            yield _issued(rng, made, name, fit, gauge, beta, known, (power, up))
 
 
 def reference(fit: Fit, problem: Problem) -> list[ndarray]:

@@ -59,6 +59,8 @@ def network_case(rng: Generator) -> Iterator[Issued]:
         in_range = abs(power) + abs(up) < 20 and not double
         dtype = torch.float32 if rng.random() < 0.4 and in_range else torch.float64
         unit, there = 2.0 ** (up - power), fit.scaled(up)
+        if not 0 < beta * fit.value_scale(up) / unit < np.inf:
+            continue
         samples_there = torch.from_numpy(X * 2.0**power).to(dtype)
         problem = ReluProblem(samples_there, there.datafit_in(dtype), beta * fit.value_scale(up) / unit)
         network = Network(X * 2.0**power, there, problem)
