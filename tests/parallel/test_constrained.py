@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import cvxpy as cp
 import numpy as np
@@ -231,3 +232,20 @@ def test_the_polar_is_bounded_in_fractions(norm: str) -> None:
         worst = max(sum(g * g for g in G[k : k + size]) for k in range(0, len(G), size))
         assert worst <= Fraction(bound + found.problem.rounding_of_polar(V)) ** 2
         assert bound <= float(worst) ** 0.5 * (1 + 1e-9)
+
+
+def test_a_dual_point_that_was_scaled_can_be_rechecked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A solver whose dual point is three times too long: the certificate shrinks it, and its multipliers with it."""
+    X, y, cells = draw(0)
+    right = solve_constrained(cells, X, Datafit(Squared(), y), 0.1)
+    run = constrained._run
+
+    def longer(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
+        Z, V, multipliers = run(*arguments)
+        return Z, 3 * V, 3 * multipliers
+
+    monkeypatch.setattr(constrained, "_run", longer)
+    found = solve_constrained(cells, X, Datafit(Squared(), y), 0.1)
+    assert found.certificate.dual == pytest.approx(right.certificate.dual, rel=1e-6)
+    torch.testing.assert_close(found.multipliers, right.multipliers, rtol=1e-5, atol=1e-9)
+    assert found.recheck()

@@ -1,5 +1,6 @@
 """The exact convex program of three-layer parallel networks with one output, over given cells (PR eq. 21)."""
 
+import math
 from dataclasses import dataclass
 from time import monotonic
 
@@ -235,7 +236,14 @@ def _judged(
     certificate = judge(problem, point, V, _polar(problem, H, multipliers), Scope.BLOCKS)
     side = torch.cat([z.new_ones(len(cones)), -z.new_ones(len(cones))])
     networks = encoded(z, cells.signs.to(z).repeat(2, 1), side, torch.zeros(len(z), dtype=torch.long), 1)
-    return ConstrainedSolution(networks, problem, certificate, multipliers, H, monotonic() - began)
+    scale = _scale(certificate.dual_point, problem.datafit.into_domain(V))
+    return ConstrainedSolution(networks, problem, certificate, scale * multipliers, H, monotonic() - began)
+
+
+def _scale(scaled: Matrix, V: Matrix) -> float:
+    """By what V was multiplied: its multipliers prove as much of the scaled one if they are, too."""
+    size = float(V.square().sum())
+    return float((scaled * V).sum()) / size if 0 < size < math.inf else 0.0
 
 
 def _without_dust(problem: Problem, z: Float[Tensor, "q m d"]) -> Float[Tensor, "q m d"]:
