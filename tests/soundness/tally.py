@@ -66,8 +66,8 @@ class Tally:
         least = min((value for value in objectives if np.isfinite(value)), default=np.longdouble(math.inf))
         for certificate, own in issued.certificates:
             self.certificates += 1
-            self.closed += certificate.relative_gap <= 1e-6
-            self.positive += certificate.dual > 0
+            self.closed += bool(certificate.relative_gap <= 1e-6)
+            self.positive += bool(certificate.dual > 0)
             above, below = share(least, certificate.dual), share(np.longdouble(certificate.primal), own)
             self.dual_slack, self.primal_slack = min(self.dual_slack, above), min(self.primal_slack, below)
             if above < 0 or below < 0 or math.isnan(certificate.dual) or math.isnan(certificate.primal):

@@ -11,7 +11,10 @@ from numpy import ndarray
 from scipy import sparse
 
 from bidual.copositive.cones import Multipliers, PatternCones
+from bidual.solvers.clarabel_answer import clarabel_answer
 from bidual.solvers.interior_point import Attempt, clarabel_settings
+
+_LOOSER = (1.0, 1e2, 1e4)  # accuracies that are tried where Clarabel is lost, relative to what was asked for
 
 
 class ConicAnswer(NamedTuple):
@@ -57,12 +60,15 @@ class ConicDual:
         others = np.zeros(len(self._pairs[0]))
         P = sparse.diags_array(np.concatenate([np.repeat(1 / self.weights, c), others])).tocsc()
         q = np.concatenate([self.targets.ravel() / size, others])
-        settings = clarabel_settings(tol, Attempt(1.0, 1e-8), small=False, time_limit=time_limit)
-        answer = clarabel.DefaultSolver(P, q, G, h, cones, settings).solve()
+        for looser in _LOOSER:
+            settings = clarabel_settings(looser * tol, Attempt(1.0, 1e-8), small=False, time_limit=time_limit)
+            answer = clarabel_answer(P, q, G, h, cones, settings)
+            if not answer.lost:
+                break
         found, z = np.nan_to_num(answer.x), np.nan_to_num(answer.z)
         U = self._moments(z[len(z) - len(self.cones) * self._triangle :])
         V, N = size * found[: n * c].reshape(n, c), size * self.beta * self._multipliers(found[n * c :])
-        return ConicAnswer(V, N, U, -(size**2) * float(answer.obj_val), int(answer.iterations))
+        return ConicAnswer(V, N, U, -(size**2) * answer.value, answer.iterations)
 
     @cached_property
     def _pairs(self) -> tuple[Int[ndarray, " k"], Int[ndarray, " k"], Int[ndarray, " k"]]:

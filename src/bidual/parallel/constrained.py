@@ -4,7 +4,6 @@ import math
 from dataclasses import dataclass
 from time import monotonic
 
-import clarabel
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
@@ -27,6 +26,7 @@ from bidual.parallel.first_layer import own_rows
 from bidual.patterns.sampling import first_of_each
 from bidual.problem import Problem
 from bidual.rounding import TINY, gamma, rounded_up
+from bidual.solvers.clarabel_answer import clarabel_answer
 from bidual.solvers.conic import conic_program
 from bidual.solvers.interior_point import Attempt, attempts, clarabel_settings
 
@@ -191,7 +191,7 @@ def _run(
     """(z; z'), V and the multipliers where Clarabel stops, zero where it is lost."""
     program = conic_program(problem, attempt.balance, H)
     settings = clarabel_settings(_TOL, attempt, small=False, time_limit=left)
-    answer = clarabel.DefaultSolver(program.P, program.q, program.G, program.h, program.cones, settings).solve()
+    answer = clarabel_answer(program.P, program.q, program.G, program.h, program.cones, settings)
     duals: ndarray = np.nan_to_num(answer.z)
     Z, V = program.lifted(np.nan_to_num(answer.x)), program.dual(duals, len(problem.datafit.targets))
     multipliers = problem.beta * duals[len(duals) - H.shape[0] :].clip(min=0)  # the gauge costs 1 in the program

@@ -22,6 +22,7 @@ from scipy import sparse
 from bidual.losses.base import Matrix
 from bidual.parallel.problem import ParallelProblem
 from bidual.polar.base import NeuronOracle, Neurons
+from bidual.solvers.clarabel_answer import clarabel_answer
 
 _ROUNDS, _CUTS = 8, 15
 _CLOSE = 1e-4
@@ -65,8 +66,7 @@ def _solve(problem: ParallelProblem, F: Float[ndarray, "q n"], level: float) -> 
     settings = clarabel.DefaultSettings()
     settings.verbose = False
     q = np.concatenate([y / size, np.zeros(4 * n)])
-    answer = clarabel.DefaultSolver(P, q, sparse.csc_array(sparse.vstack([equal, below])), b, cones, settings).solve()
-    x = size * np.array(answer.x)
+    x = size * clarabel_answer(P, q, sparse.csc_array(sparse.vstack([equal, below])), b, cones, settings).x
     return x if np.isfinite(x).all() else None
 
 

@@ -6,7 +6,6 @@ from functools import cached_property
 from time import monotonic
 from typing import NamedTuple
 
-import clarabel
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
@@ -22,6 +21,7 @@ from bidual.patterns.facets import needed_rows
 from bidual.problem import Problem
 from bidual.pruning import merge, prune
 from bidual.relu import ReluProblem
+from bidual.solvers.clarabel_answer import clarabel_answer
 from bidual.solvers.cone_interior_point import SquaredCones
 from bidual.solvers.conic import conic_program
 from bidual.solvers.interior_point import Attempt, attempts, clarabel_settings
@@ -190,7 +190,7 @@ def _attempt(run: _Run, H: sparse.csr_array, attempt: Attempt) -> tuple[Tensor, 
     """(w_p; -v_p) as rows and their multipliers where Clarabel stops, zero where it is lost."""
     program, like = conic_program(run.lifted, attempt.balance, H), run.lifted.operator.like
     settings = clarabel_settings(max(_TOL, 0.01 * run.tol), attempt, small=False, time_limit=run.left)
-    answer = clarabel.DefaultSolver(program.P, program.q, program.G, program.h, program.cones, settings).solve()
+    answer = clarabel_answer(program.P, program.q, program.G, program.h, program.cones, settings)
     shape, duals = run.lifted.operator.block_shape[:2], np.nan_to_num(answer.z)
     Z, V = program.lifted(np.nan_to_num(answer.x)), program.dual(duals, len(run.lifted.datafit.targets))
     multipliers = run.problem.beta * duals[len(duals) - H.shape[0] :].clip(min=0)  # the gauge costs 1 in the program

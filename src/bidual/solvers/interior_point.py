@@ -5,13 +5,13 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
 import clarabel
-import numpy as np
 import torch
 from torch import Tensor
 
 from bidual.driver import Solver
 from bidual.gauges import Conic, Proximable
 from bidual.problem import Problem
+from bidual.solvers.clarabel_answer import clarabel_answer
 from bidual.solvers.conic import conic_entries, conic_program
 
 
@@ -82,10 +82,10 @@ class InteriorPoint(Solver):
         program = conic_program(problem.to(torch.float64), attempt.balance)
         small = conic_entries(problem) <= 1_000_000
         settings = clarabel_settings(self.tol, attempt, small, self.time_limit)
-        solver = clarabel.DefaultSolver(program.P, program.q, program.G, program.h, program.cones, settings)
-        answer, device = solver.solve(), problem.operator.like.device
-        Z = program.lifted(np.asarray(answer.x))
-        V = program.dual(np.asarray(answer.z), problem.datafit.targets.numel())
+        answer = clarabel_answer(program.P, program.q, program.G, program.h, program.cones, settings)
+        device = problem.operator.like.device
+        Z = program.lifted(answer.x)
+        V = program.dual(answer.z, problem.datafit.targets.numel())
         return (
             torch.from_numpy(Z).reshape(problem.operator.block_shape).to(device),
             torch.from_numpy(V).reshape(problem.operator.output_shape).to(device),

@@ -6,6 +6,8 @@ from jaxtyping import Float
 from numpy import ndarray
 from scipy import sparse
 
+from bidual.solvers.clarabel_answer import clarabel_answer
+
 
 def least_norms(
     equations: sparse.sparray, offset: Float[ndarray, " e"], size: int, halfspaces: sparse.sparray | None = None
@@ -24,8 +26,10 @@ def least_norms(
     cones = [clarabel.ZeroConeT(len(offset)), *[clarabel.SecondOrderConeT(1 + size)] * count]
     cones += [clarabel.NonnegativeConeT(H.shape[0])] if H.shape[0] else []
     zero, right = sparse.csc_array((len(cost), len(cost))), np.pad(offset, (0, rows.shape[0] - len(offset)))
-    answer = clarabel.DefaultSolver(zero, cost, rows, right, cones, _settings()).solve()
-    return np.asarray(answer.x).reshape(count, 1 + size)[:, 1:], -np.asarray(answer.z)[: len(offset)]
+    answer = clarabel_answer(zero, cost, rows, right, cones, _settings())
+    if answer.lost:
+        raise FloatingPointError("the interior-point method broke down on the least norms of this block.")
+    return answer.x.reshape(count, 1 + size)[:, 1:], -answer.z[: len(offset)]
 
 
 def _settings() -> clarabel.DefaultSettings:
