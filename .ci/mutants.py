@@ -127,7 +127,7 @@ def _judged(names: dict[str, list[str]], given: argparse.Namespace) -> dict[str,
         chosen = rng.sample(every, min(len(every), max(3, round(given.share * len(every)))))
         left[module] = survivors(module, chosen, given.seconds)
         tried[module] = len(chosen)
-        print(f"{module}: {len(chosen) - len(left[module])} of {len(chosen)} killed", flush=True)
+        print(f"{module}: {len(chosen) - len(left[module])} of {len(chosen)} killed", *left[module], flush=True)
     return report(tried, left, given)
 
 
