@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from bidual.operators import PooledOperator
-from bidual.patches import Convolution, ImagePatches
+from bidual.operators.patches import Convolution, ImagePatches
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,14 @@ import numpy as np
 import torch
 
 from bidual import patterns
-from bidual.column_generation import ColumnGeneration
-from bidual.copositive import relax
-from bidual.datafit import Datafit
-from bidual.datasets import make_spiral
+from bidual.io.datasets import make_spiral
 from bidual.losses import Squared
+from bidual.losses.datafit import Datafit
 from bidual.patterns.facets import needed_rows
 from bidual.polar import Faces
-from bidual.relu import ReluProblem
+from bidual.problems.relu import ReluProblem
+from bidual.training.copositive import relax
+from bidual.training.relu.column_generation import ColumnGeneration
 
 
 def spiral(n: int, beta: float) -> ReluProblem:

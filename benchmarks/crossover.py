@@ -1,4 +1,4 @@
-"""Where one algorithm overtakes another: what the table ``Crossovers`` of :mod:`bidual.auto` was set by.
+"""Where one algorithm overtakes another: what the table ``Crossovers`` of :mod:`bidual.solvers.plan` was set by.
 
     python benchmarks/crossover.py [--quick] [--out crossover.json]
 
@@ -12,11 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from bidual.auto import Stage, solve_auto
-from bidual.benchmarking import Case, make_problem
-from bidual.files import write_atomically
+from bidual.runtime.files import write_atomically
+from bidual.runtime.threads import one_thread
 from bidual.solvers import EtaNewton, InteriorPoint, KernelADMM, QInteriorPoint
-from bidual.threads import one_thread
+from bidual.solvers.plan import Stage, solve_auto
+from gated_problems import Case, make_problem
 
 _TOL, _MOST = 1e-6, 20.0
 

@@ -22,17 +22,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from bidual.datafit import Datafit
 from bidual.distributed import Ranks, ShardedOperator, led
 from bidual.distributed.shards import row_range
-from bidual.driver import Record, solve
-from bidual.files import write_atomically
 from bidual.gauges import Nuclear
 from bidual.losses import Logistic, Squared
+from bidual.losses.datafit import Datafit
 from bidual.operators import LiftedOperator
 from bidual.operators.tiled import MappedRows, TiledOperator
-from bidual.problem import Problem
+from bidual.problems.problem import Problem
+from bidual.runtime.files import write_atomically
 from bidual.solvers import FISTA, ActiveNeurons
+from bidual.solvers.driver import Record, solve
 from under_torchrun import answer, launch
 
 TOL, FRACTION, SEED, BLOCK, TEACHER, NOISE = 1e-2, 0.01, 0, 50_000, 10, 0.1

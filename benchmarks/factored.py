@@ -14,14 +14,14 @@ from statistics import median
 import numpy as np
 import torch
 
-from bidual.auto import solve_auto
-from bidual.datafit import Datafit
-from bidual.factored import LBFGS, FactoredProgram, train
-from bidual.factored.lbfgs import value_and_gradient
 from bidual.gauges import Nuclear
 from bidual.losses import Squared
+from bidual.losses.datafit import Datafit
 from bidual.operators import GatedOperator
-from bidual.problem import Problem
+from bidual.problems.problem import Problem
+from bidual.solvers.factored import LBFGS, FactoredProgram, train
+from bidual.solvers.factored.lbfgs import value_and_gradient
+from bidual.solvers.plan import solve_auto
 
 
 @dataclass(frozen=True)

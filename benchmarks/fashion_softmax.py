@@ -21,15 +21,15 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from bidual.architectures import GatedMLP
-from bidual.auto import make_solver
-from bidual.datafit import Datafit
-from bidual.datasets import load_images
-from bidual.driver import Record, Solution, solve
-from bidual.files import write_atomically
-from bidual.gauges import Blocks
+from bidual.io.datasets import load_images
 from bidual.losses import Softmax
+from bidual.losses.datafit import Datafit
 from bidual.patterns import sample_gates
-from bidual.problem import Problem
+from bidual.problems.problem import Problem
+from bidual.runtime.files import write_atomically
+from bidual.solvers.driver import Record, Solution, solve
+from bidual.solvers.plan import make_solver
+from bidual.types import Blocks
 
 _FIRST, _CERTIFICATE = 2, 2  # passes of the start, and of a certificate (in double precision): forward and adjoint
 

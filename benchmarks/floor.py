@@ -19,13 +19,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bidual.benchmarking import Case, make_problem
-from bidual.driver import Solver, solve
-from bidual.files import write_atomically
-from bidual.problem import Problem
+from bidual.problems.problem import Problem
+from bidual.runtime.files import write_atomically
+from bidual.runtime.threads import one_thread
 from bidual.solvers import EtaNewton, KernelADMM, QInteriorPoint
-from bidual.threads import one_thread
+from bidual.solvers.driver import Solver, solve
 from flops import Work, admm_work, newton_work, product_bytes, product_flops, q_work
+from gated_problems import Case, make_problem
 
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 _TARGET = 0.5  # of the rate of the square GEMM

@@ -5,7 +5,7 @@ n samples, d features, P patterns, c outputs; r blocks are active (nonzero) at t
 
 from dataclasses import dataclass
 
-from bidual.benchmarking import Case
+from gated_problems import Case
 
 _ROUNDS = 2  # of refinement: 1e-6 twice
 

@@ -23,11 +23,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from bidual.layerwise import Settings
-from bidual.layerwise.descent import StageDescent
-from bidual.layerwise.inputs import Batch, Inputs, KeptInputs
-from bidual.layerwise.training import draw
-from bidual.networks.layerwise import GatedStage, Head
+from bidual.architectures.modules.layerwise import GatedStage, Head
+from bidual.training.layerwise import Settings
+from bidual.training.layerwise.growth import draw
+from bidual.training.layerwise.inputs import Batch, Inputs, KeptInputs
+from bidual.training.layerwise.stage_descent import StageDescent
 
 _BATCH, _GRID, _CLASSES, _RATE = 128, 2, 10, 1e-3
 Step = Callable[[], object]

@@ -21,8 +21,8 @@ from typing import Any
 import torch
 
 from bidual.distributed import Ranks
-from bidual.files import write_atomically
-from bidual.layerwise import EpochRecord, Growth, Settings
+from bidual.runtime.files import write_atomically
+from bidual.training.layerwise import EpochRecord, Growth, Settings
 from under_torchrun import answer, launch
 
 _CLASSES, _RATE = 10, 0.1

@@ -22,7 +22,7 @@ import numpy as np
 from sklearn.base import is_classifier
 
 import bidual
-from bidual.files import write_atomically
+from bidual.runtime.files import write_atomically
 
 KINDS: dict[str, Callable[[], Any]] = {
     "gated regressor": lambda: bidual.ConvexMLPRegressor(activation="gated_relu", patterns=6),

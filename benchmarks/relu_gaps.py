@@ -6,10 +6,10 @@ import time
 import numpy as np
 import torch
 
-from bidual.datafit import Datafit
 from bidual.losses import Squared
-from bidual.relu import ReluProblem
-from bidual.relu_training import ReluTrainer
+from bidual.losses.datafit import Datafit
+from bidual.problems.relu import ReluProblem
+from bidual.training.relu.trainer import ReluTrainer
 
 CASES = ((25, 2), (100, 3), (250, 3), (40, 4), (20, 5), (30, 5), (40, 5), (20, 6), (20, 8), (30, 8), (20, 10), (40, 10))
 

@@ -21,15 +21,15 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from bidual.auto import solve_auto
-from bidual.benchmarking import Case, make_data, make_problem
-from bidual.datafit import Datafit
-from bidual.files import write_atomically
 from bidual.gauges import GAUGES
 from bidual.losses import Squared
+from bidual.losses.datafit import Datafit
 from bidual.operators import GatedOperator
-from bidual.problem import Problem
-from bidual.threads import one_thread
+from bidual.problems.problem import Problem
+from bidual.runtime.files import write_atomically
+from bidual.runtime.threads import one_thread
+from bidual.solvers.plan import solve_auto
+from gated_problems import Case, make_data, make_problem
 from scaling_report import MEASURES, TOL, Point, Sweep, exponent_table, figure, fit, table
 
 _LIMIT = 240.0  # seconds for a solve

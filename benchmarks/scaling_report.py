@@ -7,8 +7,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from bidual.benchmarking import Case
-from bidual.figures import COLOURS, GREY, figure_bytes, new_figure, plain
+from bidual.reporting.plots import COLOURS, GREY, figure_bytes, new_figure, plain
+from gated_problems import Case
 
 TOL = 1e-4
 MEASURES = {"seconds": "CPU seconds to gap 1e-4", "megabytes": "peak memory, MB"}

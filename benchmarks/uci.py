@@ -29,7 +29,7 @@ from sklearn.svm import SVC
 
 from bidual.estimators import ConvexMLPClassifier
 from bidual.estimators.cv import ConvexMLPClassifierCV
-from bidual.files import write_atomically
+from bidual.runtime.files import write_atomically
 
 CHOSEN = "ConvexMLPClassifierCV"
 RIVALS = ("MLPClassifier", "SVC")

@@ -17,8 +17,8 @@ from sklearn.preprocessing import StandardScaler
 from torch import nn
 
 from bidual import NetworkCertificate, certify
-from bidual.figures import COLOURS, GREY, figure_bytes, new_figure, plain
-from bidual.files import write_atomically
+from bidual.reporting.plots import COLOURS, GREY, figure_bytes, new_figure, plain
+from bidual.runtime.files import write_atomically
 
 BETA = 1.0  # weight decay: the objective is a sum over samples plus BETA/2 times the sum of squared weights
 

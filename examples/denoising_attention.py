@@ -24,10 +24,10 @@ from sklearn.linear_model import Ridge
 from torch import Tensor, nn
 
 from bidual import ConvexAttentionRegressor, ConvexMLPRegressor
-from bidual.certificate import Certificate
 from bidual.estimators.base import ConvexEstimator
-from bidual.figures import COLOURS, figure_bytes, new_figure, plain
-from bidual.files import write_atomically
+from bidual.problems.certificate import Certificate
+from bidual.reporting.plots import COLOURS, figure_bytes, new_figure, plain
+from bidual.runtime.files import write_atomically
 
 KINDS = 3
 HEADS = 3  # shown

@@ -17,8 +17,8 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
 from bidual import ConvexCNNClassifier
-from bidual.figures import COLOURS, figure_bytes, new_figure, plain
-from bidual.files import write_atomically
+from bidual.reporting.plots import COLOURS, figure_bytes, new_figure, plain
+from bidual.runtime.files import write_atomically
 
 
 def main(out: Path, gates: tuple[int, ...] = (1, 3, 10, 30, 100), samples: int | None = None) -> ConvexCNNClassifier:

@@ -19,8 +19,8 @@ from sklearn.model_selection import train_test_split
 from torch import Tensor
 
 from bidual import ConvexCNNClassifier
-from bidual.figures import COLOURS, GREY, figure_bytes, new_figure, plain
-from bidual.files import write_atomically
+from bidual.reporting.plots import COLOURS, GREY, figure_bytes, new_figure, plain
+from bidual.runtime.files import write_atomically
 
 SHOWN = 24  # filters
 MAPS = 5  # activation maps of a digit

@@ -15,8 +15,8 @@ import torch
 from torch import nn
 
 from bidual import ConvexMLPRegressor, patterns
-from bidual.figures import COLOURS, GREY, figure_bytes, new_figure, plain
-from bidual.files import write_atomically
+from bidual.reporting.plots import COLOURS, GREY, figure_bytes, new_figure, plain
+from bidual.runtime.files import write_atomically
 
 BETA = 0.01
 

@@ -17,8 +17,8 @@ from sklearn.preprocessing import StandardScaler
 
 import bidual
 from bidual import ConvexMLPRegressor, ConvexMLPRegressorCV, regularization_path
-from bidual.figures import COLOURS, GREY, figure_bytes, new_figure, plain
-from bidual.files import write_atomically
+from bidual.reporting.plots import COLOURS, GREY, figure_bytes, new_figure, plain
+from bidual.runtime.files import write_atomically
 
 
 def main(out: Path, n_betas: int = 20, patterns: int = 60) -> tuple[bidual.Path, ConvexMLPRegressorCV]:

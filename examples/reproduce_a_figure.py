@@ -9,7 +9,7 @@ Usage: python examples/reproduce_a_figure.py [--out FOLDER] [--experiment NAME]
 import argparse
 from pathlib import Path
 
-from bidual.reproduction import Reproduction, reproduce
+from bidual.papers.reproduction import Reproduction, reproduce
 
 
 def main(out: Path, experiment: str = "cp_figure_1") -> Reproduction:

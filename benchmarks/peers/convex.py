@@ -4,12 +4,12 @@ import torch
 from problems import Arrays, Spec
 from torch import Tensor
 
-from bidual.datafit import Datafit
 from bidual.gauges import GAUGES
 from bidual.losses import LOSSES
+from bidual.losses.datafit import Datafit
 from bidual.operators import GatedOperator
-from bidual.problem import Problem
-from bidual.relu import ReluProblem
+from bidual.problems.problem import Problem
+from bidual.problems.relu import ReluProblem
 
 
 def gated_problem(spec: Spec, arrays: Arrays, beta: float) -> Problem:

@@ -15,8 +15,8 @@ from problems import Arrays, Spec
 from scipy.optimize import nnls
 from torch import Tensor
 
-from bidual.certificate import Scope, certify, judge
-from bidual.relu import ReluProblem
+from bidual.problems.certificate import Scope, certify, judge
+from bidual.problems.relu import ReluProblem
 
 _ROUNDING = 1e-13  # of the loss of the zero network; what is less is rounding, as in certificates
 Answer = Mapping[str, np.ndarray]

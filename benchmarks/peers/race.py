@@ -18,11 +18,11 @@ from cases import CASES, QUICK, Case
 from course import run_case
 from environments import FOLDER, HERE
 from facts import facts
+from race_results import CaseResult, Race, read_race
+from race_table import row
 from report import curves, markdown
 
-from bidual.files import write_atomically
-from bidual.peer_results import CaseResult, Race, read_race
-from bidual.peer_table import row
+from bidual.runtime.files import write_atomically
 
 LIMIT = 150.0
 

@@ -11,10 +11,10 @@ from convex import gated_problem, patterns, relu_problem
 from harness import Answer, Task, main
 
 from bidual.architectures import GatedMLP
-from bidual.auto import solve_auto
-from bidual.driver import Solution
-from bidual.programs import FixedProgram
-from bidual.solvers.cone_program import solve_cone_program
+from bidual.estimators.programs import FixedProgram
+from bidual.solvers.conic.cone_program import solve_cone_program
+from bidual.solvers.driver import Solution
+from bidual.solvers.plan import solve_auto
 
 _MANY_STEPS = 1_000_000
 

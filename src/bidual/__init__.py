@@ -8,8 +8,6 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bidual.certificate import Certificate, Scope
-    from bidual.certifying import NetworkCertificate, certify
     from bidual.estimators import (
         ConvexAttentionClassifier,
         ConvexAttentionRegressor,
@@ -23,10 +21,12 @@ if TYPE_CHECKING:
         ConvexParallelRegressor,
         LayerwiseCNNClassifier,
     )
-    from bidual.paths import Path, regularization_path, regularization_paths
+    from bidual.estimators.certifying import NetworkCertificate, certify
+    from bidual.estimators.paths import Path, regularization_path, regularization_paths
+    from bidual.estimators.saving import load
+    from bidual.estimators.whitening import ZCAWhitening
+    from bidual.problems.certificate import Certificate, Scope
     from bidual.reporting import Report, report
-    from bidual.serialize import load
-    from bidual.whitening import ZCAWhitening
 
 __version__ = "0.1.0"
 
@@ -56,16 +56,16 @@ __all__ = [
 ]
 
 _ROOMS = {
-    "Certificate": "certificate",
-    "NetworkCertificate": "certifying",
-    "Path": "paths",
+    "Certificate": "problems.certificate",
+    "NetworkCertificate": "estimators.certifying",
+    "Path": "estimators.paths",
     "Report": "reporting",
-    "Scope": "certificate",
-    "ZCAWhitening": "whitening",
-    "certify": "certifying",
-    "load": "serialize",
-    "regularization_path": "paths",
-    "regularization_paths": "paths",
+    "Scope": "problems.certificate",
+    "ZCAWhitening": "estimators.whitening",
+    "certify": "estimators.certifying",
+    "load": "estimators.saving",
+    "regularization_path": "estimators.paths",
+    "regularization_paths": "estimators.paths",
     "report": "reporting",
 }
 

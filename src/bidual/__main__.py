@@ -3,8 +3,8 @@
 import sys
 from typing import NoReturn
 
-from bidual.ending import interruptible
-from bidual.extras import MissingExtra, need
+from bidual.cli.signals import interruptible
+from bidual.runtime.extras import MissingExtra, need
 
 
 def main() -> NoReturn:
@@ -15,7 +15,7 @@ def main() -> NoReturn:
     with interruptible() as interruption:
         try:
             need("typer", "rich")
-            from bidual.cli import main as run
+            from bidual.cli.app import main as run
         except MissingExtra as error:
             print(f"error: {error}", file=sys.stderr)
             sys.exit(2)

@@ -6,9 +6,9 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-from cli_tools import refused, run
 
-from bidual.benchmarking import Case
+from gated_problems import Case
+from helpers.cli_tools import refused, run
 
 
 def test_version_and_help() -> None:
@@ -39,7 +39,7 @@ def test_bugs_are_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_entry_point_of_a_process(tmp_path: Path) -> None:
-    call = "from bidual.cli import main; main()"
+    call = "from bidual.cli.app import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", call, "predict", "m", "t.csv"], capture_output=True, text=True, cwd=tmp_path
     )
@@ -51,7 +51,7 @@ def test_the_entry_point_of_a_process(tmp_path: Path) -> None:
 
 
 def test_bench(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = import_module("bidual.benchmarking")
+    module = import_module("gated_problems")
     monkeypatch.setattr(module, "QUICK", (Case(60, 4, 8, 0.1), Case(60, 4, 8, 0.1, 5, "nuclear")))
     code, text, _ = run("bench", "--quick", "--json")
     cases = json.loads(text)["cases"]

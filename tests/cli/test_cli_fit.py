@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from cli_tools import refused, run, write_table
 
 from bidual.estimators.cv import ConvexMLPClassifierCV
-from bidual.serialize import load, read
+from bidual.estimators.saving import load, read
+from helpers.cli_tools import refused, run, write_table
 
 
 @pytest.fixture

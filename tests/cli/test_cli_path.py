@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from cli_tools import refused, run, write_table
 
 import bidual
-from bidual.figures import paths_of
+from bidual.reporting.plots import paths_of
+from helpers.cli_tools import refused, run, write_table
 
 
 @pytest.fixture

@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from cli_tools import refused, run, write_table
 
 from bidual.estimators.mlp import ConvexMLPRegressor
-from bidual.serialize import read
+from bidual.estimators.saving import read
+from helpers.cli_tools import refused, run, write_table
 
 GATED = ("--activation", "gated_relu")
 

@@ -3,7 +3,8 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from cli_tools import refused, run, write_table
+
+from helpers.cli_tools import refused, run, write_table
 
 FAST = ("--activation", "gated_relu", "--patterns", 5, "--tol", 1e-2)
 

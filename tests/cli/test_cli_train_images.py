@@ -3,10 +3,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_tools import run
 from PIL import Image
 
 import bidual
+from helpers.cli_tools import run
 
 
 @pytest.fixture

@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from bidual.architectures import Architecture
-from bidual.datafit import Datafit
 from bidual.distributed import Ranks, led
 from bidual.gauges import GAUGES, Gauge
 from bidual.losses import LOSSES, Loss
+from bidual.losses.datafit import Datafit
 from bidual.operators import LiftedOperator, PooledOperator
 from bidual.operators.stacked import StackedOperator
 from bidual.operators.tiled import MappedRows, TiledOperator

@@ -3,7 +3,6 @@
 import io
 import json
 import re
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,14 +10,12 @@ import pandas as pd
 import pytest
 import torch
 
-sys.path.append(str(Path(__file__).parent))
-
-from agreement import CASES, SOLVERS, data, main, target_columns
-from launching import made_once, torchrun, write_tables
-
 from bidual.distributed import Ranks, led
+from bidual.io.tables import TableEncoder, guess_task, read_table, target_values
 from bidual.patterns import sample_gates
-from bidual.tables import TableEncoder, guess_task, read_table, target_values
+from helpers.agreement import CASES, SOLVERS, data, main, target_columns
+from helpers.launching import made_once, torchrun, write_tables
+from helpers.places import HELPERS
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +24,7 @@ def folder(tmp_path_factory):
 
     def make(folder: Path) -> str:
         write_tables(folder)
-        script = Path(__file__).parent / "agreement.py"
+        script = HELPERS / "agreement.py"
         with torchrun(2, script, folder, folder / "2.json") as two:
             main(Ranks(), folder, folder / "1.json")
             return two.communicate(timeout=300)[1]

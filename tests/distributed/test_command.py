@@ -1,8 +1,6 @@
 """`bidual fit --distributed` as torchrun would start one rank, in this process."""
 
 import json
-import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,14 +8,11 @@ import pandas as pd
 import pytest
 import torch
 
-sys.path.append(str(Path(__file__).parent))
-sys.path.append(str(Path(__file__).parents[1] / "cli"))
-
-from cli_tools import refused, run
-from launching import write_tables
-
-from bidual.distributed import Ranks, torchrun
-from bidual.serialize import read
+from bidual.distributed import Ranks
+from bidual.estimators.saving import read
+from bidual.runtime import torchrun
+from helpers.cli_tools import refused, run
+from helpers.launching import write_tables
 
 GATED = ("--distributed", "--activation", "gated_relu", "--patterns", 15, "--beta", "auto")
 

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import sys
 import time
 from pathlib import Path
 
@@ -10,16 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-sys.path.append(str(Path(__file__).parent))
-
-from launching import rank_of, torchrun, wait_for, write_tables
-
 import bidual
-from bidual.certificate import Certificate
 from bidual.distributed.checkpoint import Checkpoint, Keeper
 from bidual.estimators import ConvexMLPClassifier
-from bidual.serialize import read
-from bidual.tables import TableEncoder, read_table
+from bidual.estimators.saving import read
+from bidual.io.tables import TableEncoder, read_table
+from bidual.problems.certificate import Certificate
+from helpers.launching import rank_of, torchrun, wait_for, write_tables
 
 FIT = ("--distributed", "--activation", "gated_relu", "--patterns", 20, "--beta", "auto", "--target", "label")
 

@@ -1,14 +1,11 @@
 """Two ranks against one process on random problems: solvers, losses, weights, intercepts and gauges."""
 
 import json
-import sys
-from pathlib import Path
 
 import pytest
 
-sys.path.append(str(Path(__file__).parent))
-
-from launching import torchrun
+from helpers.launching import torchrun
+from helpers.places import HELPERS
 
 # Where steps are chosen by a line search or an extrapolation, rounding moves the end within what the gap allows: a gap
 # of 1e-13 bounds predictions by its root.
@@ -17,7 +14,7 @@ LOOSE = {"active_neurons": 1e-6, "kernel_admm": 1e-5}
 
 @pytest.mark.slow
 def test_two_ranks_and_one_process_agree(tmp_path):
-    out, script = tmp_path / "found.json", Path(__file__).parent / "random_agreement.py"
+    out, script = tmp_path / "found.json", HELPERS / "random_agreement.py"
     with torchrun(2, script, out, *range(36)) as run:
         _, errors = run.communicate(timeout=300)
     assert run.returncode == 0, errors

@@ -1,16 +1,12 @@
 """Row ranges of files: every record once, line breaks within quotes included."""
 
-import sys
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
-sys.path.append(str(Path(__file__).parent))
-
 from bidual.distributed import shards
-from bidual.distributed.ranks import Ranks
 from bidual.distributed.shards import check_file, record_offsets, row_range
+from bidual.runtime.ranks import Ranks
 
 RECORDS = ['a,"b"\n', '1,"two\nlines"\n', '2,"say ""no""\n"\n', "3,plain\n", '4,""\n', "5,end"]
 

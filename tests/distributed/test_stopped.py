@@ -2,7 +2,6 @@
 
 import os
 import signal
-import sys
 import time
 from pathlib import Path
 from threading import Timer
@@ -11,15 +10,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-sys.path.append(str(Path(__file__).parent))
+from bidual.operators.row_parts import Line, Order
+from bidual.runtime.pulse import Pulse
+from bidual.runtime.rank_errors import LostRankError
+from helpers.launching import rank_of, torchrun, wait_for, wait_for_end
+from helpers.places import HELPERS
 
-from launching import rank_of, torchrun, wait_for, wait_for_end
-
-from bidual.distributed.errors import LostRankError
-from bidual.distributed.parts import Line, Order
-from bidual.distributed.pulse import Pulse
-
-SCRIPT = Path(__file__).parent / "waiting.py"
+SCRIPT = HELPERS / "waiting.py"
 PROC = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="ranks are found in /proc")
 
 

@@ -12,7 +12,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from bidual import ConvexMLPClassifier, ConvexMLPClassifierCV
-from bidual.certificate import Scope
+from bidual.problems.certificate import Scope
 
 SLOW = pytest.mark.slow
 

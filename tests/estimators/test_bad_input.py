@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bidual import ConvexMLPClassifier, ConvexMLPClassifierCV, ConvexMLPRegressor, regularization_path
-from bidual.memory import human_bytes
+from bidual.runtime.memory import human_bytes
 
 GATED = {"activation": "gated_relu"}
 X = np.random.default_rng(0).standard_normal((20, 3))

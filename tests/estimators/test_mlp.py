@@ -11,9 +11,9 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import r2_score
 
 from bidual import ConvexMLPClassifier, ConvexMLPClassifierCV, ConvexMLPRegressor, ConvexMLPRegressorCV
-from bidual.certificate import Scope
 from bidual.losses import LOSSES, Huber
 from bidual.patterns import activations, with_constant
+from bidual.problems.certificate import Scope
 
 RELU = {"tol": 1e-5}
 GATED = {"activation": "gated_relu", "patterns": 20, "tol": 1e-5}

@@ -9,8 +9,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV
 
 from bidual import ConvexParallelClassifier, ConvexParallelRegressor, Scope, load, regularization_path
-from bidual.networks import GatedParallelNetwork, ParallelNetwork
-from bidual.parallel import path_norm_of
+from bidual.architectures.modules import GatedParallelNetwork, ParallelNetwork
+from bidual.training.parallel import path_norm_of
 
 rng = np.random.default_rng(0)
 X = rng.standard_normal((9, 1))

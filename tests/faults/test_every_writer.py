@@ -1,7 +1,6 @@
 """Everything that writes a file, on a disk that is full: the old file stays, one sentence says why, no scratch."""
 
 import ast
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,23 +9,20 @@ import numpy as np
 import pytest
 import torch
 
-sys.path.extend(str(Path(__file__).parents[1] / name) for name in ("faults", "cli", "layerwise"))
-
-from children import visible
-from cli_tools import run, write_table
-from faulty_disks import small_files
-from small_images import bars, settings
-
 import bidual
-from bidual import reproduction
-from bidual.certificate import Certificate
 from bidual.cli.certify import _write as write_better
 from bidual.distributed.checkpoint import Keeper
-from bidual.layerwise import Growth
-from bidual.onnx_export import export
-from bidual.reproduction.page import write_page
-from bidual.reproduction.stand_ins import write_stand_in_tables
-from bidual.serialize import save
+from bidual.estimators.onnx_export import export
+from bidual.estimators.saving import save
+from bidual.papers import reproduction
+from bidual.papers.reproduction.page import write_page
+from bidual.papers.reproduction.stand_ins import write_stand_in_tables
+from bidual.problems.certificate import Certificate
+from bidual.training.layerwise import Growth
+from helpers.children import visible
+from helpers.cli_tools import run, write_table
+from helpers.faulty_disks import small_files
+from helpers.small_images import bars, settings
 
 SOURCE = Path(bidual.__file__).parent
 Write = Callable[[Path], Any]

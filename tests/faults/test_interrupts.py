@@ -1,7 +1,6 @@
 """Ctrl-C, SIGTERM and SIGHUP: one line, the exit code that shells know, no half file and no scratch."""
 
 import signal
-import sys
 import time
 from pathlib import Path
 
@@ -10,12 +9,9 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-sys.path.append(str(Path(__file__).parent))
-
-from children import End, command, visible
-
 import bidual
-from bidual.ending import interruptible
+from bidual.cli.signals import interruptible
+from helpers.children import End, command, visible
 
 ENDLESS = ("--activation", "gated_relu", "--solver", "primal_dual", "--tol", 1e-15, "--patterns", 200)
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]

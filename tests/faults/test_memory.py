@@ -1,7 +1,6 @@
 """Fits that do not fit: refused before any work with the estimate, or ended in one line."""
 
 import resource
-import sys
 from math import inf
 from pathlib import Path
 
@@ -9,15 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-sys.path.extend(str(Path(__file__).parents[1] / name) for name in ("faults", "cli"))
-
-from children import Child, End
-from cli_tools import run, write_table
-
 import bidual
-from bidual import memory
-from bidual.cli import _explain, main
-from bidual.memory import group_bytes, is_out_of_memory
+from bidual.cli.app import _explain, main
+from bidual.runtime import memory
+from bidual.runtime.memory import group_bytes, is_out_of_memory
+from helpers.children import Child, End
+from helpers.cli_tools import run, write_table
 
 ESTIMATORS = {
     "mlp": lambda: bidual.ConvexMLPRegressor(activation="gated_relu", patterns=50),

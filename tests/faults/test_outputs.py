@@ -7,11 +7,8 @@ from pathlib import Path
 
 import pytest
 
-sys.path.append(str(Path(__file__).parent))
-
-from children import Child
-
-from bidual.cli import main
+from bidual.cli.app import main
+from helpers.children import Child
 
 MANY = 20_000  # more lines than a pipe and a buffer hold
 
@@ -20,7 +17,7 @@ def printed(folder: Path, redirect: str, lines: int) -> tuple[int, str]:
     """Exit code and errors of a whole process that prints so many lines."""
     script = (
         "import sys, typer\n"
-        "from bidual import cli\n"
+        "from bidual.cli import app as cli\n"
         f"cli.app.command('talk')(lambda: [print('a line', k) for k in range({lines})] and None)\n"
         "cli.main(['talk'])\n"
     )

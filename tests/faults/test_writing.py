@@ -5,20 +5,16 @@ import os
 import signal
 import stat
 import subprocess
-import sys
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
 import pytest
 
-sys.path.append(str(Path(__file__).parent))
-
-from children import Child, visible
-from faulty_disks import small_files, tiny_disk
-
-from bidual.files import check_target, write_atomically
-from bidual.scratch import scratch_file, scratch_folder
+from bidual.runtime.files import check_target, write_atomically
+from bidual.runtime.scratch import scratch_file, scratch_folder
+from helpers.children import Child, visible
+from helpers.faulty_disks import small_files, tiny_disk
 
 NOBODY = 65534
 

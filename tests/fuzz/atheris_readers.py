@@ -16,12 +16,23 @@ import atheris
 _MEMORY, _SLOW = 4096, 60  # MB, and seconds for one file
 _LONGEST = 2**17  # bytes of a file
 _READERS = [
-    *("bidual.serialize", "bidual.model_header", "bidual.layerwise_file", "bidual.foreign", "bidual.tables"),
-    *("bidual.columns", "bidual.datasets", "bidual.layerwise.checkpoint", "bidual.distributed.checkpoint"),
-    *("bidual.reporting", "bidual.peer_results", "bidual.peer_table", "bidual.reproduction.run", "bidual.json_text"),
+    *(
+        "bidual.estimators.saving",
+        "bidual.io.model_header",
+        "bidual.estimators.layerwise_file",
+        "bidual.io.foreign",
+        "bidual.io.tables",
+    ),
+    *(
+        "bidual.io.columns",
+        "bidual.io.datasets",
+        "bidual.training.layerwise.checkpoint",
+        "bidual.distributed.checkpoint",
+    ),
+    *("bidual.reporting", "race_results", "race_table", "bidual.papers.reproduction.run", "bidual.runtime.json_text"),
 ]
 with atheris.instrument_imports(include=_READERS):
-    import targets
+    from fuzz import targets
 
 
 def fuzz(name: str, corpus: Path, seconds: str) -> None:

@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-from targets import TARGETS
+from fuzz.targets import TARGETS
 
 HERE = Path(__file__).parent
 

@@ -13,7 +13,7 @@ from types import FrameType
 from typing import NamedTuple
 from unittest.mock import patch
 
-from bidual import cli
+from bidual.cli import app as cli
 
 REFUSALS = (ValueError, TypeError, OSError)
 _SPEAKERS = ("/bidual/", "/sklearn/", "/pathlib.py", "/click/", "/typer/")  # whose sentences are made for users

@@ -30,8 +30,8 @@ from bidual import (
 )
 from bidual.distributed.checkpoint import Checkpoint
 from bidual.estimators.base import ConvexEstimator
-from bidual.serialize import save
-from bidual.tables import TableEncoder
+from bidual.estimators.saving import save
+from bidual.io.tables import TableEncoder
 
 Write = Callable[[Path], object]
 X = np.random.default_rng(0).standard_normal((8, 4))

@@ -11,23 +11,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import mutations
 import numpy as np
-import seeds
 import torch
-from judging import check_command, judged
 
 from bidual import LayerwiseCNNClassifier
-from bidual.datasets.image_files import read_cifar10, read_idx
-from bidual.datasets.image_folder import load_folder
 from bidual.distributed.checkpoint import Checkpoint as DistributedCheckpoint
-from bidual.foreign.files import from_file
-from bidual.layerwise.checkpoint import Checkpoint
+from bidual.estimators.saving import read
+from bidual.io.datasets.image_files import read_cifar10, read_idx
+from bidual.io.datasets.image_folder import load_folder
+from bidual.io.foreign.files import from_file
+from bidual.io.tables import TableEncoder, guess_task, read_table, split_target, target_values
 from bidual.operators.tiled import MappedRows
+from bidual.papers.reproduction import read as read_result
 from bidual.reporting.written import written_report
-from bidual.reproduction import read as read_result
-from bidual.serialize import read
-from bidual.tables import TableEncoder, guess_task, read_table, split_target, target_values
+from bidual.training.layerwise.checkpoint import Checkpoint
+from fuzz import mutations, seeds
+from fuzz.judging import check_command, judged
 
 
 @dataclass(frozen=True)

@@ -9,19 +9,19 @@ import numpy as np
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from judging import judged
-from samples import ODD, samples, targets
-from scale import tried
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from torch import nn
 
 import bidual
 from bidual import Certificate, ConvexMLPRegressor, Scope, certify, regularization_path, regularization_paths
 from bidual.architectures import GatedMLP
-from bidual.datafit import Datafit
 from bidual.losses import Squared
-from bidual.problem import Problem
+from bidual.losses.datafit import Datafit
+from bidual.problems.problem import Problem
 from bidual.testing import own_checks_only
+from fuzz.judging import judged
+from fuzz.samples import ODD, samples, targets
+from fuzz.scale import tried
 
 QUICK: dict[str, Any] = {"activation": "gated_relu", "patterns": 3, "max_time": 0.05}
 
@@ -117,7 +117,7 @@ def _problem() -> Problem:
 def test_a_changed_certificate_is_no_certificate(data: st.DataObject) -> None:
     """Whatever is changed in it, a recheck refuses it, or both bounds still hold."""
     problem = _problem()
-    good = bidual.certificate.certify(problem, torch.zeros(problem.operator.block_shape).double())
+    good = bidual.problems.certificate.certify(problem, torch.zeros(problem.operator.block_shape).double())
     numbers = st.sampled_from([0.0, -1.0, 1e300, math.nan, math.inf, -math.inf, good.primal * 0.9, good.dual + 1e-3])
     tensors = st.sampled_from(
         [torch.zeros(1), torch.zeros(0), torch.full_like(good.dual_point, math.nan), 9 * good.dual_point]

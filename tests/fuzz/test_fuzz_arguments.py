@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from judging import check_command
 from PIL import Image
-from scale import tried
 
 from bidual import ConvexMLPClassifier
-from bidual.serialize import save
+from bidual.estimators.saving import save
+from fuzz.judging import check_command
+from fuzz.scale import tried
 
 VALUES = (
     *("0", "1", "2", "-1", "0.5", "1e-3", "1e400", "nan", "inf", "-inf", "99999999999999999999", "", " ", "x", "auto"),

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from judging import judged
-from samples import parameters, samples, targets
-from scale import tried
 
 from bidual import LayerwiseCNNClassifier, ZCAWhitening
 from bidual.estimators import ESTIMATORS
+from fuzz.judging import judged
+from fuzz.samples import parameters, samples, targets
+from fuzz.scale import tried
 
 AXES = {"CNN": 4, "Attention": 3}
 NAMES = [*ESTIMATORS, "LayerwiseCNNClassifier"]

@@ -5,11 +5,12 @@ import resource
 from collections.abc import Iterator
 from pathlib import Path
 
-import mutations
 import pytest
-from judging import Finding, judged
-from scale import FACTOR
-from targets import TARGETS
+
+from fuzz import mutations
+from fuzz.judging import Finding, judged
+from fuzz.scale import FACTOR
+from fuzz.targets import TARGETS
 
 FEW = {"model_report": 4, "report": 4, "race": 10, "reproduction": 5}
 ROOM = 4 * 2**30  # bytes

@@ -10,13 +10,13 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from judging import check_command
-from scale import tried
-from texts import csv_bytes, npy_bytes, parquet_bytes, regular_csv
 
 from bidual import ConvexMLPRegressor
-from bidual.serialize import save
-from bidual.tables import TableEncoder
+from bidual.estimators.saving import save
+from bidual.io.tables import TableEncoder
+from fuzz.judging import check_command
+from fuzz.scale import tried
+from fuzz.texts import csv_bytes, npy_bytes, parquet_bytes, regular_csv
 
 QUICK = ("--max-time", "0.05", "--patterns", "4", "--tol", "0.1")
 

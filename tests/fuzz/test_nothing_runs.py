@@ -11,14 +11,14 @@ import numpy as np
 import onnx
 import pytest
 import safetensors.torch
-import seeds
 import torch
-from judging import check_command, check_refusal
 from onnx import helper
 
 from bidual import certify, load
-from bidual.foreign.files import from_file
+from bidual.io.foreign.files import from_file
 from bidual.operators.tiled import MappedRows
+from fuzz import seeds
+from fuzz.judging import check_command, check_refusal
 
 
 class Payload:

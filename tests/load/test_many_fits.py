@@ -5,14 +5,11 @@ many times that.
 """
 
 import json
-import sys
 import warnings
 from pathlib import Path
 
 import joblib
 import pytest
-
-sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
 import load
 

@@ -3,7 +3,7 @@
 import cvxpy as cp
 import numpy as np
 
-from bidual.problem import Problem
+from bidual.problems.problem import Problem
 
 
 def cvxpy_optimum(problem: Problem) -> float:

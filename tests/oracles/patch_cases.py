@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from bidual.patches import Convolution, ImagePatches
+from bidual.operators.patches import Convolution, ImagePatches
 from oracles.explicit_readouts import Explicit, image_rows, pooled_readout, window_averages
 
 

@@ -4,7 +4,7 @@ import cvxpy as cp
 import numpy as np
 from torch import Tensor
 
-from bidual.datafit import Datafit
+from bidual.losses.datafit import Datafit
 from oracles.cvxpy_oracle import _losses
 from oracles.explicit_readouts import Explicit
 

@@ -3,14 +3,14 @@
 import torch
 from torch import Tensor
 
-from bidual.datafit import Datafit
 from bidual.gauges import Gauge, Nuclear
 from bidual.losses import LOSSES
+from bidual.losses.datafit import Datafit
 from bidual.operators import PooledOperator
-from bidual.patches import Convolution, ImagePatches, Patches
+from bidual.operators.patches import Convolution, ImagePatches, Patches
 from bidual.polar import Faces
-from bidual.problem import Problem
-from bidual.relu import ReluProblem
+from bidual.problems.problem import Problem
+from bidual.problems.relu import ReluProblem
 from oracles.explicit_readouts import Explicit, image_rows, pooled_readout, window_averages
 from oracles.problems import random_targets
 

@@ -3,12 +3,12 @@
 import torch
 from torch import Tensor
 
-from bidual.datafit import Datafit
 from bidual.gauges import GAUGES
 from bidual.losses import LOSSES, Loss, MarginLoss, Softmax
+from bidual.losses.datafit import Datafit
 from bidual.operators import GatedOperator
 from bidual.patterns import activations, sample_gates
-from bidual.problem import Problem
+from bidual.problems.problem import Problem
 
 CASES = [(loss, c) for loss in LOSSES for c in (1, 3) if not (loss == "softmax" and c == 1)]
 

@@ -5,10 +5,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bidual.datafit import Datafit
 from bidual.losses import LOSSES
+from bidual.losses.datafit import Datafit
 from bidual.polar import Faces
-from bidual.relu import ReluProblem
+from bidual.problems.relu import ReluProblem
 from oracles.cvxpy_oracle import _losses
 from oracles.problems import random_targets
 

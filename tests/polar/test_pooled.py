@@ -5,17 +5,17 @@ from math import inf
 
 import pytest
 import torch
-from polar_cases import brute_force
 from torch import Tensor
 
-from bidual.column_generation import ColumnGeneration
-from bidual.datafit import Datafit
-from bidual.factored import ConeProgram
 from bidual.losses import Squared
-from bidual.patches import Convolution, ImagePatches, Patches, TokenPairs
+from bidual.losses.datafit import Datafit
+from bidual.operators.patches import Convolution, ImagePatches, Patches, TokenPairs
 from bidual.polar import DiagonalBound, Faces, LocalSearch, Pooled, RidgeSearch, Sphere, oracle_for, steepness
-from bidual.relu import ReluProblem
+from bidual.problems.relu import ReluProblem
+from bidual.solvers.factored import ConeProgram
 from bidual.testing import own_checks_only
+from bidual.training.relu.column_generation import ColumnGeneration
+from helpers.polar_cases import brute_force
 from oracles.explicit_readouts import Explicit, explicit_tokens, image_rows, pooled_readout, window_averages
 from oracles.patch_cases import normal
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from bidual.gauges import Bracket
-from bidual.norms import LINF
+from bidual.numerics.norms import LINF
 from bidual.polar import Faces, NeuronOracle, Peaks, steepness
 from bidual.polar.base import _normalised, bound_near
 from bidual.testing import own_checks_only

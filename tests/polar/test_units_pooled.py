@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from bidual.gauges import Bracket
-from bidual.norms import L1, L2, LINF, Norm
-from bidual.patches import Convolution, ImagePatches
+from bidual.numerics.norms import L1, L2, LINF, Norm
+from bidual.operators.patches import Convolution, ImagePatches
 from bidual.polar import Faces, LocalSearch, NeuronOracle, NormFaces, Peaks, Pooled, oracle_for
 from bidual.testing import own_checks_only
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from report_tools import HOSTILE, LABELS, X, write_reproduction
 
 import bidual
+from helpers.report_tools import HOSTILE, LABELS, X, write_reproduction
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 pytestmark = pytest.mark.skipif(

@@ -3,15 +3,15 @@ import math
 from pathlib import Path
 
 import pytest
-from report_tools import HOSTILE, MARKED, assert_self_contained
 
-from bidual.networks import NETWORKS
+from bidual.architectures.modules import NETWORKS
 from bidual.reporting import Report, check_page
 from bidual.reporting.elements import Html, escaped, facts, figure, image, inline, number, paragraph, percent, table
 from bidual.reporting.markdown import to_html
 from bidual.reporting.page import Section, assemble
 from bidual.reporting.shapes import Fields, read_json
 from bidual.reporting.units import WORDS
+from helpers.report_tools import HOSTILE, MARKED, assert_self_contained
 
 
 def test_text_is_never_markup() -> None:

@@ -8,20 +8,20 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from report_tools import LABELS, MARKED, NUMBERS, X, assert_self_contained, text_of
 from sklearn.exceptions import NotFittedError
 from sklearn.neural_network import MLPRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import bidual
-from bidual.certificate import Certificate, Scope
-from bidual.driver import Record
-from bidual.layerwise.certificates import StageCertificate
-from bidual.layerwise.descent import EpochRecord
+from bidual.problems.certificate import Certificate, Scope
 from bidual.reporting import making
 from bidual.reporting.model_checks import check_model
 from bidual.reporting.units import activity_of, units_of
+from bidual.solvers.driver import Record
+from bidual.training.layerwise.certificates import StageCertificate
+from bidual.training.layerwise.stage_descent import EpochRecord
+from helpers.report_tools import LABELS, MARKED, NUMBERS, X, assert_self_contained, text_of
 
 rng = np.random.default_rng(1)
 IMAGES = rng.standard_normal((30, 1, 6, 6))

@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from report_tools import HOSTILE, MARKED, assert_self_contained, result, text_of, write_reproduction
 
 import bidual
+from helpers.report_tools import HOSTILE, MARKED, assert_self_contained, result, text_of, write_reproduction
 
 ROW = {"beta": 0.1, "fraction": 0.5, "loss": 1.5, "neurons": 3, "relative_gap": 1e-5, "seconds": 0.1}
 PATH = {

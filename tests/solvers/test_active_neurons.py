@@ -5,16 +5,16 @@ import torch
 from torch import Tensor
 
 from bidual.architectures import GatedCNN
-from bidual.auto import solve_auto
-from bidual.datafit import Datafit
-from bidual.driver import Status, solve
 from bidual.gauges import Nuclear
 from bidual.losses import LOSSES, Softmax, Squared
+from bidual.losses.datafit import Datafit
+from bidual.numerics.quasi_newton import Memory, step_length
 from bidual.operators import GatedOperator, LinearOperator
-from bidual.problem import Problem
+from bidual.problems.problem import Problem
 from bidual.solvers import ActiveNeurons
+from bidual.solvers.driver import Status, solve
 from bidual.solvers.neuron_products import LiftedProducts, NeuronProducts, ProductsFor, Spectrum, lifted
-from bidual.solvers.quasi_newton import Memory, step_length
+from bidual.solvers.plan import solve_auto
 from oracles.problems import gated_problem, normal
 
 

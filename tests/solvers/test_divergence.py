@@ -4,14 +4,14 @@ import numpy as np
 import torch
 
 from bidual import ConvexAttentionRegressor, regularization_path
-from bidual.auto import solve_auto
-from bidual.datafit import Datafit
-from bidual.driver import Status, solve
 from bidual.gauges import Nuclear
 from bidual.losses import Squared
+from bidual.losses.datafit import Datafit
 from bidual.operators import GatedOperator
-from bidual.problem import Problem
+from bidual.problems.problem import Problem
 from bidual.solvers import KernelADMM
+from bidual.solvers.driver import Status, solve
+from bidual.solvers.plan import solve_auto
 
 
 def turning_gates() -> np.ndarray:

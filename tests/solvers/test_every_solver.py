@@ -5,12 +5,12 @@ from functools import cache
 import pytest
 import torch
 
-from bidual.auto import solve_auto
-from bidual.driver import solve
 from bidual.gauges import GAUGES
 from bidual.losses import LOSSES
-from bidual.problem import Problem
+from bidual.problems.problem import Problem
 from bidual.solvers import SOLVERS
+from bidual.solvers.driver import solve
+from bidual.solvers.plan import solve_auto
 from oracles.cvxpy_oracle import cvxpy_optimum
 from oracles.problems import SHAPES, gated_problem
 

@@ -6,13 +6,13 @@ from dataclasses import replace
 import pytest
 import torch
 
-from bidual.anderson import Anderson
-from bidual.auto import solve_auto
-from bidual.benchmarking import Case, make_problem
-from bidual.driver import solve
+from bidual.numerics.anderson import Anderson
 from bidual.operators import GatedOperator
 from bidual.solvers import KernelADMM
+from bidual.solvers.driver import solve
 from bidual.solvers.kernel import ShiftedKernel
+from bidual.solvers.plan import solve_auto
+from gated_problems import Case, make_problem
 
 
 def operator(n: int, d: int, patterns: int) -> GatedOperator:

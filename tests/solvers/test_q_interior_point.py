@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 import torch
 
-from bidual.auto import solve_auto
-from bidual.datafit import Datafit
-from bidual.driver import solve
 from bidual.gauges import Nuclear
 from bidual.losses import Squared
+from bidual.losses.datafit import Datafit
+from bidual.numerics.small_matrices import cholesky, eigh, extreme_eigenvalues, product, transposed
 from bidual.operators import GatedOperator
-from bidual.problem import Problem
+from bidual.problems.problem import Problem
 from bidual.solvers import InteriorPoint, QInteriorPoint
-from bidual.solvers.small_matrices import cholesky, eigh, extreme_eigenvalues, product, transposed
+from bidual.solvers.driver import solve
+from bidual.solvers.plan import solve_auto
 
 
 def make(seed: int, d: int, c: int, fraction: float) -> Problem:

@@ -5,9 +5,9 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bidual.auto import solve_auto
 from bidual.gauges import GAUGES
 from bidual.losses import LOSSES
+from bidual.solvers.plan import solve_auto
 from bidual.testing import own_checks_only
 from oracles.cvxpy_oracle import cvxpy_optimum
 from oracles.problems import gated_problem

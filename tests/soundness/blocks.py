@@ -9,17 +9,17 @@ import torch
 from numpy import ndarray
 from numpy.random import Generator
 
-from bidual.auto import solve_auto
-from bidual.certificate import Certificate, certify
-from bidual.driver import solve
 from bidual.gauges import GAUGES
 from bidual.operators import GatedOperator, LiftedOperator, LinearOperator, NeuronOperator, PooledOperator
 from bidual.operators.cells import CellOperator
-from bidual.patches import Convolution, ImagePatches
-from bidual.patches.tokens import TokenPairs
+from bidual.operators.patches import Convolution, ImagePatches
+from bidual.operators.patches.tokens import TokenPairs
 from bidual.patterns import activations, sample_gates
-from bidual.problem import Problem
+from bidual.problems.certificate import Certificate, certify
+from bidual.problems.problem import Problem
 from bidual.solvers import SOLVERS
+from bidual.solvers.driver import solve
+from bidual.solvers.plan import solve_auto
 from oracles.cvxpy_oracle import cvxpy_point
 from oracles.explicit_readouts import explicit_tokens, image_rows, pooled_readout, window_averages
 from soundness.cases import BREAKDOWNS, TRANSLATING, Fit, Issued, labels, share_of_beta_max, single

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from bidual.certificate import SoundnessError
-from bidual.files import write_atomically
+from bidual.problems.certificate import SoundnessError
+from bidual.runtime.files import write_atomically
 from soundness.blocks import block_case
 from soundness.cases import Case
 from soundness.estimators import estimator_case

@@ -9,9 +9,9 @@ import torch
 from numpy import ndarray
 from numpy.random import Generator
 
-from bidual.certificate import Certificate
-from bidual.datafit import Datafit
 from bidual.losses import LOSSES, Huber, Loss
+from bidual.losses.datafit import Datafit
+from bidual.problems.certificate import Certificate
 from soundness.extended import data_term, wide
 
 BREAKDOWNS = (FloatingPointError, OverflowError, np.linalg.LinAlgError, torch.linalg.LinAlgError)  # said, not hidden

@@ -16,13 +16,13 @@ from bidual import (
     ConvexMLPRegressor,
     ConvexParallelRegressor,
 )
-from bidual.certificate import Certificate, Scope
-from bidual.datafit import Datafit
-from bidual.parallel.training import ParallelTrainer
+from bidual.losses.datafit import Datafit
 from bidual.patterns import with_constant
 from bidual.polar import Faces, NeuronOracle
 from bidual.polar.pooled import oracle_for
-from bidual.problem import Problem
+from bidual.problems.certificate import Certificate, Scope
+from bidual.problems.problem import Problem
+from bidual.training.parallel.training import ParallelTrainer
 from oracles.explicit_readouts import image_rows
 from soundness.cases import BREAKDOWNS, Fit, Issued, labels, sample_weights
 from soundness.extended import LOSSES, wide

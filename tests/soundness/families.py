@@ -7,16 +7,16 @@ import torch
 from numpy import ndarray
 from numpy.random import Generator
 
-from bidual.certificate import Certificate, Scope, judge
-from bidual.closed_form import ClosedForm, closed_form_demeaned
-from bidual.column_generation import ColumnGeneration, neurons_of
-from bidual.norms import NORMS
-from bidual.patches import Convolution, ImagePatches
-from bidual.patches.tokens import TokenPairs
+from bidual.numerics.norms import NORMS
+from bidual.operators.patches import Convolution, ImagePatches
+from bidual.operators.patches.tokens import TokenPairs
 from bidual.polar import DiagonalBound, Faces, NormFaces, Sphere, bound_near
-from bidual.problem import Problem
-from bidual.relu import ReluProblem
-from bidual.relu_training import ReluTrainer
+from bidual.problems.certificate import Certificate, Scope, judge
+from bidual.problems.problem import Problem
+from bidual.problems.relu import ReluProblem
+from bidual.training.relu.closed_form import ClosedForm, closed_form_demeaned
+from bidual.training.relu.column_generation import ColumnGeneration, neurons_of
+from bidual.training.relu.trainer import ReluTrainer
 from oracles.explicit_readouts import explicit_tokens, image_rows, pooled_readout, window_averages
 from soundness.cases import BREAKDOWNS, Fit, Issued, labels, share_of_beta_max, single
 from soundness.extended import LOSSES, relu_features, token_rows, vector_norm, wide

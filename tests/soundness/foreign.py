@@ -10,9 +10,9 @@ from numpy.random import Generator
 from sklearn.neural_network import MLPRegressor
 from torch import nn
 
-from bidual.certifying import certify
-from bidual.datafit import Datafit
+from bidual.estimators.certifying import certify
 from bidual.losses import LOSSES as PACKAGE_LOSSES
+from bidual.losses.datafit import Datafit
 from soundness.cases import BREAKDOWNS, Bound, Fit, Issued, labels, share_of_beta_max, single
 from soundness.extended import LOSSES, relu_features, wide
 from soundness.networks import beta_for, reference

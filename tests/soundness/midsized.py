@@ -9,17 +9,17 @@ import torch
 from numpy import ndarray
 from numpy.random import Generator
 
-from bidual.auto import solve_auto
-from bidual.certificate import Certificate, Scope, certify, judge
-from bidual.column_generation import ColumnGeneration, Training
-from bidual.copositive.relaxing import relax
 from bidual.gauges import GAUGES
 from bidual.operators import GatedOperator, LinearOperator, NeuronOperator
 from bidual.patterns import activations
 from bidual.polar import BranchAndBound, DiagonalBound, Faces, LocalSearch, SemidefiniteBound, Sphere, bound_near
 from bidual.polar.pooled import Make
-from bidual.problem import Problem
-from bidual.relu import ReluProblem
+from bidual.problems.certificate import Certificate, Scope, certify, judge
+from bidual.problems.problem import Problem
+from bidual.problems.relu import ReluProblem
+from bidual.solvers.plan import solve_auto
+from bidual.training.copositive.relaxing import relax
+from bidual.training.relu.column_generation import ColumnGeneration, Training
 from soundness.blocks import Lifted
 from soundness.cases import BREAKDOWNS, Bound, Fit, Issued, labels, share_of_beta_max, single
 from soundness.extended import GAUGES as PRICES

@@ -8,13 +8,13 @@ import torch
 from numpy import ndarray
 from numpy.random import Generator
 
-from bidual.certificate import Certificate, Scope, certify, judge
-from bidual.column_generation import Training, neurons_of
-from bidual.norms import L2
+from bidual.numerics.norms import L2
 from bidual.polar import BranchAndBound, DiagonalBound, Faces, NeuronOracle, SemidefiniteBound, Sphere
-from bidual.problem import Problem
-from bidual.relu import ReluProblem
-from bidual.relu_training import RELU_SOLVERS, ReluTrainer
+from bidual.problems.certificate import Certificate, Scope, certify, judge
+from bidual.problems.problem import Problem
+from bidual.problems.relu import ReluProblem
+from bidual.training.relu.column_generation import Training, neurons_of
+from bidual.training.relu.trainer import RELU_SOLVERS, ReluTrainer
 from oracles.cvxpy_oracle import cvxpy_point
 from oracles.relu_problems import circle
 from soundness.cases import BREAKDOWNS, TRANSLATING, Fit, Issued, labels, share_of_beta_max, single

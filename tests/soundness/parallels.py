@@ -7,18 +7,18 @@ import torch
 from numpy import ndarray
 from numpy.random import Generator
 
-from bidual.certificate import Certificate
+from bidual.architectures.cells import Cells
 from bidual.operators.parallel import places
-from bidual.parallel.base import ParallelOracle
-from bidual.parallel.bound import RelaxedBound
-from bidual.parallel.cells import Cells
-from bidual.parallel.constrained import NORMS, ConstrainedSolution, solve_constrained
-from bidual.parallel.low_rank import train_low_rank
-from bidual.parallel.outputs import AllOutputs
-from bidual.parallel.pricing import ExactParallel
-from bidual.parallel.problem import ParallelProblem
-from bidual.parallel.search import ParallelSearch
-from bidual.parallel.training import ParallelTrainer
+from bidual.polar.subnetworks.base import ParallelOracle
+from bidual.polar.subnetworks.bound import RelaxedBound
+from bidual.polar.subnetworks.outputs import AllOutputs
+from bidual.polar.subnetworks.pricing import ExactParallel
+from bidual.polar.subnetworks.search import ParallelSearch
+from bidual.problems.certificate import Certificate
+from bidual.problems.parallel import ParallelProblem
+from bidual.training.parallel.constrained import NORMS, ConstrainedSolution, solve_constrained
+from bidual.training.parallel.low_rank import train_low_rank
+from bidual.training.parallel.training import ParallelTrainer
 from soundness.cases import BREAKDOWNS, Bound, Fit, Issued, labels
 from soundness.extended import LOSSES, tree_features, vector_norm, wide
 from soundness.networks import beta_for

@@ -8,17 +8,17 @@ from numpy import ndarray
 from numpy.random import Generator
 from torch import Tensor
 
-from bidual.certificate import Certificate, Scope, certify, judge, problem_polar
-from bidual.distributed.operator import ShardedKernelOperator, ShardedOperator
-from bidual.distributed.parts import Line, Part
-from bidual.distributed.ranks import ALONE
-from bidual.driver import solve
 from bidual.gauges import GAUGES
 from bidual.operators import GatedOperator, LiftedOperator
+from bidual.operators.row_parts import Line, Part
+from bidual.operators.sharded import ShardedKernelOperator, ShardedOperator
 from bidual.operators.tiled import MappedRows, TiledOperator
 from bidual.patterns import activations
-from bidual.problem import Problem
+from bidual.problems.certificate import Certificate, Scope, certify, judge, problem_polar
+from bidual.problems.problem import Problem
+from bidual.runtime.ranks import ALONE
 from bidual.solvers import FISTA, PrimalDual
+from bidual.solvers.driver import solve
 from soundness.cases import BREAKDOWNS, Fit, Issued, labels, share_of_beta_max, single
 from soundness.extended import GAUGES as PRICES
 from soundness.extended import LOSSES, gated_design, wide

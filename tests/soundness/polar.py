@@ -8,9 +8,7 @@ import torch
 from numpy import ndarray
 from numpy.random import Generator
 
-from bidual.copositive.cones import PatternCones
-from bidual.copositive.multipliers import harmless
-from bidual.norms import NORMS, Norm
+from bidual.numerics.norms import NORMS, Norm
 from bidual.polar import (
     BranchAndBound,
     DiagonalBound,
@@ -21,7 +19,9 @@ from bidual.polar import (
     SemidefiniteBound,
     Sphere,
 )
-from bidual.polar.orthogonal_rows import polar_bound_orthogonal_rows
+from bidual.polar.exact.orthogonal_rows import polar_bound_orthogonal_rows
+from bidual.training.copositive.cones import PatternCones
+from bidual.training.copositive.multipliers import harmless
 from soundness.cases import BREAKDOWNS, Bound, Issued, labels
 from soundness.samples import HARD
 from soundness.slopes import SLOPES

@@ -8,8 +8,8 @@ from numpy import ndarray
 from numpy.random import Generator
 from torch.nn import functional
 
-from bidual.layerwise.certificates import certify_stage
-from bidual.networks.layerwise import LayerwiseNetwork
+from bidual.architectures.modules.layerwise import LayerwiseNetwork
+from bidual.training.layerwise.certificates import certify_stage
 from soundness.cases import BREAKDOWNS, Bound, Issued, labels
 from soundness.extended import data_term, wide
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from bidual.certificate import SoundnessError
 from bidual.polar import Faces
+from bidual.problems.certificate import SoundnessError
 from soundness import campaign
 from soundness.blocks import block_case
 from soundness.campaign import CASES, Kept, Tally, draw, report

@@ -10,20 +10,20 @@ import torch
 from torch import Tensor, nn
 
 from bidual.architectures import GatedAttention, LinearAttention, ReluAttention
-from bidual.auto import solve_auto
-from bidual.certificate import Scope
-from bidual.column_generation import Training
-from bidual.driver import Solution, solve
-from bidual.factored import ConeProgram, FactoredProgram, train
 from bidual.gauges import Group, Nuclear
 from bidual.losses import LOSSES
-from bidual.patches import TokenPairs
+from bidual.operators.patches import TokenPairs
 from bidual.patterns import distinct
 from bidual.polar import Faces, Pooled
-from bidual.problem import Problem
-from bidual.relu import ReluProblem
-from bidual.relu_training import ReluTrainer
+from bidual.problems.certificate import Scope
+from bidual.problems.problem import Problem
+from bidual.problems.relu import ReluProblem
 from bidual.solvers import SOLVERS
+from bidual.solvers.driver import Solution, solve
+from bidual.solvers.factored import ConeProgram, FactoredProgram, train
+from bidual.solvers.plan import solve_auto
+from bidual.training.relu.column_generation import Training
+from bidual.training.relu.trainer import ReluTrainer
 from oracles.cvxpy_oracle import cvxpy_optimum
 from oracles.explicit_readouts import explicit_tokens
 from oracles.many_starts import attention_gates, attentive, identity, lowest_objectives, relu

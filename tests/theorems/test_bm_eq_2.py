@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from bidual.architectures import LinearMLP
-from bidual.auto import solve_auto
-from bidual.datafit import Datafit
 from bidual.losses import Squared
-from bidual.problem import Problem
+from bidual.losses.datafit import Datafit
+from bidual.problems.problem import Problem
+from bidual.solvers.plan import solve_auto
 
 
 @pytest.mark.parametrize("seed", range(3))

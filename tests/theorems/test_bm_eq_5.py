@@ -8,12 +8,12 @@ import torch
 from scipy.optimize import minimize
 
 from bidual.architectures import GatedMLP
-from bidual.auto import solve_auto
-from bidual.certificate import Certificate
-from bidual.datafit import Datafit
 from bidual.losses import Logistic, Loss, Squared
+from bidual.losses.datafit import Datafit
 from bidual.patterns import activations, sample_gates
-from bidual.problem import Problem
+from bidual.problems.certificate import Certificate
+from bidual.problems.problem import Problem
+from bidual.solvers.plan import solve_auto
 
 BETA = 0.3
 

@@ -3,14 +3,14 @@
 import pytest
 import torch
 
-from bidual.datafit import Datafit
-from bidual.factored import ConeProgram, FactoredProgram, leave_saddle, optimality_report, train
 from bidual.gauges import Factors, Nuclear
 from bidual.losses import Squared
+from bidual.losses.datafit import Datafit
 from bidual.operators import GatedOperator, LinearOperator
 from bidual.patterns import activations, sample_gates
-from bidual.problem import Problem
-from bidual.relu import ReluProblem
+from bidual.problems.problem import Problem
+from bidual.problems.relu import ReluProblem
+from bidual.solvers.factored import ConeProgram, FactoredProgram, leave_saddle, optimality_report, train
 from oracles.cvxpy_oracle import cvxpy_optimum
 
 

@@ -5,14 +5,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bidual.datafit import Datafit
-from bidual.factored import ConeProgram, Descent, FactoredProgram, optimality_report, resized, train
 from bidual.gauges import Factors, Nuclear
 from bidual.losses import Squared
+from bidual.losses.datafit import Datafit
 from bidual.operators import GatedOperator, LinearOperator
 from bidual.patterns import activations, sample_gates
-from bidual.problem import Problem
-from bidual.relu import ReluProblem
+from bidual.problems.problem import Problem
+from bidual.problems.relu import ReluProblem
+from bidual.solvers.factored import ConeProgram, Descent, FactoredProgram, optimality_report, resized, train
 from oracles.cvxpy_oracle import cvxpy_optimum
 from oracles.relu_problems import circle, dictionary_optimum
 

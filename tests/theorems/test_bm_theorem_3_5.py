@@ -3,13 +3,13 @@
 import pytest
 import torch
 
-from bidual.datafit import Datafit
-from bidual.factored import FactoredProgram, optimality_report, train
 from bidual.gauges import Factors, Nuclear
 from bidual.losses import Squared
+from bidual.losses.datafit import Datafit
 from bidual.operators import GatedOperator, LinearOperator
 from bidual.patterns import activations, sample_gates
-from bidual.problem import Problem
+from bidual.problems.problem import Problem
+from bidual.solvers.factored import FactoredProgram, optimality_report, train
 from oracles.cvxpy_oracle import cvxpy_optimum
 
 

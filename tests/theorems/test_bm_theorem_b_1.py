@@ -7,18 +7,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from bidual.auto import solve_auto
-from bidual.certificate import Scope
-from bidual.column_generation import ColumnGeneration, Training
-from bidual.datafit import Datafit
 from bidual.gauges import Factors, pair_gauge
 from bidual.losses import LOSSES, Squared
-from bidual.norms import L1, L2, LINF, NORMS, Norm
+from bidual.losses.datafit import Datafit
+from bidual.numerics.norms import L1, L2, LINF, NORMS, Norm
 from bidual.operators import GatedOperator
 from bidual.patterns import activations, enumerate, sample_gates
 from bidual.polar import Faces, NormFaces, NormSearch
-from bidual.problem import Problem
-from bidual.relu import ReluProblem
+from bidual.problems.certificate import Scope
+from bidual.problems.problem import Problem
+from bidual.problems.relu import ReluProblem
+from bidual.solvers.plan import solve_auto
+from bidual.training.relu.column_generation import ColumnGeneration, Training
 from oracles.norm_oracle import dictionary_optimum, norm_optimum, planar_directions
 
 PAIRS = list(product(NORMS.values(), NORMS.values()))

@@ -16,18 +16,18 @@ import torch
 from scipy.optimize import minimize, minimize_scalar
 
 from bidual import ConvexCNNRegressor
-from bidual.column_generation import ColumnGeneration
-from bidual.datafit import Datafit
 from bidual.losses import Squared
+from bidual.losses.datafit import Datafit
+from bidual.papers.reproduction import ROWS
 from bidual.patterns import count_bound
 from bidual.patterns import enumerate as all_patterns
 from bidual.polar import Faces
-from bidual.relu import ReluProblem
-from bidual.reproduction import ROWS
+from bidual.problems.relu import ReluProblem
+from bidual.training.relu.column_generation import ColumnGeneration
+from helpers.places import ROOT
 from oracles import parallel_oracle
 from oracles.parallel_cases import data
 
-ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "corrections.md"
 BETA = 0.1
 

@@ -5,11 +5,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from bidual.closed_form import closed_form
-from bidual.copositive import relax
-from bidual.datafit import Datafit
 from bidual.losses import Squared
-from bidual.relu import ReluProblem
+from bidual.losses.datafit import Datafit
+from bidual.problems.relu import ReluProblem
+from bidual.training.copositive import relax
+from bidual.training.relu.closed_form import closed_form
 
 THRESHOLDS = (1.0, 1.05, 1.5)  # beta over the second singular value
 

@@ -8,12 +8,12 @@ only optimal ones.
 import pytest
 import torch
 
-from bidual.datafit import Datafit
 from bidual.losses import LOSSES, Squared
+from bidual.losses.datafit import Datafit
+from bidual.numerics.caratheodory import price, prune
 from bidual.patterns import enumerate as enumerate_patterns
-from bidual.pruning import price, prune
-from bidual.relu import ReluProblem
-from bidual.solvers.cone_program import solve_cone_program
+from bidual.problems.relu import ReluProblem
+from bidual.solvers.conic.cone_program import solve_cone_program
 from oracles.problems import normal, random_targets
 
 

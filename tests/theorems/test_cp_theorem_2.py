@@ -12,19 +12,19 @@ from scipy.optimize import minimize
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 
-from bidual.closed_form import (
+from bidual.estimators.whitening import ZCAWhitening
+from bidual.losses import Absolute, Squared
+from bidual.losses.datafit import Datafit
+from bidual.polar import steepness
+from bidual.polar.exact.orthogonal_rows import polar_bound_orthogonal_rows
+from bidual.problems.relu import ReluProblem
+from bidual.training.relu.closed_form import (
     ClosedForm,
     _distance_to_demeaned,
     _polar_demeaned,
     closed_form,
     closed_form_demeaned,
 )
-from bidual.datafit import Datafit
-from bidual.losses import Absolute, Squared
-from bidual.polar import steepness
-from bidual.polar.orthogonal_rows import polar_bound_orthogonal_rows
-from bidual.relu import ReluProblem
-from bidual.whitening import ZCAWhitening
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:

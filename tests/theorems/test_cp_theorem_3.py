@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from bidual.column_generation import ColumnGeneration
-from bidual.copositive import CopositiveProgram, relax
 from bidual.polar import Faces
-from bidual.relu import ReluProblem
+from bidual.problems.relu import ReluProblem
+from bidual.training.copositive import CopositiveProgram, relax
+from bidual.training.relu.column_generation import ColumnGeneration
 from oracles.copositive_oracle import dense_objective, pattern_value, ridge_objective
 from oracles.relu_problems import relu_problem
 

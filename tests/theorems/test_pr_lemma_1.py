@@ -5,8 +5,9 @@ from itertools import pairwise
 import pytest
 import torch
 
-from bidual.parallel import path_norm, rescaled
-from bidual.parallel.path_norm import squared_paths
+from bidual.architectures import path_norm
+from bidual.architectures.path_norm import squared_paths
+from bidual.training.parallel import rescaled
 
 SHAPES = [(3, 4, 1), (3, 2, 3, 1), (2, 3, 2, 2, 1), (3, 2, 2, 4)]
 

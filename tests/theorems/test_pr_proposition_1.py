@@ -4,11 +4,11 @@ import pytest
 import torch
 
 from bidual.architectures import ParallelMLP
-from bidual.datafit import Datafit
+from bidual.architectures.path_norm import path_norm
 from bidual.losses import Squared
-from bidual.parallel.path_norm import path_norm
-from bidual.parallel.problem import ParallelProblem
-from bidual.parallel.training import ParallelTrainer
+from bidual.losses.datafit import Datafit
+from bidual.problems.parallel import ParallelProblem
+from bidual.training.parallel.training import ParallelTrainer
 from oracles.parallel_cases import data
 
 CASES = [

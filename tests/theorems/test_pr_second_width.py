@@ -4,12 +4,12 @@ import pytest
 import torch
 
 from bidual.architectures import ParallelMLP
-from bidual.datafit import Datafit
+from bidual.architectures.path_norm import path_norm
 from bidual.losses import Squared
-from bidual.parallel.path_norm import path_norm
-from bidual.parallel.pricing import ExactParallel
-from bidual.parallel.problem import ParallelProblem
-from bidual.parallel.training import ParallelTrainer
+from bidual.losses.datafit import Datafit
+from bidual.polar.subnetworks.pricing import ExactParallel
+from bidual.problems.parallel import ParallelProblem
+from bidual.training.parallel.training import ParallelTrainer
 from oracles.parallel_cases import data
 
 

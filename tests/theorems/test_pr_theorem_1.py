@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from bidual.certificate import Scope
-from bidual.datafit import Datafit
 from bidual.losses import Squared
-from bidual.parallel.problem import ParallelProblem
-from bidual.parallel.training import ParallelTrainer
+from bidual.losses.datafit import Datafit
+from bidual.problems.certificate import Scope
+from bidual.problems.parallel import ParallelProblem
+from bidual.training.parallel.training import ParallelTrainer
 from oracles.parallel_cases import data
 from oracles.parallel_oracle import three_layer_optimum
 

@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 import torch
 
-from bidual.datafit import Datafit
 from bidual.losses import LOSSES, Squared
-from bidual.parallel.low_rank import LowRankGuarantee, _Cut, guarantee, rank_for, train_low_rank, truncated
-from bidual.parallel.problem import ParallelProblem
-from bidual.parallel.training import ParallelTrainer
+from bidual.losses.datafit import Datafit
+from bidual.problems.parallel import ParallelProblem
+from bidual.training.parallel.low_rank import LowRankGuarantee, _Cut, guarantee, rank_for, train_low_rank, truncated
+from bidual.training.parallel.training import ParallelTrainer
 
 
 def problem(loss: str, n: int = 6, seed: int = 0, beta: float = 0.3, sigma: float = 0.1) -> ParallelProblem:

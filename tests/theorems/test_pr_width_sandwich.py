@@ -2,12 +2,12 @@
 
 import pytest
 
-from bidual.datafit import Datafit
 from bidual.losses import Squared
-from bidual.parallel.problem import ParallelProblem
-from bidual.parallel.training import ParallelTrainer
-from bidual.relu import ReluProblem
-from bidual.relu_training import ReluTrainer
+from bidual.losses.datafit import Datafit
+from bidual.problems.parallel import ParallelProblem
+from bidual.problems.relu import ReluProblem
+from bidual.training.parallel.training import ParallelTrainer
+from bidual.training.relu.trainer import ReluTrainer
 from oracles.parallel_cases import data
 from oracles.parallel_oracle import limit_optimum
 

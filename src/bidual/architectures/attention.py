@@ -7,14 +7,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from bidual.architectures.on_patches import GatedOnPatches, Gating, LinearOnPatches, OnPatches, ReluOnPatches
-from bidual.networks import (
+from bidual.architectures.modules import (
     GatedAttentionNetwork,
     LinearAttentionNetwork,
     RebuildableModule,
     ReluAttentionNetwork,
 )
-from bidual.patches import TokenPairs
+from bidual.architectures.on_patches import GatedOnPatches, Gating, LinearOnPatches, OnPatches, ReluOnPatches
+from bidual.operators.patches import TokenPairs
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

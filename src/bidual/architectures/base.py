@@ -7,9 +7,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from bidual.gauges import Blocks, Gauge
-from bidual.networks import RebuildableModule
+from bidual.architectures.modules import RebuildableModule
+from bidual.gauges import Gauge
 from bidual.operators import LiftedOperator
+from bidual.types import Blocks
 
 
 class Architecture(ABC):

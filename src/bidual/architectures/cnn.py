@@ -8,10 +8,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from bidual.architectures.modules import GatedConvNetwork, LinearConvNetwork, RebuildableModule, ReluConvNetwork
+from bidual.architectures.modules.cnn import PoolingMatrix
 from bidual.architectures.on_patches import GatedOnPatches, Gating, LinearOnPatches, OnPatches, ReluOnPatches
-from bidual.networks import GatedConvNetwork, LinearConvNetwork, RebuildableModule, ReluConvNetwork
-from bidual.networks.cnn import PoolingMatrix
-from bidual.patches import Convolution, ImagePatches
+from bidual.operators.patches import Convolution, ImagePatches
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

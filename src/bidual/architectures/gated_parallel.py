@@ -7,11 +7,11 @@ import torch
 from torch import Tensor, nn
 
 from bidual.architectures.base import Architecture
+from bidual.architectures.cells import Cells
+from bidual.architectures.modules import GatedParallelNetwork, RebuildableModule
 from bidual.gauges import Gauge, Group
-from bidual.networks import GatedParallelNetwork, RebuildableModule
 from bidual.operators import LiftedOperator
 from bidual.operators.cells import CellOperator
-from bidual.parallel.cells import Cells
 from bidual.patterns import with_constant
 
 
@@ -20,8 +20,8 @@ class GatedParallel(Architecture):
     r"""f(X) = sum_k D_2k sum_j D_1kj X U_kj with the patterns of given cells, priced sum_k |U_k|_F.
 
     What is left of PR (11) as lambda -> 0: without the cone constraints z - z' is any U_k, so it is a gated linear
-    model and not a ReLU network; :mod:`bidual.parallel.gated_report` says what it is worth as one. The cells act on the
-    samples as they are passed; with ``bias`` they have one weight more, for a constant 1.
+    model and not a ReLU network; :mod:`bidual.training.parallel.gated_report` says what it is worth as one. The
+    cells act on the samples as they are passed; with ``bias`` they have one weight more, for a constant 1.
     """
 
     cells: Cells

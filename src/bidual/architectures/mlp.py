@@ -8,9 +8,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from bidual.architectures.base import Architecture
+from bidual.architectures.modules import GatedNetwork, LinearNetwork, RebuildableModule, TwoLayerNetwork
 from bidual.architectures.pricing import live_neurons, make_gauge, price, price_by_gate
 from bidual.gauges import Gauge
-from bidual.networks import GatedNetwork, LinearNetwork, RebuildableModule, TwoLayerNetwork
 from bidual.operators import GatedOperator, LiftedOperator, LinearOperator
 from bidual.patterns import activations, sample_gates, with_constant
 

@@ -9,12 +9,13 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from bidual.architectures.base import Architecture
+from bidual.architectures.modules import RebuildableModule
 from bidual.architectures.pricing import balanced, check_units, live_neurons, make_gauge, price, price_by_gate
-from bidual.gauges import Blocks, Gauge, Group
-from bidual.networks import RebuildableModule
+from bidual.gauges import Gauge, Group
 from bidual.operators import LiftedOperator, NeuronOperator, PooledOperator
-from bidual.patches import Patches
+from bidual.operators.patches import Patches
 from bidual.patterns import sample_gates
+from bidual.types import Blocks
 
 
 @dataclass(frozen=True, eq=False)

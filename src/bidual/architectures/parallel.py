@@ -8,12 +8,12 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from bidual.architectures.base import Architecture
+from bidual.architectures.modules import ParallelNetwork, RebuildableModule
+from bidual.architectures.path_norm import path_norm
 from bidual.architectures.pricing import check_units
 from bidual.gauges import Gauge, Group
-from bidual.networks import ParallelNetwork, RebuildableModule
 from bidual.operators import LiftedOperator
 from bidual.operators.parallel import ParallelOperator, Widths, as_widths
-from bidual.parallel.path_norm import path_norm
 from bidual.patterns import with_constant
 
 

@@ -4,8 +4,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from bidual.abilities import ability
-from bidual.gauges import GAUGES, Blocks, Factorised, Factors, Gauge
+from bidual.gauges import GAUGES, Factorised, Factors, Gauge
+from bidual.types import Blocks, as_protocol
 
 
 def make_gauge(penalty: str) -> Gauge:
@@ -16,7 +16,7 @@ def make_gauge(penalty: str) -> Gauge:
 
 def live_neurons(gauge: Gauge, Z: Blocks) -> tuple[Float[Tensor, "d m"], Float[Tensor, "b m"], Int[Tensor, " m"]]:
     """U (d, m), W (b, m) and the block of every neuron that is not zero; one zero neuron if all are."""
-    U, W = ability(gauge, Factorised).split(Z)
+    U, W = as_protocol(gauge, Factorised).split(Z)
     size = torch.linalg.vector_norm(U, dim=1) * torch.linalg.vector_norm(W, dim=1)
     alive = size > 1e-14 * size.max().clamp(min=torch.finfo(Z.dtype).tiny)
     if not bool(alive.any()):
@@ -27,7 +27,7 @@ def live_neurons(gauge: Gauge, Z: Blocks) -> tuple[Float[Tensor, "d m"], Float[T
 
 def price(gauge: Gauge, U: Float[Tensor, "d m"], W: Float[Tensor, "b m"]) -> float:
     """Of neurons that share one block."""
-    return ability(gauge, Factorised).factor_penalty(Factors(U[None], W[None]))
+    return as_protocol(gauge, Factorised).factor_penalty(Factors(U[None], W[None]))
 
 
 def price_by_gate(gauge: Gauge, U: Float[Tensor, "d m"], W: Float[Tensor, "b m"], gate: Int[Tensor, " m"]) -> float:

@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from bidual.architectures.base import Architecture
 from bidual.architectures.mlp import fill, weights
+from bidual.architectures.modules import RebuildableModule, ReluNetwork
 from bidual.architectures.pricing import balanced, check_units
 from bidual.gauges import Gauge, Group
-from bidual.networks import RebuildableModule, ReluNetwork
 from bidual.operators import LiftedOperator, NeuronOperator
 from bidual.patterns import with_constant
 

@@ -9,15 +9,15 @@ import typer
 
 from bidual.cli import training as t
 from bidual.cli.output import print_facts, print_json, working
-from bidual.files import check_target, write_atomically
+from bidual.runtime.files import check_target, write_atomically
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from bidual.certifying import NetworkCertificate
     from bidual.cli.samples import Samples
-    from bidual.foreign import TwoLayerWeights
-    from bidual.serialize import SavedModel
+    from bidual.estimators.certifying import NetworkCertificate
+    from bidual.estimators.saving import SavedModel
+    from bidual.io.foreign import TwoLayerWeights
 
 
 def certify(
@@ -59,9 +59,9 @@ def certify(
     """
     if out is not None:
         check_target(out, model, data)
-    from bidual.certifying import certify as certify_network
     from bidual.cli.samples import load_samples
-    from bidual.foreign import from_estimator, from_file, read_saved
+    from bidual.estimators.certifying import certify as certify_network
+    from bidual.io.foreign import from_estimator, from_file, read_saved
 
     saved = read_saved(model)
     weights = from_file(model) if saved is None else from_estimator(saved.estimator)

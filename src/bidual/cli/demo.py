@@ -10,7 +10,7 @@ import typer
 
 from bidual.cli.output import print_json, print_table, working
 from bidual.cli.training import Json
-from bidual.files import write_atomically
+from bidual.runtime.files import write_atomically
 
 if TYPE_CHECKING:
     import numpy as np
@@ -46,9 +46,9 @@ def demo(
     """Train on a spiral and on breast-cancer data, print the certificates, and compare with scikit-learn."""
     if out.exists() and not out.is_dir():
         raise ValueError(f"{out} is a file; give a folder for the figure.")
-    from bidual.extras import need
-    from bidual.figures import demo_figure
-    from bidual.threads import one_thread
+    from bidual.reporting.plots import demo_figure
+    from bidual.runtime.extras import need
+    from bidual.runtime.threads import one_thread
 
     need("matplotlib")
     out.mkdir(parents=True, exist_ok=True)
@@ -70,7 +70,7 @@ def demo(
 
 def spiral_split() -> Split:
     """150 samples to train on, as in BM section 4.1, and 600 new ones."""
-    from bidual.datasets import make_spiral
+    from bidual.io.datasets import make_spiral
 
     return Split(*make_spiral(150, seed=0), *make_spiral(600, seed=1))
 

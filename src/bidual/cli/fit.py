@@ -9,7 +9,7 @@ import typer
 
 from bidual.cli import training as t
 from bidual.cli.output import working
-from bidual.files import check_target
+from bidual.runtime.files import check_target
 
 if TYPE_CHECKING:
     from bidual.estimators.base import ConvexEstimator
@@ -56,8 +56,8 @@ def fit(
         check_target(out, data)
     from bidual.cli.fit_distributed import Request, fit_distributed
     from bidual.cli.fitted import Outcome, show
-    from bidual.cluster import scheduler
-    from bidual.serialize import save
+    from bidual.estimators.saving import save
+    from bidual.runtime.cluster import scheduler
 
     settings: dict[str, Any] = {"activation": activation, "loss": loss, "penalty": penalty, "solver": solver}
     settings |= {

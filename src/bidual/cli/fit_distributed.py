@@ -13,15 +13,15 @@ from bidual.cli.fitted import Outcome
 from bidual.cli.torchrun import command_ranks
 from bidual.distributed.encoding import mapped_encoder, mixed_columns, shared_encoder
 from bidual.distributed.fitting import Data, Estimator, fit_shards
-from bidual.distributed.ranks import Ranks
 from bidual.distributed.rows import RowsInMemory, RowsOnDisk
 from bidual.distributed.shards import check_file, mapped_shard, table_shard
 from bidual.distributed.targets import gathered_targets, is_mixed
-from bidual.extras import extra
-from bidual.files import check_target
+from bidual.estimators.saving import save
+from bidual.io.tables import TableEncoder, guess_task, split_target, target_values
 from bidual.operators.tiled import MappedRows
-from bidual.serialize import save
-from bidual.tables import TableEncoder, guess_task, split_target, target_values
+from bidual.runtime.extras import extra
+from bidual.runtime.files import check_target
+from bidual.runtime.ranks import Ranks
 
 with extra("pandas"):
     import pandas as pd

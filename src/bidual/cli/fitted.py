@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from bidual.cli.output import print_facts, print_json
 from bidual.estimators.base import ConvexEstimator
-from bidual.tables import TableEncoder
+from bidual.io.tables import TableEncoder
 
 
 class Outcome(NamedTuple):

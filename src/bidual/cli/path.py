@@ -8,12 +8,12 @@ import typer
 
 from bidual.cli import training as t
 from bidual.cli.output import print_json, print_table, say, working
-from bidual.files import check_target, write_atomically
+from bidual.runtime.files import check_target, write_atomically
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from bidual.paths import Path
+    from bidual.estimators.paths import Path
 
 _MOST_SEEDS = 1000
 
@@ -53,9 +53,9 @@ def path(
 
     With --seeds there is a path for every seed of the gates: rows have a seed, the figure has a line for each.
     """
-    from bidual.cluster import scheduler
-    from bidual.figures import check_figure, path_figure
-    from bidual.paths import regularization_path, regularization_paths
+    from bidual.estimators.paths import regularization_path, regularization_paths
+    from bidual.reporting.plots import check_figure, path_figure
+    from bidual.runtime.cluster import scheduler
 
     chosen = None if seeds is None else _seeds(seeds)
     _check_jobs(jobs, address, chosen)

@@ -7,7 +7,7 @@ import typer
 
 from bidual.cli import training as t
 from bidual.cli.output import print_json
-from bidual.files import check_target, write_atomically
+from bidual.runtime.files import check_target, write_atomically
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,8 +31,8 @@ def predict(
     if out is not None:
         check_target(out, model, data)
     from bidual.cli.samples import model_samples
-    from bidual.serialize import read
-    from bidual.tables import read_table
+    from bidual.estimators.saving import read
+    from bidual.io.tables import read_table
 
     saved = read(model)
     if proba and not hasattr(saved.estimator, "predict_proba"):

@@ -55,8 +55,8 @@ def _samples(path: Path, data: Path, target: str) -> tuple[Any, Any]:
     from sklearn.base import is_classifier
 
     from bidual.cli.samples import model_samples
-    from bidual.serialize import read
-    from bidual.tables import read_table, split_target, target_values
+    from bidual.estimators.saving import read
+    from bidual.io.tables import read_table, split_target, target_values
 
     saved = read(path)
     frame, column = split_target(read_table(data), target)

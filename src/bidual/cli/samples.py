@@ -12,11 +12,11 @@ from torch import Tensor
 
 from bidual.cli.training import TASKS
 from bidual.estimators.base import resolve_loss
-from bidual.extras import extra
-from bidual.foreign import TwoLayerWeights, class_targets, number_targets
+from bidual.estimators.saving import SavedModel
+from bidual.io.foreign import TwoLayerWeights, class_targets, number_targets
+from bidual.io.tables import TableEncoder, guess_task, read_table, split_target, target_values
 from bidual.losses import Logistic, Loss, MarginLoss, Softmax
-from bidual.serialize import SavedModel
-from bidual.tables import TableEncoder, guess_task, read_table, split_target, target_values
+from bidual.runtime.extras import extra
 
 with extra("pandas"):
     import pandas as pd

@@ -5,10 +5,10 @@ from contextlib import contextmanager
 
 import typer
 
-from bidual.breakdown import NUMERICAL
-from bidual.distributed.errors import FailedTogetherError, LeaderEndedError
-from bidual.distributed.ranks import Ranks
-from bidual.distributed.torchrun import torchrun_ranks
+from bidual.runtime.numerical_errors import NUMERICAL
+from bidual.runtime.rank_errors import FailedTogetherError, LeaderEndedError
+from bidual.runtime.ranks import Ranks
+from bidual.runtime.torchrun import torchrun_ranks
 
 
 @contextmanager

@@ -66,8 +66,8 @@ def train_images(
     """
     from bidual.cli.image_training import Source, Targets, train
     from bidual.cli.torchrun import command_ranks
-    from bidual.distributed.ranks import ALONE
     from bidual.estimators import LayerwiseCNNClassifier
+    from bidual.runtime.ranks import ALONE
 
     def estimator() -> LayerwiseCNNClassifier:
         return LayerwiseCNNClassifier(

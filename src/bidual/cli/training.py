@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from bidual.estimators.base import ConvexEstimator
-    from bidual.tables import TableEncoder
+    from bidual.io.tables import TableEncoder
 
 TASKS = ("auto", "classification", "regression")
 
@@ -52,7 +52,7 @@ class TrainingTable:
 def load_training(path: Path, target: str, task: str) -> TrainingTable:
     if task not in TASKS:
         raise ValueError(f"task must be one of {', '.join(TASKS)}, got {task!r}.")
-    from bidual.tables import TableEncoder, guess_task, read_table, split_target, target_values
+    from bidual.io.tables import TableEncoder, guess_task, read_table, split_target, target_values
 
     features, column = split_target(read_table(path), target)
     reason = "as asked"

@@ -12,9 +12,9 @@ import safetensors
 import safetensors.torch
 from torch import Tensor
 
-from bidual.certificate import Certificate
-from bidual.files import write_atomically
-from bidual.json_text import parse_json
+from bidual.problems.certificate import Certificate
+from bidual.runtime.files import write_atomically
+from bidual.runtime.json_text import parse_json
 
 _FORMAT, _KEY = 1, "bidual-distributed"
 

@@ -8,10 +8,10 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bidual.columns import MISSING, Categorical, Column, Numeric
-from bidual.distributed.ranks import Ranks
+from bidual.io.columns import MISSING, Categorical, Column, Numeric
+from bidual.io.tables import TableEncoder
 from bidual.operators.tiled import MappedRows
-from bidual.tables import TableEncoder
+from bidual.runtime.ranks import Ranks
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,17 +12,17 @@ from sklearn.metrics import r2_score
 from torch import Tensor
 
 from bidual.architectures import GatedMLP
-from bidual.datafit import Datafit
+from bidual.architectures.modules import NETWORKS, RebuildableModule
 from bidual.distributed.checkpoint import Checkpoint, Keeper
 from bidual.distributed.gates import shared_gates
-from bidual.distributed.operator import ShardedOperator, led
-from bidual.distributed.ranks import Ranks
 from bidual.distributed.rows import Rows
-from bidual.driver import Callback
 from bidual.estimators.mlp import ConvexMLPClassifier, ConvexMLPRegressor
-from bidual.networks import NETWORKS, RebuildableModule
-from bidual.problem import Problem
-from bidual.programs import Expected, FixedProgram, Start
+from bidual.estimators.programs import Expected, FixedProgram, Start
+from bidual.losses.datafit import Datafit
+from bidual.operators.sharded import ShardedOperator, led
+from bidual.problems.problem import Problem
+from bidual.runtime.ranks import Ranks
+from bidual.solvers.driver import Callback
 
 Estimator = ConvexMLPClassifier | ConvexMLPRegressor
 

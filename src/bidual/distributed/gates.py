@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from bidual.distributed.ranks import Ranks
 from bidual.patterns import activations, with_constant
+from bidual.runtime.ranks import Ranks
 
 Tiles = Callable[[], Iterable[Float[Tensor, "r d"]]]  # a rank's samples, a few rows at a time, as often as one likes
 

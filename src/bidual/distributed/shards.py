@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bidual.distributed.ranks import Ranks
-from bidual.extras import extra
 from bidual.operators.tiled import MappedRows
+from bidual.runtime.extras import extra
+from bidual.runtime.ranks import Ranks
 
 with extra("pandas"):
     import pandas as pd

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from pandas.api import types
 from torch import Tensor
 
-from bidual.distributed.ranks import Ranks
+from bidual.runtime.ranks import Ranks
 
 _NUMBERS = {"int": np.int64, "float": np.float64}
 _KINDS = ((types.is_bool_dtype, "bool"), (types.is_integer_dtype, "int"), (types.is_float_dtype, "float"))

@@ -10,11 +10,11 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from bidual.architectures import Architecture, GatedAttention, LinearAttention, ReluAttention
-from bidual.datafit import Datafit
 from bidual.estimators.shaped import ShapedSamples
 from bidual.estimators.targets import ClassifierTargets, RegressorTargets
 from bidual.losses import Loss
-from bidual.patches import TokenPairs
+from bidual.losses.datafit import Datafit
+from bidual.operators.patches import TokenPairs
 
 
 class ConvexAttention(ShapedSamples):

@@ -12,13 +12,13 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor
 
-from bidual.auto import make_solver
-from bidual.breakdown import LARGEST, breakdown_said, check_magnitude
-from bidual.datafit import Datafit
-from bidual.extras import need
+from bidual.estimators.programs import Fitted, Program, Start
+from bidual.estimators.progress import gap_progress
 from bidual.losses import LOSSES, Loss, Squared
-from bidual.programs import Fitted, Program, Start
-from bidual.progress import gap_progress
+from bidual.losses.datafit import Datafit
+from bidual.runtime.extras import need
+from bidual.runtime.numerical_errors import LARGEST, breakdown_said, check_magnitude
+from bidual.solvers.plan import make_solver
 
 
 class ConvexEstimator(BaseEstimator):
@@ -194,13 +194,13 @@ class ConvexEstimator(BaseEstimator):
 
     def save(self, path: str) -> None:
         """Write the fitted network with its certificate to a safetensors file; see :func:`bidual.load`."""
-        from bidual.serialize import save
+        from bidual.estimators.saving import save
 
         save(self, path)
 
     def to_onnx(self, path: str) -> None:
         """Write the fitted network to an ONNX file."""
-        from bidual.onnx_export import export
+        from bidual.estimators.onnx_export import export
 
         export(self, path)
 

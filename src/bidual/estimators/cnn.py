@@ -13,7 +13,7 @@ from bidual.estimators.network import is_whole, matrix
 from bidual.estimators.shaped import ShapedSamples
 from bidual.estimators.targets import ClassifierTargets, RegressorTargets
 from bidual.losses import Loss
-from bidual.patches import Convolution, ImagePatches
+from bidual.operators.patches import Convolution, ImagePatches
 
 _FINEST = 4  # cells of the automatic pooling grid along a dimension
 

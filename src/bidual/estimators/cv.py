@@ -12,12 +12,12 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.model_selection import check_cv
 from torch import Tensor
 
-from bidual.auto import beta_grid, check_betas
 from bidual.estimators.mlp import ConvexMLP
+from bidual.estimators.programs import Program
 from bidual.estimators.targets import ClassifierTargets, RegressorTargets
 from bidual.losses import Loss
-from bidual.programs import Program
-from bidual.sweeps import Task, run_all
+from bidual.runtime.jobs import Task, run_all
+from bidual.solvers.plan import beta_grid, check_betas
 
 
 class Samples(NamedTuple):

@@ -19,15 +19,15 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 from torch import Tensor
 
-from bidual.breakdown import breakdown_said
-from bidual.distributed.ranks import ALONE, Ranks
+from bidual.architectures.modules.layerwise import LayerwiseNetwork
 from bidual.estimators.layerwise_checks import check_memory, check_parameters, check_ranks
-from bidual.layerwise.certificates import StageCertificate, certify_stage
-from bidual.layerwise.checkpoint import Checkpoint, check_folder
-from bidual.layerwise.progress import epoch_progress
-from bidual.layerwise.settings import Settings
-from bidual.layerwise.training import Grown, Growth
-from bidual.networks.layerwise import LayerwiseNetwork
+from bidual.runtime.numerical_errors import breakdown_said
+from bidual.runtime.ranks import ALONE, Ranks
+from bidual.training.layerwise.certificates import StageCertificate, certify_stage
+from bidual.training.layerwise.checkpoint import Checkpoint, check_folder
+from bidual.training.layerwise.growth import Grown, Growth
+from bidual.training.layerwise.progress import epoch_progress
+from bidual.training.layerwise.settings import Settings
 
 _AT_ONCE = 500  # images that are predicted together
 
@@ -185,7 +185,7 @@ class LayerwiseCNNClassifier(ClassifierMixin, BaseEstimator):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted network to a safetensors file; see :func:`bidual.load`."""
-        from bidual.serialize import save
+        from bidual.estimators.saving import save
 
         save(self, path)
 

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from bidual.distributed.ranks import Ranks
 from bidual.estimators.network import is_whole
-from bidual.extras import need
-from bidual.memory import available_bytes, human_bytes
+from bidual.runtime.extras import need
+from bidual.runtime.memory import available_bytes, human_bytes
+from bidual.runtime.ranks import Ranks
 
 _WHOLE = {
     "stages": 1,

@@ -5,12 +5,12 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from bidual.architectures import Architecture, GatedMLP, LinearMLP, ReluMLP
-from bidual.datafit import Datafit
 from bidual.estimators.network import ConvexNetwork
 from bidual.estimators.targets import ClassifierTargets, RegressorTargets
 from bidual.losses import Loss
+from bidual.losses.datafit import Datafit
 from bidual.patterns import with_constant
-from bidual.relu import ReluProblem
+from bidual.problems.relu import ReluProblem
 
 
 class ConvexMLP(ConvexNetwork):

@@ -10,15 +10,15 @@ from sklearn.utils import check_random_state
 from torch import Tensor
 
 from bidual.architectures import Architecture
-from bidual.datafit import Datafit
 from bidual.estimators.base import ConvexEstimator
+from bidual.estimators.programs import FixedProgram, NeuronProgram, Program
 from bidual.gauges import GAUGES
-from bidual.memory import available_bytes, human_bytes
+from bidual.losses.datafit import Datafit
 from bidual.patterns import sample_gates
-from bidual.problem import Problem
-from bidual.programs import FixedProgram, NeuronProgram, Program
-from bidual.relu import ReluProblem
-from bidual.relu_training import RELU_SOLVERS, ReluTrainer
+from bidual.problems.problem import Problem
+from bidual.problems.relu import ReluProblem
+from bidual.runtime.memory import available_bytes, human_bytes
+from bidual.training.relu.trainer import RELU_SOLVERS, ReluTrainer
 
 ACTIVATIONS = ("relu", "gated_relu", "linear")
 

@@ -6,19 +6,19 @@ from sklearn.utils import check_random_state
 from torch import Tensor
 
 from bidual.architectures import GatedParallel, ParallelMLP
-from bidual.datafit import Datafit
+from bidual.architectures.cells import Cells
 from bidual.estimators.base import ConvexEstimator
 from bidual.estimators.network import check_patterns
+from bidual.estimators.programs import FixedProgram, NeuronProgram, Program
 from bidual.estimators.targets import ClassifierTargets, RegressorTargets
 from bidual.losses import Loss
-from bidual.memory import available_bytes, human_bytes
+from bidual.losses.datafit import Datafit
 from bidual.operators.parallel import as_widths
-from bidual.parallel.cells import Cells
-from bidual.parallel.problem import ParallelProblem
-from bidual.parallel.training import PARALLEL_SOLVERS, ParallelTrainer
 from bidual.patterns import with_constant
-from bidual.problem import Problem
-from bidual.programs import FixedProgram, NeuronProgram, Program
+from bidual.problems.parallel import ParallelProblem
+from bidual.problems.problem import Problem
+from bidual.runtime.memory import available_bytes, human_bytes
+from bidual.training.parallel.training import PARALLEL_SOLVERS, ParallelTrainer
 
 _ACTIVATIONS = ("relu", "gated_relu")
 _SAMPLED = 40  # sub-networks of the gated model, as in PR A.1
@@ -144,8 +144,9 @@ class ConvexParallelClassifier(ClassifierTargets, ConvexParallel):
             be large although no better network was found. Beyond three layers it is about trees with these numbers of
             inputs per unit; ``module_`` holds them in dense layers of m_1 m_2 ..., m_2 ..., ... units, which could do
             better with the weights that are zero in a tree.
-        module_: the network, a :class:`bidual.networks.ParallelNetwork`; ``n_neurons_`` counts its sub-networks.
-        beta_, beta_max_, n_iter_, history_, solver_, classes_, n_features_in_: as in :class:`ConvexMLPClassifier`.
+        module_: the network, a :class:`bidual.architectures.modules.ParallelNetwork`; ``n_neurons_`` counts its
+        sub-networks. beta_, beta_max_, n_iter_, history_, solver_, classes_, n_features_in_: as in
+        :class:`ConvexMLPClassifier`.
     """
 
 

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from bidual.datafit import Datafit
 from bidual.estimators.network import ConvexNetwork, is_whole
-from bidual.patches import Patches
-from bidual.relu import ReluProblem
+from bidual.losses.datafit import Datafit
+from bidual.operators.patches import Patches
+from bidual.problems.relu import ReluProblem
 
 
 class ShapedSamples(ConvexNetwork):

@@ -2,7 +2,6 @@
 
 from bidual.gauges.base import (
     BlockGauge,
-    Blocks,
     Bracket,
     Conic,
     EuclideanGroups,
@@ -18,6 +17,7 @@ from bidual.gauges.nuclear import Nuclear
 from bidual.gauges.pairs import output_gauge, pair_gauge
 from bidual.gauges.per_output import PerOutput
 from bidual.gauges.rows import Entries, PerInput, RowGauge
+from bidual.types import Blocks
 
 _SHIPPED: tuple[type[Gauge], ...] = (Nuclear, Group, PerOutput, PerInput, Entries, Largest, LargestPerOutput)
 GAUGES: dict[str, type[Gauge]] = {cls.name: cls for cls in _SHIPPED}

@@ -8,9 +8,8 @@ from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 from jaxtyping import Float
 from torch import Tensor
 
-from bidual.rounding import gamma, rounded_up
-
-Blocks = Float[Tensor, "p a b"]
+from bidual.numerics.rounding import gamma, rounded_up
+from bidual.types import Blocks
 
 
 @dataclass(frozen=True)

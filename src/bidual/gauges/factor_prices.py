@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from bidual.gauges.base import Factors
-from bidual.norms import Norm, Vectors
+from bidual.numerics.norms import Norm, Vectors
 
 
 class NormPair:

@@ -3,7 +3,7 @@ from torch import Tensor
 
 from bidual.gauges.base import BlockGauge, Factors
 from bidual.gauges.factor_prices import half_square_prox
-from bidual.norms import LINF
+from bidual.numerics.norms import LINF
 
 
 class Group(BlockGauge):

@@ -5,7 +5,7 @@ from bidual.gauges.base import BlockGauge, Factors
 from bidual.gauges.factor_prices import NormPair, steepest_of_blocks, unit_rows
 from bidual.gauges.group import inverse
 from bidual.gauges.rows import RowGauge
-from bidual.norms import L1, LINF
+from bidual.numerics.norms import L1, LINF
 
 
 class Largest(RowGauge):

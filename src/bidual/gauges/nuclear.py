@@ -6,9 +6,9 @@ from torch import Tensor
 from bidual.gauges.base import BlockGauge, Bracket, Factors
 from bidual.gauges.factor_prices import NormPair
 from bidual.gauges.group import shrink
-from bidual.norms import L2
-from bidual.rounding import gamma
-from bidual.spectral_bounds import largest_eigenvalues
+from bidual.numerics.eigenvalue_bounds import largest_eigenvalues
+from bidual.numerics.norms import L2
+from bidual.numerics.rounding import gamma
 
 
 class Nuclear(NormPair, BlockGauge):
@@ -38,7 +38,7 @@ class Nuclear(NormPair, BlockGauge):
         return 1.0
 
     def _polar(self, G: Tensor) -> Bracket:
-        """The largest eigenvalue of a Gram matrix, proved: see :mod:`bidual.spectral_bounds`."""
+        """The largest eigenvalue of a Gram matrix, proved: see :mod:`bidual.numerics.eigenvalue_bounds`."""
         if min(G.shape[1:]) == 1:
             return super()._polar(G)
         M = _short_gram(G)

@@ -6,7 +6,7 @@ from bidual.gauges.largest import Largest, LargestPerOutput
 from bidual.gauges.nuclear import Nuclear
 from bidual.gauges.per_output import PerOutput
 from bidual.gauges.rows import Entries, PerInput
-from bidual.norms import Norm
+from bidual.numerics.norms import Norm
 
 _PAIRS: dict[tuple[str, str], type[Gauge]] = {
     ("l2", "l2"): Nuclear,

@@ -7,7 +7,7 @@ from torch import Tensor
 from bidual.gauges.base import BlockGauge, Factors
 from bidual.gauges.factor_prices import NormPair, steepest_of_blocks, unit_rows
 from bidual.gauges.group import inverse
-from bidual.norms import L1, L2, Norm
+from bidual.numerics.norms import L1, L2, Norm
 
 
 class RowGauge(NormPair, BlockGauge):

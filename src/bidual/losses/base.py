@@ -1,4 +1,4 @@
-"""What a loss must know about one sample; sums, weights and intercepts live in :mod:`bidual.datafit`."""
+"""What a loss must know about one sample; sums, weights and intercepts live in :mod:`bidual.losses.datafit`."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -8,10 +8,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from bidual.rounding import largest_sum, length, rounded_up
+from bidual.numerics.rounding import largest_sum, length, rounded_up
+from bidual.types import Matrix
 
 Rows = Float[Tensor, " n"]
-Matrix = Float[Tensor, "n c"]
 
 
 @dataclass(frozen=True)

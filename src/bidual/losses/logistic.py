@@ -3,7 +3,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from bidual.losses.base import ConeRows, Epigraph, MarginLoss
-from bidual.rootfinding import increasing_root
+from bidual.numerics.rootfinding import increasing_root
 
 
 class Logistic(MarginLoss):

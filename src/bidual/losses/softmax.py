@@ -5,8 +5,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from bidual.losses.base import ConeRows, Epigraph, Loss, Repair, imbalances
-from bidual.rootfinding import increasing_root, wright_omega
-from bidual.rounding import TINY, gamma, largest_sum, length, rounded_up
+from bidual.numerics.rootfinding import increasing_root, wright_omega
+from bidual.numerics.rounding import TINY, gamma, largest_sum, length, rounded_up
 
 
 class Softmax(Loss):

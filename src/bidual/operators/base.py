@@ -1,5 +1,6 @@
 """The linear map A from lifted variables to predictions."""
 
+import math
 from abc import ABC, abstractmethod
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
@@ -8,9 +9,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from bidual.gauges import Blocks
-from bidual.losses.base import Matrix
-from bidual.rounding import length
+from bidual.numerics.rounding import length
+from bidual.types import Blocks, Matrix
 
 
 class Depth(NamedTuple):
@@ -63,6 +63,11 @@ class LiftedOperator(ABC):
         """
         (p, a, b), (n, c) = self.block_shape, self.output_shape
         return Depth(p * a * b + 64, n * c + p + 64)
+
+    @property
+    def multiplications(self) -> int:
+        """Of one product, from its shapes."""
+        return self.output_shape[0] * math.prod(self.block_shape)
 
     @property
     def unit(self) -> str:

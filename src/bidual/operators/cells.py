@@ -6,10 +6,10 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from bidual.memory import available_bytes
+from bidual.numerics.rounding import length
 from bidual.operators.base import Depth, SampleOperator
 from bidual.operators.gated import GatedOperator
-from bidual.rounding import length
+from bidual.runtime.memory import available_bytes
 
 _SHARE = 0.25  # of the free memory that stored kernels may take
 

@@ -5,9 +5,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from bidual.numerics.rounding import gamma, length
 from bidual.operators.base import Depth, LiftedOperator
-from bidual.patches import Patches
-from bidual.rounding import gamma, length
+from bidual.operators.patches import Patches
 
 
 class NeuronOperator(LiftedOperator):

@@ -9,9 +9,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from bidual.numerics.rounding import length
 from bidual.operators.base import Depth
 from bidual.operators.neurons import NeuronOperator, coarser
-from bidual.rounding import length
 
 Widths = int | Sequence[int]
 

@@ -6,10 +6,10 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from bidual.memory import available_bytes
+from bidual.numerics.gate_margin import is_on
 from bidual.operators.base import Depth, LiftedOperator
-from bidual.patches import Patches
-from bidual.ties import is_on
+from bidual.operators.patches import Patches
+from bidual.runtime.memory import available_bytes
 
 _AT_ONCE = 2**23  # numbers of the design that are made at a time
 _SHARE = 8  # of the free memory, one part may go to a design that is kept

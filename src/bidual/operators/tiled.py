@@ -14,9 +14,9 @@ import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
+from bidual.numerics.rounding import length
 from bidual.operators.base import Depth, LiftedOperator
 from bidual.patterns.sampling import activations
-from bidual.rounding import length
 
 _TILE_BYTES = 2**24
 _KEPT_BYTES = 2**30  # patterns are kept as bits up to this size; beyond it they are found again from the gates

@@ -8,11 +8,11 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from bidual.memory import available_bytes, human_bytes
-from bidual.norms import L2, LINF
+from bidual.numerics.norms import L2, LINF
 from bidual.patterns.arrangement import Arrangement
 from bidual.patterns.reduction import reduce_rank
 from bidual.patterns.sampling import first_of_each
+from bidual.runtime.memory import available_bytes, human_bytes
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from bidual.rounding import exact_product
+from bidual.numerics.rounding import exact_product
 
 # Two rounded unit vectors of one direction differ by at most a few units in the last place of every entry.
 ROUNDING = 8 * torch.finfo(torch.float64).eps

@@ -9,9 +9,9 @@ from jaxtyping import Float
 from numpy import ndarray
 from torch import Tensor
 
-from bidual.gram import norm_bound
-from bidual.rounding import TINY, gamma, length, rounded_up
-from bidual.spectral_bounds import orthogonality_error
+from bidual.numerics.eigenvalue_bounds import orthogonality_error
+from bidual.numerics.gram import norm_bound
+from bidual.numerics.rounding import TINY, gamma, length, rounded_up
 
 # Singular values below this share of the largest are cut; what is cut is accounted for by `remainder`.
 RANK_CUT = 1e-10

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from bidual.ties import is_on
+from bidual.numerics.gate_margin import is_on
 
 
 def activations(X: Float[Tensor, "n d"], gates: Float[Tensor, "d p"]) -> Bool[Tensor, "p n"]:

@@ -8,11 +8,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from bidual.gauges.base import Bracket
-from bidual.gram import Gram
+from bidual.numerics.eigenvalue_bounds import least_eigenvalues
+from bidual.numerics.gram import Gram
+from bidual.numerics.rounding import gamma, rounded_up
 from bidual.patterns.parallel import exactly_parallel, parallel_groups, representatives, unit_rows
 from bidual.patterns.spike_witness import Witness, outside_range, partial_correlation
-from bidual.rounding import gamma, rounded_up
-from bidual.spectral_bounds import least_eigenvalues
 
 _UNIT_ROUNDINGS = 3  # of an entry of a unit row: x_ij / max_j |x_ij|, and that over the length that was left
 

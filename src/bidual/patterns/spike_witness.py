@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from bidual.rounding import TINY, gamma, length
+from bidual.numerics.rounding import TINY, gamma, length
 
 _EPS = torch.finfo(torch.float64).eps
 

@@ -1,16 +1,16 @@
 """The polar of the ReLU gauge over all activation patterns: exact where that is affordable, bracketed elsewhere."""
 
 from bidual.polar.base import NeuronOracle, Neurons, Peaks, bound_near, steepness
-from bidual.polar.branch_and_bound import BranchAndBound
-from bidual.polar.diagonal import DiagonalBound
-from bidual.polar.faces import Faces
-from bidual.polar.norm_search import NormSearch
-from bidual.polar.norms import NormFaces
+from bidual.polar.exact.faces import Faces
+from bidual.polar.exact.norms import NormFaces
 from bidual.polar.pooled import Pooled, oracle_for
-from bidual.polar.ridges import RidgeSearch
-from bidual.polar.search import LocalSearch
-from bidual.polar.semidefinite import SemidefiniteBound
-from bidual.polar.sphere import Sphere
+from bidual.polar.relaxations.branch_and_bound import BranchAndBound
+from bidual.polar.relaxations.diagonal import DiagonalBound
+from bidual.polar.relaxations.semidefinite import SemidefiniteBound
+from bidual.polar.search.local import LocalSearch
+from bidual.polar.search.norms import NormSearch
+from bidual.polar.search.ridges import RidgeSearch
+from bidual.polar.sphere.oracle import Sphere
 
 __all__ = [
     "BranchAndBound",

@@ -11,10 +11,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from bidual.gauges import Bracket
-from bidual.losses.base import Matrix
-from bidual.norms import L2, LINF, Norm
-from bidual.patches import Patches
-from bidual.rounding import TINY, gamma, length, rounded_up
+from bidual.numerics.norms import L2, LINF, Norm
+from bidual.numerics.rounding import TINY, gamma, length, rounded_up
+from bidual.operators.patches import Patches
+from bidual.types import Matrix
 
 Neurons = Float[Tensor, "q d"]
 _SMALLEST = 1e-290  # factors below it may have lost digits

@@ -6,9 +6,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from bidual.memory import available_bytes
 from bidual.patterns import count_bound, enumeration_bytes
-from bidual.polar.sphere import Sphere
+from bidual.polar.sphere.oracle import Sphere
+from bidual.runtime.memory import available_bytes
 
 _AFFORDABLE_FACES = 1_500_000  # a question to the exact oracle then takes a few seconds
 _QUICK_FACES = 100_000

@@ -8,10 +8,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from bidual.gauges import Bracket
-from bidual.losses.base import Matrix
-from bidual.patches import Patches
+from bidual.numerics.rounding import gamma, length, rounded_up
+from bidual.operators.patches import Patches
 from bidual.polar.base import NeuronOracle, Neurons, Peaks
-from bidual.rounding import gamma, length, rounded_up
+from bidual.types import Matrix
 
 Make = Callable[[Float[Tensor, "n d"]], NeuronOracle]
 

@@ -3,8 +3,8 @@
 import math
 from dataclasses import dataclass
 
-from bidual.certificate import Certificate, Scope
-from bidual.certifying import NetworkCertificate
+from bidual.estimators.certifying import NetworkCertificate
+from bidual.problems.certificate import Certificate, Scope
 from bidual.reporting.elements import Html, badge, escaped, facts, inline, joined, number, paragraph, percent, tiles
 from bidual.reporting.page import Report, Section, assemble
 

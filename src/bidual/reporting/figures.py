@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bidual.figures import COLOURS, figure_bytes, new_figure, paths_of, plain
 from bidual.reporting.drawing import literal
+from bidual.reporting.plots import COLOURS, figure_bytes, new_figure, paths_of, plain
 
 _TOLERANCE = "#8893a3"  # readable on light and on dark
 _LEAST = 1e-16

@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import is_classifier
 
+from bidual.architectures.modules.cnn import ConvNetwork
+from bidual.architectures.modules.parallel import ParallelNetwork
 from bidual.estimators import ConvexEstimator
-from bidual.networks.cnn import ConvNetwork
-from bidual.networks.parallel import ParallelNetwork
 from bidual.reporting.certificate import Bounds, certificate_body, gap_words, objective, reach
 from bidual.reporting.drawing import both
 from bidual.reporting.elements import Html, details, escaped, facts, inline, joined, number, paragraph, table, tiles

@@ -6,7 +6,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bidual.estimators import LayerwiseCNNClassifier
-from bidual.layerwise.certificates import StageCertificate
 from bidual.reporting.certificate import objective, reach
 from bidual.reporting.drawing import both
 from bidual.reporting.elements import Html, joined, number, paragraph, table, tiles
@@ -14,6 +13,7 @@ from bidual.reporting.figures import epochs_figure
 from bidual.reporting.fit import filters_section, settings_section
 from bidual.reporting.page import Report, Section, assemble
 from bidual.reporting.samples import Samples, take_samples, truth_section
+from bidual.training.layerwise.certificates import StageCertificate
 
 _MORE = "With images and labels this page also shows the confusion matrix: in Python `bidual.report(model, X, y)`."
 

@@ -8,11 +8,11 @@ from numpy.typing import ArrayLike
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
-from bidual.certificate import Certificate
-from bidual.certifying import NetworkCertificate
 from bidual.estimators import ConvexEstimator, LayerwiseCNNClassifier
-from bidual.extras import need
-from bidual.paths import Path
+from bidual.estimators.certifying import NetworkCertificate
+from bidual.estimators.paths import Path
+from bidual.estimators.saving import load
+from bidual.problems.certificate import Certificate
 from bidual.reporting.certificate import Judged, certificate_report, judged_report
 from bidual.reporting.fit import fit_report
 from bidual.reporting.layerwise import layerwise_report
@@ -20,7 +20,7 @@ from bidual.reporting.model_checks import check_model
 from bidual.reporting.page import Report
 from bidual.reporting.path import path_report
 from bidual.reporting.written import written_report
-from bidual.serialize import load
+from bidual.runtime.extras import need
 
 
 def report(thing: Any, X: Any = None, y: ArrayLike | None = None, title: str | None = None) -> Report:

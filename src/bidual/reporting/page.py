@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-from bidual.files import check_target, write_atomically
 from bidual.reporting.elements import Html, escaped, inline, joined
 from bidual.reporting.style import CSS, SCRIPT
+from bidual.runtime.files import check_target, write_atomically
 
 _SUFFIXES = (".html", ".htm")
 

@@ -4,12 +4,12 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from bidual.figures import path_figure, paths_of
 from bidual.reporting.certificate import gap_words
 from bidual.reporting.drawing import both
 from bidual.reporting.elements import Html, joined, number, paragraph, percent, table, tiles
 from bidual.reporting.figures import path_gaps_figure
 from bidual.reporting.page import Report, Section, assemble
+from bidual.reporting.plots import path_figure, paths_of
 
 Rows = Sequence[dict[str, Any]]
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bidual.figures import COLOURS, figure_bytes, new_figure, plain
 from bidual.reporting.drawing import literal, palette, spread
+from bidual.reporting.plots import COLOURS, figure_bytes, new_figure, plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,10 +10,9 @@ from sklearn.base import is_classifier
 from sklearn.utils.validation import validate_data
 from torch import Tensor
 
-from bidual.confusion import confusion_figure, confusion_matrix
+from bidual.architectures.modules.attention import AttentionNetwork
 from bidual.estimators import ConvexEstimator, LayerwiseCNNClassifier
-from bidual.extras import extra
-from bidual.networks.attention import AttentionNetwork
+from bidual.reporting.confusion import confusion_figure, confusion_matrix
 from bidual.reporting.drawing import both, literal, spread
 from bidual.reporting.elements import Html, escaped, joined, number, paragraph, table
 from bidual.reporting.page import Section
@@ -26,6 +25,7 @@ from bidual.reporting.sample_figures import (
     truth_figure,
 )
 from bidual.reporting.units import Activity, Units, activity_of
+from bidual.runtime.extras import extra
 
 Estimator = ConvexEstimator | LayerwiseCNNClassifier
 _SAMPLES = 500  # that activity is looked at

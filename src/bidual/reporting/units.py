@@ -8,13 +8,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bidual.networks import RebuildableModule
-from bidual.networks.attention import AttentionNetwork, GatedAttentionNetwork, LinearAttentionNetwork
-from bidual.networks.cnn import ConvNetwork, GatedConvNetwork, LinearConvNetwork
-from bidual.networks.gated_parallel import GatedParallelNetwork, activity
-from bidual.networks.mlp import GatedNetwork, LinearNetwork, TwoLayerNetwork
-from bidual.networks.parallel import ParallelNetwork
-from bidual.ties import is_on
+from bidual.architectures.modules import RebuildableModule
+from bidual.architectures.modules.attention import AttentionNetwork, GatedAttentionNetwork, LinearAttentionNetwork
+from bidual.architectures.modules.cnn import ConvNetwork, GatedConvNetwork, LinearConvNetwork
+from bidual.architectures.modules.gated_parallel import GatedParallelNetwork, activity
+from bidual.architectures.modules.mlp import GatedNetwork, LinearNetwork, TwoLayerNetwork
+from bidual.architectures.modules.parallel import ParallelNetwork
+from bidual.numerics.gate_margin import is_on
 
 Numbers = NDArray[np.float64]
 

@@ -1,12 +1,12 @@
 """Solvers. A new one is one file here and one line in ``SOLVERS``."""
 
-from bidual.driver import Solver
 from bidual.solvers.active_neurons import ActiveNeurons
 from bidual.solvers.burer_monteiro import BurerMonteiro
+from bidual.solvers.conic.interior_point import InteriorPoint
+from bidual.solvers.driver import Solver
 from bidual.solvers.eta_interior_point import EtaInteriorPoint
 from bidual.solvers.eta_newton import EtaNewton
 from bidual.solvers.fista import FISTA
-from bidual.solvers.interior_point import InteriorPoint
 from bidual.solvers.kernel_admm import KernelADMM
 from bidual.solvers.primal_dual import PrimalDual
 from bidual.solvers.q_interior_point import QInteriorPoint

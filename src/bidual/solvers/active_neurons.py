@@ -8,13 +8,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from bidual.abilities import ability
-from bidual.driver import Solver
-from bidual.gauges import BlockGauge, Blocks, Factorised, FactorSteps
-from bidual.losses.base import Matrix
-from bidual.problem import Problem
+from bidual.gauges import BlockGauge, Factorised, FactorSteps
+from bidual.numerics.quasi_newton import Memory, Rows, step_length
+from bidual.problems.problem import Problem
+from bidual.solvers.driver import Solver
 from bidual.solvers.neuron_products import NeuronProducts, ProductsFor, lifted
-from bidual.solvers.quasi_newton import Memory, Rows, step_length
+from bidual.types import Blocks, Matrix, as_protocol
 
 _DUST = 1e-3  # of the gap: neurons smaller than this share of the largest are dropped
 _ALIKE = 0.5  # the cosine to a new neuron above which an old one can turn there by itself
@@ -66,7 +65,7 @@ class ActiveNeurons(Solver):
     check_every = 20
 
     def _refusal(self, problem: Problem) -> str | None:
-        if ability(problem.gauge, Factorised).smooth_factors(problem.operator.block_shape[2]):
+        if as_protocol(problem.gauge, Factorised).smooth_factors(problem.operator.block_shape[2]):
             return None
         return f"active_neurons needs a smooth price on factors; {problem.gauge.name} with several outputs has none."
 
@@ -109,7 +108,7 @@ class ActiveNeurons(Solver):
 def _neurons(work: Problem, Z: Blocks) -> tuple[Rows, Tensor]:
     """The cheapest neurons of a lifted variable."""
     used = Z.flatten(1).any(1).nonzero()[:, 0]
-    U, W = ability(work.gauge, Factorised).split(Z[used])
+    U, W = as_protocol(work.gauge, Factorised).split(Z[used])
     size = torch.linalg.vector_norm(U, dim=1) * torch.linalg.vector_norm(W, dim=1)
     alive = size > torch.finfo(Z.dtype).eps * size.max() if len(used) else size > 0
     which, column = alive.nonzero(as_tuple=True)
@@ -138,8 +137,8 @@ def _add_violated(state: _State) -> bool:
     """New neurons in the violated blocks that need some, weighted by how much; False if there are none."""
     work = state.work
     p, a, b = work.operator.block_shape
-    excess = (ability(work.gauge, BlockGauge).block_polar(state.G) / work.beta - 1).clamp(min=0)
-    U, W = ability(work.gauge, FactorSteps).steepest(state.G)
+    excess = (as_protocol(work.gauge, BlockGauge).block_polar(state.G) / work.beta - 1).clamp(min=0)
+    U, W = as_protocol(work.gauge, FactorSteps).steepest(state.G)
     new = torch.cat([U[:, :, 0], W[:, :, 0]], 1)
     room = torch.bincount(state.block, minlength=p) < min(a, b)
     blocks = (room & (excess > 0) & (_likeness(state, new) < _ALIKE)).nonzero()[:, 0]

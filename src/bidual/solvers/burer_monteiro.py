@@ -7,14 +7,14 @@ from math import inf
 import torch
 from torch import Tensor
 
-from bidual.abilities import ability
-from bidual.driver import Solver
-from bidual.factored import FactoredProgram, make_method, resized
-from bidual.factored.escape import go_on
-from bidual.factored.method import Method, State
-from bidual.factored.training import BLOWN_UP
 from bidual.gauges import Factorised, Factors
-from bidual.problem import Problem
+from bidual.problems.problem import Problem
+from bidual.solvers.driver import Solver
+from bidual.solvers.factored import FactoredProgram, make_method, resized
+from bidual.solvers.factored.escape import go_on
+from bidual.solvers.factored.method import Method, State
+from bidual.solvers.factored.training import BLOWN_UP
+from bidual.types import as_protocol
 
 
 @dataclass
@@ -27,7 +27,8 @@ class _Run:
 
 @dataclass(frozen=True)
 class BurerMonteiro(Solver):
-    r"""min_{U,W} F(A (U_p W_p^T)_p) + beta/2 (|U|^2 + |W|^2) (BM eq. 17, 18), by a method of :mod:`bidual.factored`.
+    r"""min_{U,W} F(A (U_p W_p^T)_p) + beta/2 (|U|^2 + |W|^2) (BM eq. 17, 18), by a method of
+    :mod:`bidual.solvers.factored`.
 
     ``rank`` is m, the neurons per block; the default min(a, b) leaves no spurious local minima for linear and gated
     networks (docs/corrections.md, BM Thm 3.3). Where the method stops, ``escape`` adds the direction that the
@@ -51,7 +52,7 @@ class BurerMonteiro(Solver):
         make_method(self.method)
 
     def _refusal(self, problem: Problem) -> str | None:
-        if not ability(problem.gauge, Factorised).smooth_factors(problem.operator.block_shape[2]):
+        if not as_protocol(problem.gauge, Factorised).smooth_factors(problem.operator.block_shape[2]):
             return (
                 f"burer_monteiro needs a smooth price on factors; {problem.gauge.name} with several outputs has none."
             )
@@ -65,7 +66,7 @@ class BurerMonteiro(Solver):
         program.warn_if_wasteful()
         factors = program.start(generator, 0.1 if start is None else 1e-3)
         if start is not None:
-            near = resized(ability(problem.gauge, Factorised).split(start), program.m)
+            near = resized(as_protocol(problem.gauge, Factorised).split(start), program.m)
             factors = Factors(factors.U + near.U, factors.W + near.W)
         return _Run(program, make_method(self.method).init(program, factors), inf if self.escape else -inf)
 

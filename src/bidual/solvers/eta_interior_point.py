@@ -6,13 +6,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from bidual.abilities import ability
-from bidual.cholesky import robust_cholesky
-from bidual.driver import Solver
 from bidual.gauges import EuclideanGroups
-from bidual.memory import available_bytes, human_bytes
+from bidual.numerics.cholesky import robust_cholesky
 from bidual.operators import HasKernel
-from bidual.problem import Problem
+from bidual.problems.problem import Problem
+from bidual.runtime.memory import available_bytes, human_bytes
+from bidual.solvers.driver import Solver
+from bidual.types import as_protocol
 
 
 @dataclass
@@ -52,7 +52,7 @@ class EtaInteriorPoint(Solver):
         m = p * rows
         if not problem.datafit.loss.half_square:
             return f"{self.name} needs squared loss, got {problem.datafit.loss.name}."
-        if columns != c or ability(problem.gauge, EuclideanGroups).column_groups(c) != [list(range(c))]:
+        if columns != c or as_protocol(problem.gauge, EuclideanGroups).column_groups(c) != [list(range(c))]:
             return f"{self.name} needs a dictionary of neurons with one norm each."
         need = 8 * (2 * n * m + 6 * m * m)
         if need > available_bytes(problem.operator.like.device):
@@ -103,7 +103,7 @@ class EtaInteriorPoint(Solver):
 
 def _centred(problem: Problem) -> tuple[Tensor, Tensor]:
     """The design and the targets, scaled by the square roots of the weights, with the intercept projected out."""
-    A, Y = ability(problem.operator, HasKernel).design(), problem.datafit.targets
+    A, Y = as_protocol(problem.operator, HasKernel).design(), problem.datafit.targets
     w = problem.datafit.weights
     if problem.datafit.intercept:
         A, Y = A - (w * A).sum(0) / w.sum(), Y - (w * Y).sum(0) / w.sum()

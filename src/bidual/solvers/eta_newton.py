@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from bidual.abilities import ability
-from bidual.cholesky import robust_cholesky
-from bidual.driver import Solver
 from bidual.gauges import EuclideanGroups
-from bidual.memory import available_bytes, human_bytes
+from bidual.numerics.cholesky import robust_cholesky
 from bidual.operators import HasKernel
-from bidual.problem import Problem
+from bidual.problems.problem import Problem
+from bidual.runtime.memory import available_bytes, human_bytes
+from bidual.solvers.driver import Solver
+from bidual.types import as_protocol
 
 _EXACT = {torch.float32: 1e-12, torch.float64: 1e-15}  # the relative size of changes that mean nothing any more
 _ROUNDS = 8  # of refinement
@@ -124,7 +124,7 @@ class EtaNewton(Solver):
 def _groups(problem: Problem) -> list[list[int]]:
     """The outputs that share their norms; none where a norm takes some readouts of an output only."""
     outputs, columns = problem.operator.output_shape[1], problem.operator.block_shape[2]
-    groups = ability(problem.gauge, EuclideanGroups).column_groups(columns)
+    groups = as_protocol(problem.gauge, EuclideanGroups).column_groups(columns)
     if columns == outputs:
         return groups
     return [list(range(outputs))] if groups == [list(range(columns))] else []
@@ -168,7 +168,7 @@ def _minimise(
 
 
 def _factor(small: Problem, beta: float, eta: Tensor) -> Tensor:
-    M = ability(small.operator, HasKernel).kernel(eta.to(small.operator.like))
+    M = as_protocol(small.operator, HasKernel).kernel(eta.to(small.operator.like))
     M.diagonal().add_(beta / small.datafit.weights[:, 0])
     return robust_cholesky(M)
 
@@ -221,7 +221,7 @@ def _hessian(small: Problem, L: Tensor, S: Tensor, free: Tensor) -> Tensor:
     H = S.new_zeros(len(free), len(free))
     ones = torch.linalg.solve_triangular(L, S.new_ones(len(L), 1), upper=False)
     for k in range(S.shape[2]):
-        R = ability(small.operator, HasKernel).responses(S[:, :, k], free)
+        R = as_protocol(small.operator, HasKernel).responses(S[:, :, k], free)
         W = torch.linalg.solve_triangular(L, R, upper=False)
         H += W.T @ W
         if small.datafit.intercept:

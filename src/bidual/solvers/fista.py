@@ -6,10 +6,10 @@ from math import sqrt
 import torch
 from torch import Tensor
 
-from bidual.abilities import ability
-from bidual.driver import Solver
 from bidual.gauges import Proximable
-from bidual.problem import Problem
+from bidual.problems.problem import Problem
+from bidual.solvers.driver import Solver
+from bidual.types import as_protocol
 
 
 @dataclass
@@ -53,7 +53,9 @@ class FISTA(Solver):
         at_q = work.datafit.value(state.AQ)
         rounding = 8 * sqrt(len(V)) * torch.finfo(V.dtype).eps
         for _ in range(100):
-            Z = ability(work.gauge, Proximable).prox(state.Q - gradient / state.lipschitz, work.beta / state.lipschitz)
+            Z = as_protocol(work.gauge, Proximable).prox(
+                state.Q - gradient / state.lipschitz, work.beta / state.lipschitz
+            )
             AZ = work.operator.forward(Z)
             move = Z - state.Q
             model = at_q + float((gradient * move).sum()) + 0.5 * state.lipschitz * float(move.square().sum())

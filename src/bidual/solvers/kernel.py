@@ -6,9 +6,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from bidual.abilities import ability
-from bidual.cholesky import robust_cholesky
+from bidual.numerics.cholesky import robust_cholesky
 from bidual.operators import HasKernel, LiftedOperator
+from bidual.types import as_protocol
 
 Solve = Callable[[Tensor], tuple[Tensor, Tensor]]
 _KEPT, _SMALL_BYTES = "_kept_kernel", 2**26
@@ -34,7 +34,7 @@ class ShiftedKernel:
     def __init__(self, operator: LiftedOperator, intercept: bool) -> None:
         self.intercept = intercept
         self.narrow = is_narrow(operator)
-        source = ability(operator, HasKernel)
+        source = as_protocol(operator, HasKernel)
         self.matrix = source.design().to(torch.float64) if self.narrow else source.kernel()
         self.mean_diagonal = float((self.matrix.square().sum(1) if self.narrow else self.matrix.diagonal()).mean())
 
@@ -84,12 +84,12 @@ class ShiftedKernel:
 
 
 def is_narrow(operator: LiftedOperator) -> bool:
-    return 2 * ability(operator, HasKernel).design_width < operator.output_shape[0]
+    return 2 * as_protocol(operator, HasKernel).design_width < operator.output_shape[0]
 
 
 def kernel_bytes(operator: LiftedOperator, itemsize: int) -> int:
     """What the kernel and its factor need."""
-    n, k = operator.output_shape[0], ability(operator, HasKernel).design_width
+    n, k = operator.output_shape[0], as_protocol(operator, HasKernel).design_width
     return 8 * k * (2 * n + 2 * k) if is_narrow(operator) else 3 * itemsize * n * n
 
 

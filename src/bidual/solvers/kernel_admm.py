@@ -7,14 +7,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from bidual.abilities import ability
-from bidual.anderson import Anderson
-from bidual.driver import Solver
 from bidual.gauges import Proximable
-from bidual.memory import available_bytes, human_bytes
+from bidual.numerics.anderson import Anderson
 from bidual.operators import HasKernel, LiftedOperator
-from bidual.problem import Problem
+from bidual.problems.problem import Problem
+from bidual.runtime.memory import available_bytes, human_bytes
+from bidual.solvers.driver import Solver
 from bidual.solvers.kernel import ShiftedKernel, Solve, kernel_bytes
+from bidual.types import as_protocol
 
 _FAR = 1e6
 _MOST = 0.75  # of all blocks: up to here a product with some of them is cheaper than with all
@@ -134,7 +134,7 @@ class KernelADMM(Solver):
             dual = dual.to(AZ)
             V, v = Z - small.operator.adjoint(dual) / rho, v + dual / tau
         none, some = torch.zeros_like(AZ), _Some(small.operator)
-        prox = ability(small.gauge, Proximable).prox
+        prox = as_protocol(small.gauge, Proximable).prox
         state = _State(
             small,
             kernel,

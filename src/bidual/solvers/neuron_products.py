@@ -7,10 +7,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from bidual.losses.base import Matrix
+from bidual.numerics.quasi_newton import Rows
 from bidual.operators import GatedOperator, LiftedOperator, LinearOperator
-from bidual.problem import Problem
-from bidual.solvers.quasi_newton import Rows
+from bidual.problems.problem import Problem
+from bidual.types import Matrix
 
 _ROTATED = 3000  # up to so many features, X^T X is diagonalised for the curvature
 

@@ -7,10 +7,10 @@ from math import log, sqrt
 import torch
 from torch import Tensor
 
-from bidual.abilities import ability
-from bidual.driver import Solver
 from bidual.gauges import Proximable
-from bidual.problem import Problem
+from bidual.problems.problem import Problem
+from bidual.solvers.driver import Solver
+from bidual.types import as_protocol
 
 
 @dataclass
@@ -55,7 +55,7 @@ class PrimalDual(Solver):
     def step(self, problem: Problem, state: _State) -> _State:
         primal_step, dual_step = 0.99 / (state.norm * state.weight), 0.99 * state.weight / state.norm
         gradient = problem.operator.adjoint(state.V)
-        Z = ability(problem.gauge, Proximable).prox(state.Z - primal_step * gradient, primal_step * problem.beta)
+        Z = as_protocol(problem.gauge, Proximable).prox(state.Z - primal_step * gradient, primal_step * problem.beta)
         b = state.b - primal_step * state.V.sum(0) if problem.datafit.intercept else state.b
         AZ = problem.operator.forward(Z)
         ahead = 2 * (AZ + b) - (state.AZ + state.b)

@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 from scipy.linalg import blas, lapack
 from torch import Tensor
 
-from bidual.abilities import ability
-from bidual.driver import Solver
 from bidual.gauges import Factorised
-from bidual.memory import available_bytes, human_bytes
+from bidual.numerics.small_matrices import cholesky, diagonal, eigh, extreme_eigenvalues, product, symmetric, transposed
 from bidual.operators import HasKernel
-from bidual.problem import Problem
-from bidual.solvers.small_matrices import cholesky, diagonal, eigh, extreme_eigenvalues, product, symmetric, transposed
+from bidual.problems.problem import Problem
+from bidual.runtime.memory import available_bytes, human_bytes
+from bidual.solvers.driver import Solver
+from bidual.types import as_protocol
 
 Array = NDArray[np.float64]
 
@@ -66,7 +66,7 @@ class QInteriorPoint(Solver):
         (n, c), (p, rows, columns) = problem.operator.output_shape, problem.operator.block_shape
         if not problem.datafit.loss.half_square:
             return f"{self.name} needs squared loss, got {problem.datafit.loss.name}."
-        if not ability(problem.gauge, Factorised).smooth_factors(columns):
+        if not as_protocol(problem.gauge, Factorised).smooth_factors(columns):
             return f"{self.name} needs nuclear norms; {problem.gauge.name} with several outputs is none."
         if columns != c:
             return f"{self.name} needs blocks with one column per output, got {columns} columns for {c} outputs."
@@ -191,7 +191,7 @@ def _samples(problem: Problem) -> tuple[Array, Array]:
     R of [A, Y] has all their inner products, and so is the same problem.
     """
     (p, d, c), data = problem.operator.block_shape, problem.datafit
-    B, Y, w = (_numpy(x) for x in (ability(problem.operator, HasKernel).design(), data.targets, data.weights))
+    B, Y, w = (_numpy(x) for x in (as_protocol(problem.operator, HasKernel).design(), data.targets, data.weights))
     if data.intercept:
         B, Y = B - (w * B).sum(0) / w.sum(), Y - (w * Y).sum(0) / w.sum()
     both = np.sqrt(w) * np.hstack([B, Y])

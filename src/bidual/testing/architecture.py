@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from bidual.architectures import Architecture
+from bidual.architectures.modules import NETWORKS, RebuildableModule
 from bidual.gauges import GAUGES
-from bidual.networks import NETWORKS, RebuildableModule
 from bidual.operators import LiftedOperator
 from bidual.testing.tools import normal, require, require_close, require_refused
 

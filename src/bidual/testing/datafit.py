@@ -4,7 +4,7 @@ import torch
 from scipy.optimize import minimize
 from torch import Tensor
 
-from bidual.datafit import Datafit
+from bidual.losses.datafit import Datafit
 from bidual.testing.tools import normal, require, require_at_least, require_close
 
 

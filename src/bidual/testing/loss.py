@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from bidual.losses import Loss, MarginLoss, Softmax
-from bidual.losses.base import Matrix
 from bidual.testing.tools import normal, positive, require, require_at_least, require_close, require_refused
+from bidual.types import Matrix
 
 
 def example_targets(loss: Loss, n: int, c: int, generator: torch.Generator) -> Matrix:

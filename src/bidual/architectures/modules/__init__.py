@@ -1,0 +1,52 @@
+"""The ordinary torch modules that lifted solutions decode to. They know nothing of convex programs."""
+
+from bidual.architectures.modules.attention import (
+    AttentionNetwork,
+    GatedAttentionNetwork,
+    LinearAttentionNetwork,
+    ReluAttentionNetwork,
+)
+from bidual.architectures.modules.base import RebuildableModule
+from bidual.architectures.modules.cnn import ConvNetwork, GatedConvNetwork, LinearConvNetwork, ReluConvNetwork
+from bidual.architectures.modules.gated_parallel import GatedParallelNetwork
+from bidual.architectures.modules.layerwise import LayerwiseNetwork
+from bidual.architectures.modules.mlp import GatedNetwork, LinearNetwork, ReluNetwork, TwoLayerNetwork
+from bidual.architectures.modules.parallel import ParallelNetwork
+
+NETWORKS: dict[str, type[RebuildableModule]] = {
+    cls.kind: cls
+    for cls in (
+        LinearNetwork,
+        ReluNetwork,
+        GatedNetwork,
+        LinearConvNetwork,
+        ReluConvNetwork,
+        GatedConvNetwork,
+        LinearAttentionNetwork,
+        ReluAttentionNetwork,
+        GatedAttentionNetwork,
+        ParallelNetwork,
+        GatedParallelNetwork,
+        LayerwiseNetwork,
+    )
+}
+
+__all__ = [
+    "NETWORKS",
+    "AttentionNetwork",
+    "ConvNetwork",
+    "GatedAttentionNetwork",
+    "GatedConvNetwork",
+    "GatedNetwork",
+    "GatedParallelNetwork",
+    "LayerwiseNetwork",
+    "LinearAttentionNetwork",
+    "LinearConvNetwork",
+    "LinearNetwork",
+    "ParallelNetwork",
+    "RebuildableModule",
+    "ReluAttentionNetwork",
+    "ReluConvNetwork",
+    "ReluNetwork",
+    "TwoLayerNetwork",
+]

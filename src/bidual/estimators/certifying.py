@@ -1,0 +1,244 @@
+"""How far a two-layer ReLU network, trained by anybody, is from the best one there is."""
+
+import math
+import sys
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from bidual.architectures import ReluMLP
+from bidual.architectures.modules import RebuildableModule, ReluNetwork
+from bidual.estimators.base import is_number
+from bidual.estimators.network import check_patterns
+from bidual.io.foreign import Network, TwoLayerWeights, class_targets, number_targets, read_network
+from bidual.losses import LOSSES, Logistic, Loss, MarginLoss, Softmax
+from bidual.losses.datafit import Datafit
+from bidual.numerics.norms import L2
+from bidual.numerics.rounding import TINY, gamma, largest_sum, length, rounded_up
+from bidual.patterns import with_constant
+from bidual.problems.certificate import Certificate, SoundnessError
+from bidual.problems.relu import ReluProblem
+from bidual.runtime.json_text import shortly
+from bidual.runtime.numerical_errors import breakdown_said, check_magnitude
+from bidual.training.relu.column_generation import Training
+from bidual.training.relu.trainer import ReluTrainer
+from bidual.types import Matrix
+
+
+@dataclass(frozen=True, eq=False)
+class NetworkCertificate:
+    """Bounds on how much better than a given network any other of its kind can be.
+
+    Both bounds hold in real arithmetic: rounding is allowed for.
+
+    Attributes:
+        objective: of the network as it is, rounded up: sum of losses + beta/2 times the sum of squares of its weights,
+            hidden biases included, output biases not; infinity where it is beyond all numbers.
+        lower_bound: no two-layer ReLU network of any width has a smaller objective.
+        relative_gap: (objective - lower_bound) / objective.
+        certificate: the witness of the lower bound, at the best network that was found on the way.
+        better: that network, if its objective is surely smaller than the given one's; None otherwise.
+        better_objective: its objective, or that of the given network, rounded up.
+        status: how the search for a better network ended.
+    """
+
+    objective: float
+    lower_bound: float
+    relative_gap: float
+    certificate: Certificate
+    better: RebuildableModule | None
+    better_objective: float
+    status: str
+
+    def __str__(self) -> str:
+        found = "" if self.better is None else f"; a network with objective {self.better_objective:.9g} was found"
+        return (
+            f"objective {self.objective:.9g}, lower bound {self.lower_bound:.9g}, "
+            f"relative gap {self.relative_gap:.2e}{found}"
+        )
+
+
+def certify(
+    network: Network,
+    X: ArrayLike,
+    y: ArrayLike,
+    beta: float,
+    loss: str | Loss = "squared",
+    *,
+    tol: float = 1e-4,
+    max_time: float | None = None,
+    patterns: int | str = "auto",
+) -> NetworkCertificate:
+    """Bound the objective of a two-layer ReLU network from below, over all networks of its kind and any width.
+
+    Two dual points are tried: the network's own residual, and that of the best network found by training on from its
+    neurons. Neither is trusted: what counts is the certified bound that it gives (CP eq. 11).
+
+    Args:
+        network: a ``torch.nn.Sequential(Linear, ReLU, Linear)``, a fitted ``MLPRegressor`` or ``MLPClassifier``, an
+            estimator of this package, or a file (.safetensors, .onnx, .pt2). A layer without bias competes with
+            networks without that bias.
+        X: the samples it was trained on.
+        y: their targets (n,) or (n, c), or labels.
+        beta: the weight decay, in the scaling of a sum over samples. One that it was not trained with gives a larger
+            gap, nothing worse.
+        loss: "squared", "log_loss" (logistic, or softmax with several outputs), another name in
+            ``bidual.losses.LOSSES``, or a Loss.
+        tol: the relative gap at which training for a better bound stops.
+        max_time: a limit in seconds on that.
+        patterns: as in :class:`bidual.ConvexMLPClassifier`.
+    """
+    _check_settings(beta, tol, max_time, patterns)
+    weights = read_network(network)
+    chosen = _loss(loss, weights.n_outputs)
+    samples = _samples(X, weights)
+    Y = torch.from_numpy(_targets(y, weights, chosen, getattr(network, "classes_", None)))
+    if len(Y) != len(samples):
+        raise ValueError(f"X has {len(samples)} samples and y has {len(Y)}; they must be as many.")
+    problem = ReluProblem(samples, Datafit(chosen, Y, intercept=weights.output_bias is not None), float(beta))
+    trainer = ReluTrainer(samples, patterns)
+    with breakdown_said():
+        return _certify(weights, problem, trainer, tol, max_time)
+
+
+def _check_settings(beta: float, tol: float, max_time: float | None, patterns: int | str) -> None:
+    if not (is_number(beta) and 0 < beta < np.inf):
+        raise ValueError(f"beta must be positive and finite, got {beta!r}.")
+    if not (is_number(tol) and 0 < tol < 1):
+        raise ValueError(f"tol must be between 0 and 1, got {tol!r}.")
+    if max_time is not None and not (is_number(max_time) and max_time > 0):
+        raise ValueError(f"max_time must be None or positive, got {max_time!r}.")
+    check_patterns(patterns, "relu")
+
+
+def _certify(
+    weights: TwoLayerWeights, problem: ReluProblem, trainer: ReluTrainer, tol: float, max_time: float | None
+) -> NetworkCertificate:
+    neurons, own = _neurons(weights), _objective(weights, problem)
+    start = L2.unit(neurons[neurons.any(1)])
+    done = trainer.train(problem, tol=tol, max_time=max_time, start=start, candidates=(own.gradient,))
+    certificate = done.solution.certificate
+    if certificate.dual > own.most:
+        raise SoundnessError(f"lower bound {certificate.dual!r} exceeds {own.most!r}; please report this network.")
+    module = _module(done, weights.hidden_bias is not None)
+    found = _objective(_weights(module, weights), problem).most
+    return NetworkCertificate(
+        own.most,
+        certificate.dual,
+        _relative_gap(own.most, certificate.dual),
+        certificate,
+        module if found < own.least else None,
+        found if found < own.least else own.most,
+        _status(done, tol),
+    )
+
+
+def _relative_gap(objective: float, lower_bound: float) -> float:
+    """At most one, where an objective is beyond all numbers too."""
+    if not math.isfinite(objective):
+        return 1.0
+    return max(objective - lower_bound, 0.0) / objective if objective > 0 else 0.0
+
+
+def _status(done: Training, tol: float) -> str:
+    gap = done.solution.certificate.relative_gap
+    if gap <= tol:
+        return f"the best network that was found is optimal up to {gap:.1e}"
+    return done.solution.status.value
+
+
+class _Objective(NamedTuple):
+    """Bounds of a network's objective, and the gradient of its data term."""
+
+    least: float
+    most: float
+    gradient: Matrix
+
+
+def _objective(weights: TwoLayerWeights, problem: ReluProblem) -> _Objective:
+    r"""The network's own objective, at its own output bias and scaling.
+
+    A term x u w of a prediction goes through d products and sums, m of them in the second layer, and one for the bias:
+    predictions are off by gamma(d + m + 8) times |X| |U|^T |W|^T, entry by entry. Squares are rounded once, and added
+    up exactly or nearly so.
+    """
+    data, U, W = problem.datafit, _neurons(weights), weights.output
+    assert data.shift is not None
+    b = torch.zeros_like(data.shift) if weights.output_bias is None else weights.output_bias - data.shift
+    P = (problem.X @ U.T).clamp(min=0) @ W.T
+    sizes = (problem.X.abs() @ U.abs().T) @ W.abs().T
+    error = gamma(sum(U.shape) + 8) * length(sizes) + gamma(2) * length(b) * len(P) ** 0.5
+    squares = torch.cat([U.flatten(), W.flatten()]).square()
+    most = replace(data, intercept=False).most(P + b, rounded_up(error))
+    price = 0.5 * problem.beta * largest_sum(squares) * (1 + gamma(8)) + squares.numel() * TINY * (1 + problem.beta)
+    decay = 0.5 * problem.beta * min(float(squares.sum()), sys.float_info.max)
+    value = data.value_at(P, b) + decay
+    if not (math.isfinite(value) and math.isfinite(most + price)):
+        return _Objective((1 - 1e-9) * decay, math.inf, data.grad(P))  # losses are not negative
+    most = rounded_up(most + price) if most or bool(squares.any()) else 0.0
+    return _Objective(value - 2 * (most - value) - 1e-12 * value, most, data.grad(P))
+
+
+def _neurons(weights: TwoLayerWeights) -> Float[Tensor, "m d"]:
+    """The hidden weights, with the bias as one column more."""
+    if weights.hidden_bias is None:
+        return weights.hidden
+    return torch.cat([weights.hidden, weights.hidden_bias[:, None]], 1)
+
+
+def _module(done: Training, bias: bool) -> ReluNetwork:
+    Z = done.solution.Z
+    module = ReluMLP(done.neurons, bias).decode(Z, done.problem.predictions(Z)[1])
+    assert isinstance(module, ReluNetwork)
+    return module
+
+
+def _weights(module: ReluNetwork, like: TwoLayerWeights) -> TwoLayerWeights:
+    """The weights of a network that was found, with the biases that another one has."""
+    hidden_bias = None if like.hidden_bias is None else module.hidden.bias
+    output_bias = None if like.output_bias is None else module.output.bias
+    return TwoLayerWeights.of(module.hidden.weight, module.output.weight, hidden_bias, output_bias)
+
+
+def _loss(loss: str | Loss, n_outputs: int) -> Loss:
+    if isinstance(loss, Loss):
+        return loss
+    if isinstance(loss, str) and loss == "log_loss":
+        return Logistic() if n_outputs == 1 else Softmax()
+    if not isinstance(loss, str) or loss not in LOSSES:
+        raise ValueError(f"loss must be 'log_loss', a Loss, or one of {sorted(LOSSES)}, got {loss!r}.")
+    return LOSSES[loss]()
+
+
+def _samples(X: ArrayLike, weights: TwoLayerWeights) -> Float[Tensor, "n d"]:
+    array = _numbers("X", X, np.float64)
+    if array.ndim != 2 or not len(array) or array.shape[1] != weights.n_features:
+        raise ValueError(f"X must have shape (n, {weights.n_features}) for this network, got {array.shape}.")
+    if not np.isfinite(array).all():
+        raise ValueError("X must be finite, got NaN or infinity; drop or impute those samples.")
+    check_magnitude("X", array)
+    samples = torch.tensor(array)
+    return samples if weights.hidden_bias is None else with_constant(samples)
+
+
+def _numbers(name: str, values: ArrayLike, dtype: type | None) -> np.ndarray:
+    """An array of a tensor, a list or anything else that numpy takes."""
+    try:
+        return np.asarray(values.detach().cpu() if isinstance(values, Tensor) else values, dtype=dtype)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must be an array of numbers ({shortly(error)}).") from error
+
+
+def _targets(y: ArrayLike, weights: TwoLayerWeights, loss: Loss, classes: ArrayLike | None) -> np.ndarray:
+    """Numbers with one column per output as they are, everything else as labels."""
+    values = _numbers("y", y, None)
+    numeric = values.dtype.kind in "iufb"
+    labels = classes is not None or not numeric or isinstance(loss, (MarginLoss, Softmax)) or weights.n_outputs > 1
+    if values.ndim == 1 and labels:
+        return class_targets(values, weights.n_outputs, loss, classes)
+    return number_targets(values, weights.n_outputs)

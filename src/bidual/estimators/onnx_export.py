@@ -1,0 +1,123 @@
+"""Fitted estimators as ONNX graphs, for runtimes without torch."""
+
+import json
+import logging
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from copy import deepcopy
+from importlib.metadata import version
+
+import torch
+from sklearn.base import is_classifier
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor, nn
+
+from bidual.architectures.modules import ConvNetwork
+from bidual.architectures.modules.products import as_products
+from bidual.estimators.base import ConvexEstimator
+from bidual.losses import Softmax
+from bidual.runtime.extras import need
+from bidual.runtime.files import check_target, write_atomically
+
+
+def export(estimator: ConvexEstimator, path: str | os.PathLike[str]) -> None:
+    """Write the fitted network as ONNX; the input is ``X``, float64 of shape (n, d), or of n images or
+    sequences, for any n.
+
+    A regressor's output is ``predictions``, shaped as ``predict``. A classifier's are ``scores`` (as
+    ``decision_function``), ``label`` (an index into the metadata property "classes", a JSON list) and, where the
+    estimator has ``predict_proba``, ``probabilities``. Gates compare numbers with zero, so the graph stays in float64.
+    """
+    check_is_fitted(estimator)
+    need("onnx", "onnxscript")
+    check_target(path)
+    write_atomically(path, _graph(*head_of(estimator), estimator))
+
+
+def head_of(estimator: ConvexEstimator) -> tuple[nn.Module, list[str]]:
+    """The network with what the estimator makes of its outputs, and the names of the results."""
+    network: nn.Module = estimator.module_
+    if isinstance(network, ConvNetwork):  # ONNX runtimes have convolutions in float32 only
+        network = as_products(network, estimator.sample_shape_)
+    if not is_classifier(estimator):
+        shape = getattr(estimator, "target_shape_", () if estimator._flat else (-1,))
+        return _Regressor(network, shape), ["predictions"]
+    probabilities = hasattr(estimator, "predict_proba")
+    head = _Classifier(network, probabilities, isinstance(estimator._make_loss(), Softmax))
+    return head, ["scores", "label", "probabilities"][: 2 + probabilities]
+
+
+class _Regressor(nn.Module):
+    def __init__(self, network: nn.Module, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.network, self.shape = network, shape
+
+    def forward(self, X: Tensor) -> Tensor:
+        outputs = self.network(X)
+        return outputs.reshape(outputs.shape[0], *self.shape)
+
+
+class _Classifier(nn.Module):
+    """decision_function, the index of predict, and predict_proba."""
+
+    def __init__(self, network: nn.Module, probabilities: bool, softmax: bool) -> None:
+        super().__init__()
+        self.network, self.probabilities, self.softmax = network, probabilities, softmax
+
+    def forward(self, X: Tensor) -> tuple[Tensor, ...]:
+        outputs = self.network(X)
+        if outputs.shape[1] <= 2:
+            scores = outputs[:, 0] if outputs.shape[1] == 1 else outputs[:, 1] - outputs[:, 0]
+            label = (scores > 0).to(torch.int64)
+        else:
+            scores, label = outputs, outputs.argmax(1)
+        return (scores, label, self._shares(outputs)) if self.probabilities else (scores, label)
+
+    def _shares(self, outputs: Tensor) -> Tensor:
+        if self.softmax:
+            return torch.softmax(outputs, 1)
+        positive = torch.sigmoid(outputs)
+        if outputs.shape[1] == 1:
+            return torch.cat([1 - positive, positive], 1)
+        return positive / positive.sum(1, keepdim=True)
+
+
+def _graph(head: nn.Module, names: list[str], estimator: ConvexEstimator) -> bytes:
+    example = estimator._shaped(torch.zeros(3, estimator.n_features_in_, dtype=torch.float64))
+    shapes = {"X": {0: torch.export.Dim("n")}}
+    head = deepcopy(head).cpu()
+    with _quiet(), torch.no_grad():
+        program = torch.onnx.export(
+            head, (example,), dynamo=True, verbose=False, input_names=["X"], output_names=names, dynamic_shapes=shapes
+        )
+    if program is None:
+        raise RuntimeError("the ONNX exporter returned no graph.")
+    model = program.model_proto
+    model.producer_name, model.producer_version = "bidual", version("bidual")
+    for key, value in _properties(estimator).items():
+        model.metadata_props.add(key=key, value=value)
+    return model.SerializeToString()
+
+
+def _properties(estimator: ConvexEstimator) -> dict[str, str]:
+    properties = {"estimator": type(estimator).__name__, "certificate": str(estimator.certificate_)}
+    for key, attribute in (("classes", "classes_"), ("feature_names", "feature_names_in_")):
+        if hasattr(estimator, attribute):
+            properties[key] = json.dumps(getattr(estimator, attribute).tolist())
+    return properties
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the exporter's warnings, which are about its own imports."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)

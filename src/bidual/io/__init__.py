@@ -1,0 +1,1 @@
+"""Model files, tables, networks of other frameworks, data sets."""

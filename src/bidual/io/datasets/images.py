@@ -1,0 +1,143 @@
+"""Fashion-MNIST, MNIST and CIFAR-10 from their official files."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+import numpy as np
+from jaxtyping import Int64, UInt8
+from numpy import ndarray
+
+from bidual.io.datasets.download import download as fetch
+from bidual.io.datasets.folders import VARIABLE, DataDir, best_place, check_md5, download_place, missing, places
+from bidual.io.datasets.image_files import read_cifar10, read_idx
+from bidual.io.datasets.names import known_name
+from bidual.io.datasets.sources import IMAGE_SOURCES, ImageSource
+
+Part = Literal["all", "train", "test"]
+Images = UInt8[ndarray, "n channels h w"]
+Labels = Int64[ndarray, " n"]
+_ELSEWHERE = "the sets of PR Table 3 are read by load_uci, folders of images by load_folder"
+
+
+@dataclass(frozen=True, eq=False)
+class ImageData:
+    """Images of one size, with labels 0, 1, ....
+
+    Attributes:
+        name: of the data set or folder.
+        train_images, test_images: (n, channels, height, width), bytes; a part that was not read has n = 0.
+        train_labels, test_labels: (n,).
+        classes: what the labels mean.
+        note: what is missing from the data set, empty if nothing is.
+    """
+
+    name: str
+    train_images: Images
+    train_labels: Labels
+    test_images: Images
+    test_labels: Labels
+    classes: tuple[str, ...]
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        if self.train_images.shape[1:] != self.test_images.shape[1:]:
+            shapes = f"{self.train_images.shape[1:]} and {self.test_images.shape[1:]}"
+            raise ValueError(f"training and test images of {self.name} must be of one size, got {shapes}.")
+        for images, labels in (
+            (self.train_images, self.train_labels),
+            (self.test_images, self.test_labels),
+        ):
+            _check(self.name, images, labels, len(self.classes))
+
+    @property
+    def size(self) -> tuple[int, ...]:
+        """Channels, height and width."""
+        return self.train_images.shape[1:]
+
+
+def _check(name: str, images: Images, labels: Labels, classes: int) -> None:
+    if images.ndim != 4 or images.dtype != np.uint8:
+        raise ValueError(f"images of {name} must be bytes (n, channels, h, w), got {images.dtype} {images.shape}.")
+    if labels.shape != images.shape[:1]:
+        raise ValueError(f"{name} must have one label per image, got {len(images)} images, labels {labels.shape}.")
+    if len(labels) and not 0 <= labels.min() <= labels.max() < classes:
+        raise ValueError(f"labels of {name} must be 0 to {classes - 1}, got {labels.min()} to {labels.max()}.")
+
+
+def load_images(name: str, data_dir: DataDir = None, *, part: Part = "all", download: bool = False) -> ImageData:
+    """A data set of :data:`IMAGE_SOURCES`; every file is checked against its MD5 before it is read.
+
+    Some of CIFAR-10's training batches may be missing, which ``note`` then says. All other files must be there.
+
+    Args:
+        name: "fashion-mnist", "mnist" or "cifar-10"; case and punctuation do not matter.
+        data_dir: the folder above the data set's own, where nothing else is then looked for; by default the one
+            in the environment variable BIDUAL_DATA, then the cache of downloads.
+        part: "train" or "test" reads these images only, and needs no other files.
+        download: whether missing or damaged files are downloaded, into ``data_dir`` or else the cache.
+    """
+    source = IMAGE_SOURCES[known_name(name, IMAGE_SOURCES, _ELSEWHERE)]
+    if part not in get_args(Part):
+        raise ValueError(f"part must be one of {', '.join(get_args(Part))}, got {part!r}.")
+    train, test = (() if part == "test" else source.train), (() if part == "train" else source.test)
+    place = _found(source, (*train, *test), data_dir, download)
+    there = [name for name in train if (place / name).is_file()]
+    images = (*_read(source, place, there), *_read(source, place, test))
+    return ImageData(source.name, *images, source.classes, _note(source, train, there))
+
+
+def _found(source: ImageSource, names: Sequence[str], data_dir: DataDir, download: bool) -> Path:
+    """The folder to read from, with what may not be missing."""
+    found = places(source.folder, data_dir)
+    place = best_place(found, names)
+    if download and (missing(place, names) or not _all_good(source, place, names)):
+        place = download_place(source.folder, data_dir)
+        fetch(source, names, place)
+    lost = missing(place, names)
+    if lost and not (source.per_batch and set(lost) < set(source.train) & set(names)):
+        raise FileNotFoundError(_nowhere(source, names, lost, found))
+    return place
+
+
+def _all_good(source: ImageSource, place: Path, names: Sequence[str]) -> bool:
+    try:
+        return all(check_md5(place / name, source.md5[name]) for name in names)
+    except ValueError:
+        return False
+
+
+def _nowhere(source: ImageSource, names: Sequence[str], lost: Sequence[str], found: Sequence[Path]) -> str:
+    more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
+    parts = {"train": source.train, "test": source.test}
+    rest = [part for part, files in parts.items() if set(files) < set(names) and not set(files) & set(lost)]
+    alone = "".join(f", or read what is there by part={part!r}" for part in rest)
+    return (
+        f"{source.title} lacks {lost[0]}{more}, looked for in {', '.join(map(str, found))}; download by download=True "
+        f"or from {source.url}, or say by data_dir or {VARIABLE} which folder holds {source.folder}{alone}."
+    )
+
+
+def _read(source: ImageSource, place: Path, names: Sequence[str]) -> tuple[Images, Labels]:
+    paths = [check_md5(place / name, source.md5[name]) for name in names]
+    if not paths:
+        return np.empty((0, *source.size), np.uint8), np.empty(0, np.int64)
+    if source.per_batch:
+        batches, targets = zip(*map(read_cifar10, paths), strict=True)
+        images, labels = np.concatenate(batches), np.concatenate(targets)
+    else:
+        images, labels = map(read_idx, paths)
+        images = images[:, None]
+    if images.shape[1:] != source.size:
+        raise ValueError(f"{paths[0]} holds images {images.shape[1:]}, and those of {source.title} are {source.size}.")
+    return images, labels.astype(np.int64)
+
+
+def _note(source: ImageSource, train: Sequence[str], there: Sequence[str]) -> str:
+    lost = [Path(name).stem for name in train if name not in there]
+    if not lost:
+        return ""
+    numbers = [name.rsplit("_", 1)[-1] for name in lost[1:]]
+    count, total = len(there) * source.per_batch, len(train) * source.per_batch
+    return f"{source.title} without {', '.join([lost[0], *numbers])}: {count:,} of {total:,} training images"

@@ -1,0 +1,115 @@
+"""The weights of a torch module."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from bidual.architectures.modules import RebuildableModule
+from bidual.io.foreign.steps import Affine, Other, Relu, Reshape, Step, two_layers
+from bidual.io.foreign.weights import TwoLayerWeights
+
+_RELU_KIND = "relu_mlp"
+_SCALES = (0.01, 1.0, 100.0)  # what is no ReLU may look like one near zero, or far from it
+
+
+def from_module(module: nn.Module) -> TwoLayerWeights:
+    """The weights of a torch module that computes Linear, ReLU, Linear, with or without biases.
+
+    Sequential modules may be nested, and may hold ``Identity``, ``Dropout`` (as in evaluation) and ``Flatten``. Of any
+    other module the two linear layers are taken in the order in which they were registered, and its ReLU may be a
+    function call. The module is then run on a few random samples: if it computes anything else than these layers do, it
+    is refused.
+    """
+    if isinstance(module, RebuildableModule) and module.kind != _RELU_KIND:
+        raise ValueError(f"this is a network of kind {module.kind!r}, but only ReLU networks can be certified here.")
+    steps = list(_steps(module))
+    weights = two_layers(steps if isinstance(module, nn.Sequential) else _guess(steps))
+    _check_forward(module, weights)
+    return _without_unused_biases(weights) if isinstance(module, RebuildableModule) else weights
+
+
+def _without_unused_biases(weights: TwoLayerWeights) -> TwoLayerWeights:
+    """The networks of this package always have biases, zero where they were not allowed to be used."""
+    hidden_bias = weights.hidden_bias if weights.hidden_bias is not None and bool(weights.hidden_bias.any()) else None
+    output_bias = weights.output_bias if weights.output_bias is not None and bool(weights.output_bias.any()) else None
+    return replace(weights, hidden_bias=hidden_bias, output_bias=output_bias)
+
+
+def _guess(steps: list[Step]) -> list[Step]:
+    """Two linear layers, with one ReLU anywhere or none, as they are most likely used; the run decides."""
+    layers = [step for step in steps if not isinstance(step, Relu)]
+    kinds = [type(step) for step in layers]
+    if kinds != [Affine, Affine] or len(steps) > 3:
+        return steps
+    return [layers[0], Relu(), layers[1]]
+
+
+def _steps(module: nn.Module) -> Iterator[Step]:
+    if isinstance(module, nn.Linear):
+        yield _linear(module)
+    elif isinstance(module, nn.ReLU):
+        yield Relu()
+    elif isinstance(module, nn.Flatten):
+        yield Reshape("Flatten", keeps_rows=module.start_dim == 1)
+    elif isinstance(module, (nn.Identity, nn.Dropout)):
+        return
+    elif next(module.children(), None) is not None:
+        for child in module.children():
+            yield from _steps(child)
+    elif not isinstance(module, nn.Sequential):
+        yield Other(type(module).__name__)
+
+
+def _linear(layer: nn.Linear) -> Step:
+    if nn.parameter.is_lazy(layer.weight):
+        return Other(f"{type(layer).__name__} that has seen no data")
+    return Affine(layer.weight, layer.bias)
+
+
+def _check_forward(module: nn.Module, weights: TwoLayerWeights) -> None:
+    """Run the module beside its weights, on samples of several sizes."""
+    like = next(module.parameters())
+    generator = torch.Generator().manual_seed(0)
+    normal = torch.randn(16, weights.n_features, generator=generator, dtype=torch.float64)
+    X = torch.cat([scale * normal for scale in _SCALES]).to(like.dtype)
+    expected, size = weights.forward(X), _magnitude(weights, X.to(torch.float64))
+    found = _run(module, X.to(like.device))
+    allowed = torch.finfo(like.dtype).eps ** 0.5 * size
+    if found.numel() != expected.numel() or not bool(((found.view_as(expected) - expected).abs() <= allowed).all()):
+        raise ValueError(
+            f"{type(module).__name__} has the layers of a two-layer ReLU network, but its forward computes something "
+            "else; give a torch.nn.Sequential(Linear, ReLU, Linear)."
+        )
+
+
+def _magnitude(weights: TwoLayerWeights, X: Tensor) -> Tensor:
+    """How large the terms are that an output is the sum of."""
+    parts = (weights.hidden, weights.output, weights.hidden_bias, weights.output_bias)
+    return TwoLayerWeights(*(None if part is None else part.abs() for part in parts)).forward(X.abs())  # type: ignore[arg-type]
+
+
+def _run(module: nn.Module, X: Tensor) -> Tensor:
+    try:
+        with _evaluating(module), torch.no_grad():
+            return module(X).to("cpu", torch.float64).contiguous()
+    except Exception as error:  # the module is the caller's code
+        reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
+        raise ValueError(
+            f"{type(module).__name__} cannot be run on samples of shape {tuple(X.shape)} ({reason}); "
+            "give a torch.nn.Sequential(Linear, ReLU, Linear)."
+        ) from error
+
+
+@contextmanager
+def _evaluating(module: nn.Module) -> Iterator[None]:
+    """In evaluation mode; every part is put back into its own mode."""
+    before = {part: part.training for part in module.modules()}
+    try:
+        module.eval()
+        yield
+    finally:
+        for part, training in before.items():
+            part.training = training

@@ -1,0 +1,1 @@
+"""Arithmetic and linear algebra, without networks."""

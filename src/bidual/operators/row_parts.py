@@ -1,0 +1,168 @@
+"""One rank's rows of an operator, and the orders by which rank 0 has the others compute."""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from enum import IntEnum
+from threading import Event, Lock, Thread
+from weakref import finalize
+
+import torch
+from torch import Tensor
+
+from bidual.operators import HasKernel, LiftedOperator
+from bidual.runtime.rank_errors import LeaderEndedError, LostRankError
+from bidual.runtime.ranks import Ranks
+from bidual.types import as_protocol
+
+_DTYPES = (torch.float32, torch.float64)
+
+
+class Order(IntEnum):
+    """What all ranks do next."""
+
+    FORWARD = 0
+    ADJOINT = 1
+    SELECT = 2
+    CONVERT = 3
+    MAGNITUDE = 4
+    DESIGN = 5
+    RESPONSES = 6
+    FORGET = 7
+    STOP = 8
+    GIVE_UP = 9
+    WAIT = 10
+
+
+class Part:
+    """One rank's rows of an operator. All ranks call a method together; whole arrays are rank 0's alone."""
+
+    def __init__(self, local: LiftedOperator, ranks: Ranks, sizes: Sequence[int]) -> None:
+        self.local, self.ranks, self.sizes = local, ranks, tuple(sizes)
+
+    def forward(self, Z: Tensor | None = None) -> Tensor | None:
+        Z = self.ranks.share(Z, self.local.block_shape, self.local.like)
+        return self.ranks.gather_rows(self.local.forward(Z), self.sizes)
+
+    def adjoint(self, V: Tensor | None = None) -> Tensor | None:
+        V = self.ranks.scatter_rows(V, self.sizes, self.local.output_shape[1], self.local.like)
+        return self.ranks.sum_to_leader(self.local.adjoint(V))
+
+    def magnitude(self) -> float | None:
+        """| |A_p|^T |V| | <= sum_r m_r |V_r| <= (sum_r m_r) |V|, r over ranks; no squares, which could vanish."""
+        total = self.ranks.sum_to_leader(torch.tensor([self.local.magnitude], dtype=torch.float64))
+        return None if total is None else float(total)
+
+    def select(self, blocks: Tensor | None, count: int) -> "Part":
+        blocks = self.ranks.share(blocks, (count,), self.local.like.new_empty(0, dtype=torch.long))
+        return Part(self.local.select(blocks), self.ranks, self.sizes)
+
+    def to(self, dtype: torch.dtype) -> "Part":
+        return Part(self.local.to(dtype), self.ranks, self.sizes)
+
+    def design(self) -> Tensor | None:
+        return self.ranks.gather_rows(as_protocol(self.local, HasKernel).design(), self.sizes)
+
+    def responses(self, G: Tensor | None, blocks: Tensor | None, count: int) -> Tensor | None:
+        source = as_protocol(self.local, HasKernel)
+        p = self.local.block_shape[0]
+        G = self.ranks.share(G, (p, source.design_width // max(p, 1)), self.local.like)
+        blocks = self.ranks.share(blocks, (count,), self.local.like.new_empty(0, dtype=torch.long))
+        return self.ranks.gather_rows(source.responses(G, blocks), self.sizes)
+
+
+class Line:
+    """Rank 0's line to the others, who know every operator by a number.
+
+    While rank 0 thinks, a thread tells the others to wait, four times within the time after which they would give it
+    up; a process that was stopped tells nobody. The thread speaks between orders only, when everybody listens.
+    """
+
+    def __init__(self, ranks: Ranks) -> None:
+        self.ranks, self.last, self.ended = ranks, 0, False
+        self.unused: list[int] = []
+        self._lock, self._sent, self._hung_up = Lock(), time.monotonic(), Event()
+        if ranks.pulse is not None:
+            Thread(target=self._keep_waiting, args=(ranks.pulse.patience / 4,), name="line", daemon=True).start()
+
+    @contextmanager
+    def order(self, order: Order, number: int = 0, new: int = 0, detail: int = 0) -> Iterator[None]:
+        """Send an order; within the block all ranks do it."""
+        if self.ended and self.ranks.size > 1:
+            raise RuntimeError(
+                "the other ranks have gone; use a sharded operator only within the work that led() runs."
+            )
+        with self._lock:
+            self.ended = order in (Order.STOP, Order.GIVE_UP)
+            while self.unused:
+                self._send(Order.FORGET, self.unused.pop())
+            self._send(order, number, new, detail)
+            yield
+
+    def hang_up(self, order: Order) -> None:
+        """The last order."""
+        self.hush()
+        with self.order(order):
+            pass
+
+    def hush(self) -> None:
+        """Tell nobody to wait any more."""
+        self._hung_up.set()
+
+    def number_for(self, operator: LiftedOperator) -> int:
+        """A new number, free again when nobody uses the operator any more."""
+        self.last += 1
+        finalize(operator, self.unused.append, self.last).atexit = False
+        return self.last
+
+    def _send(self, *words: int) -> None:
+        self.ranks.order(torch.tensor([*words, 0, 0, 0][:4]))
+        self._sent = time.monotonic()
+
+    def _keep_waiting(self, pause: float) -> None:
+        while not self._hung_up.wait(pause / 2):
+            with self._lock:
+                if self._hung_up.is_set() or time.monotonic() - self._sent < pause / 2:
+                    continue
+                try:
+                    self._send(Order.WAIT)
+                except LostRankError:  # which the next order says too
+                    return
+
+
+def serve(part: Part) -> None:
+    """Compute what rank 0 orders, until it stops."""
+    held = {0: part}
+    while True:
+        word, number, new, detail = part.ranks.order(torch.zeros(4, dtype=torch.long)).tolist()
+        order, at = Order(word), held.get(number)
+        if order is Order.STOP:
+            return
+        if order is Order.WAIT:
+            continue
+        if order is Order.GIVE_UP or at is None:
+            raise LeaderEndedError("rank 0 has ended with an error of its own.")
+        _obey(order, at, held, number, new, detail)
+
+
+def _obey(order: Order, at: Part, held: dict[int, Part], number: int, new: int, detail: int) -> None:
+    if order is Order.FORWARD:
+        at.forward()
+    elif order is Order.ADJOINT:
+        at.adjoint()
+    elif order is Order.SELECT:
+        held[new] = at.select(None, detail)
+    elif order is Order.CONVERT:
+        held[new] = at.to(_DTYPES[detail])
+    elif order is Order.MAGNITUDE:
+        at.magnitude()
+    elif order is Order.DESIGN:
+        at.design()
+    elif order is Order.RESPONSES:
+        at.responses(None, None, detail)
+    else:
+        del held[number]
+
+
+def dtype_number(dtype: torch.dtype) -> int:
+    return _DTYPES.index(dtype)

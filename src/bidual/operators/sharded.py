@@ -1,0 +1,152 @@
+"""A lifted operator whose samples are spread over ranks."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cached_property
+from typing import Self, TypeVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from bidual.operators import HasKernel, LiftedOperator
+from bidual.operators.base import Depth
+from bidual.operators.row_parts import Line, Order, Part, dtype_number, serve
+from bidual.runtime.rank_errors import LostRankError
+from bidual.runtime.ranks import Ranks
+from bidual.types import as_protocol
+
+T = TypeVar("T")
+_KERNEL = 2**27  # numbers that a kernel or a design may have on rank 0
+_AT_ONCE = 2**24  # numbers of the design that are gathered at a time
+
+
+def led(ranks: Ranks, local: LiftedOperator, work: Callable[["ShardedOperator"], T]) -> T | None:
+    """Rank 0 runs ``work`` on the operator of everybody's rows and returns what it returns; the others compute for it.
+
+    ``local`` is the operator of a rank's own rows, with the same blocks on all ranks. Only rank 0 decides anything, so
+    no two ranks can disagree, and anything that takes a :class:`LiftedOperator` is ``work``: solvers, the certificate,
+    a time limit.
+    """
+    part = Part(local, ranks, ranks.collect(local.output_shape[0]))
+    if not ranks.leads:
+        serve(part)
+        return None
+    line = Line(ranks)
+    try:
+        result = work((ShardedKernelOperator if _has_kernel(part) else ShardedOperator)(part, line))
+    except BaseException as error:
+        if not isinstance(error, LostRankError):  # who is lost hears nothing
+            with suppress(LostRankError):
+                line.hang_up(Order.GIVE_UP)
+        line.hush()
+        raise
+    line.hang_up(Order.STOP)
+    return result
+
+
+def _has_kernel(part: Part) -> bool:
+    """Whether rank 0 may hold the kernel, or the design where that is narrower."""
+    n = sum(part.sizes)
+    return isinstance(part.local, HasKernel) and n * min(n, part.local.design_width) <= _KERNEL
+
+
+class ShardedOperator(LiftedOperator):
+    """An operator on samples that are spread over ranks, as rank 0 sees it (see :func:`led`).
+
+    Forward sends Z to all ranks and gathers their rows of A Z; the adjoint scatters the rows of V and adds up what
+    comes back, in float64.
+    """
+
+    def __init__(self, part: Part, line: Line, number: int | None = None) -> None:
+        self.part, self.line = part, line
+        self.number = 0 if number is None else number
+
+    @property
+    def block_shape(self) -> tuple[int, int, int]:
+        return self.part.local.block_shape
+
+    @property
+    def output_shape(self) -> tuple[int, int]:
+        return sum(self.part.sizes), self.part.local.output_shape[1]
+
+    @property
+    def like(self) -> Tensor:
+        return self.part.local.like
+
+    @property
+    def unit(self) -> str:
+        return self.part.local.unit
+
+    @cached_property
+    def magnitude(self) -> float:
+        with self.line.order(Order.MAGNITUDE, self.number):
+            return _whole(self.part.magnitude())
+
+    @property
+    def depth(self) -> Depth:
+        """Forward products are those of the ranks; an adjoint is a sum over all samples, whoever adds them."""
+        local, ranks = self.part.local.depth, self.part.ranks.size
+        return Depth(local.forward, max(sum(self.part.sizes), local.adjoint) + ranks + 4)
+
+    def to(self, dtype: torch.dtype) -> Self:
+        if dtype == self.like.dtype:
+            return self
+        if dtype not in self._kept_conversions:
+            self._kept_conversions[dtype] = self._like_this(Order.CONVERT, dtype_number(dtype), self.part.to, dtype)
+        return self._kept_conversions[dtype]
+
+    @cached_property
+    def _kept_conversions(self) -> dict[torch.dtype, Self]:
+        return {}
+
+    def _forward(self, Z: Tensor) -> Tensor:
+        with self.line.order(Order.FORWARD, self.number):
+            return _whole(self.part.forward(Z))
+
+    def _adjoint(self, V: Tensor) -> Tensor:
+        with self.line.order(Order.ADJOINT, self.number):
+            return _whole(self.part.adjoint(V.to(self.like))).to(self.like)
+
+    def _select(self, blocks: Tensor) -> Self:
+        return self._like_this(Order.SELECT, len(blocks), self.part.select, blocks, len(blocks))
+
+    def _like_this(self, order: Order, detail: int, make: Callable[..., Part], *arguments: object) -> Self:
+        """Another operator of this kind, under a number that the ranks agree on."""
+        other = type(self)(self.part, self.line)
+        other.number = self.line.number_for(other)
+        with self.line.order(order, self.number, other.number, detail):
+            other.part = make(*arguments)
+        return other
+
+
+class ShardedKernelOperator(ShardedOperator):
+    """With a kernel, which rank 0 holds: for samples that are few, whatever their number of patterns."""
+
+    @property
+    def design_width(self) -> int:
+        return as_protocol(self.part.local, HasKernel).design_width
+
+    def design(self) -> Float[Tensor, "n k"]:
+        with self.line.order(Order.DESIGN, self.number):
+            return _whole(self.part.design())
+
+    def responses(self, G: Float[Tensor, "p k"], blocks: Tensor) -> Float[Tensor, "n q"]:
+        with self.line.order(Order.RESPONSES, self.number, detail=len(blocks)):
+            return _whole(self.part.responses(G, blocks, len(blocks)))
+
+    def kernel(self, weights: Float[Tensor, " p"] | None = None) -> Float[Tensor, "n n"]:
+        """B B^T, from a few blocks of the design at a time."""
+        n, p = self.output_shape[0], self.block_shape[0]
+        K = self.like.new_zeros(n, n)
+        for blocks in torch.arange(p).split(max(_AT_ONCE * p // max(n * self.design_width, 1), 1)):
+            B = self.select(blocks).design()
+            if weights is not None:
+                B = B * weights[blocks].sqrt().repeat_interleave(B.shape[1] // len(blocks))
+            K.addmm_(B, B.T)
+        return K
+
+
+def _whole(value: T | None) -> T:
+    assert value is not None
+    return value

@@ -1,0 +1,24 @@
+"""Every published result of the three papers with one command: run, checked claim by claim, kept, and shown."""
+
+from bidual.papers.reproduction.catalogue import ROWS, everything, find
+from bidual.papers.reproduction.experiment import SCALES, Claim, Experiment, Finding, Scale
+from bidual.papers.reproduction.means import Means
+from bidual.papers.reproduction.run import Reproduction, read, reproduce
+from bidual.papers.reproduction.several import Results, reproduce_all
+
+__all__ = [
+    "ROWS",
+    "SCALES",
+    "Claim",
+    "Experiment",
+    "Finding",
+    "Means",
+    "Reproduction",
+    "Results",
+    "Scale",
+    "everything",
+    "find",
+    "read",
+    "reproduce",
+    "reproduce_all",
+]

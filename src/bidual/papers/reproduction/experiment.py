@@ -1,0 +1,72 @@
+"""What an experiment is, and what it finds: data, a figure, and claims that are checked and not only told."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from bidual.papers.reproduction.means import Means
+
+Scale = Literal["paper", "cpu", "smoke"]
+SCALES: tuple[Scale, ...] = get_args(Scale)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a paper says of an experiment, what was found, and whether the one follows from the other.
+
+    Attributes:
+        paper: the statement, with the number the paper gives.
+        ours: the numbers it was checked with.
+        holds: the value of a predicate on these numbers, never an equality of noise.
+        why: why it does not hold, or under which reading it does; may be empty.
+    """
+
+    paper: str
+    ours: str
+    holds: bool
+    why: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Finding:
+    """What an experiment returns.
+
+    Attributes:
+        data: everything measured, of dataclasses, mappings, sequences, numbers and texts.
+        claims: of the paper, checked.
+        table: Markdown.
+        draw: the figure as bytes in the format of a suffix such as ".png".
+        configuration: what ran, of the same kinds as ``data``.
+    """
+
+    data: Any
+    claims: tuple[Claim, ...]
+    table: str
+    draw: Callable[[str], bytes]
+    configuration: Any
+
+
+Study = Callable[[Scale, Means], Finding]
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One row of published results.
+
+    Attributes:
+        row: its number, R1 to R15; T1 is a table of complexities.
+        name: paper and figure, which is also the name of the module in ``bidual.papers.experiments``.
+        title: what it is about, in one line.
+        source: where the paper has it.
+        seed: of data, gates and starts, or the first of several.
+        study: runs it at a scale.
+        needs: names of the data sets it reads.
+    """
+
+    row: str
+    name: str
+    title: str
+    source: str
+    seed: int
+    study: Study
+    needs: tuple[str, ...] = ()

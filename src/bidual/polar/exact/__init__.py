@@ -1,0 +1,1 @@
+"""Exact oracles: all faces, corners or planes of the arrangement."""

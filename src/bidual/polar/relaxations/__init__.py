@@ -1,0 +1,1 @@
+"""Upper bounds of the steepest neuron from multipliers, for any rank."""

@@ -1,0 +1,95 @@
+"""The cheap bound of the steepest neuron, for many samples."""
+
+import math
+from dataclasses import dataclass, field
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from bidual.gauges import Bracket
+from bidual.numerics.lbfgs import descend
+from bidual.numerics.rounding import length
+from bidual.polar.base import NeuronOracle, Peaks
+from bidual.polar.relaxations.aggregates import Aggregated, Witness
+from bidual.polar.relaxations.reduction import Scaled
+from bidual.polar.relaxations.sign_cells import in_units
+from bidual.polar.search.local import LocalSearch
+
+_WIDTHS = (0.1, 0.03, 0.01, 0.003, 0.0003)  # smoothing of the top eigenvalue, as shares of it
+_MOST_SUMS = 40
+
+
+@dataclass(eq=False)
+class DiagonalBound(NeuronOracle):
+    r"""An upper bound of max |V^T (X u)_+| from one multiplier per row and a few per output, O(n d^2) a step.
+
+    It starts at t = |V|^2 + |V| |V^T X| / |X|, whose bound is the elementary 1/2 |V^T X| + 1/2 |V| |X|, and descends
+    from there; ``sums=True`` adds the products of V_+^T a, V_-^T a, V_+^T b, V_-^T b (see :class:`Aggregated`). The
+    lower bound is a local search's.
+    """
+
+    X: Float[Tensor, "n d"]
+    sums: bool = True
+    steps: int = 80
+    starts: int = 64
+    _scaled: Scaled = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._take(self.X)
+        self._scaled = Scaled.of(self.X)
+
+    def _peaks(self, V: Tensor, above: float, seeds: Tensor | None) -> Peaks:
+        found = LocalSearch(self.X, self.starts)._peaks(V, above, seeds)
+        norm, x = float(torch.linalg.vector_norm(V)), self._scaled.x
+        W = V.cpu() / norm
+        upper = in_units(diagonal_bound(torch.from_numpy(x), W, self.sums, self.steps), norm, W, x)
+        return Peaks(Bracket(found.bracket.lower, self._scaled.bound(upper, length(V))), found.neurons, found.values)
+
+
+def diagonal_bound(x: Float[Tensor, "n r"], V: Float[Tensor, "n c"], sums: bool, steps: int) -> float:
+    """The best proved bound of max |V^T (x u)_+| over unit u, for x and V of norm about one."""
+    simple = Aggregated(x, V, x.new_zeros(len(x), 0))
+    start = Witness(_elementary(x, V), x.new_zeros(0, 0))
+    better = _minimised(simple, start, steps)
+    bounds = [simple.bound(start), simple.bound(better)]
+    P = _sums(V)
+    if sums and P.shape[1]:
+        full = Aggregated(x, V, P)
+        small = x.new_full((2 * P.shape[1], 2 * P.shape[1]), 1e-4)
+        options = (Witness(better.t * growth, small) for growth in (1.01, 1.1, 2.0, 10.0))
+        inside = next((w for w in options if bool(torch.isfinite(full.level(w, 1.0)))), None)
+        bounds += [full.bound(_minimised(full, inside, steps))] if inside is not None else []
+    return min(bounds)
+
+
+def _elementary(x: Tensor, V: Tensor) -> Tensor:
+    """The constant t whose bound is 1/2 |V^T x| + 1/2 |V| |x|."""
+    size, slope, cross = (float(torch.linalg.matrix_norm(part, 2)) for part in (x, V, V.T @ x))
+    return x.new_full((len(x),), slope * (slope + cross / size) * (1 + 1e-6))
+
+
+def _sums(V: Tensor) -> Tensor:
+    """The positive and negative parts of the columns of V, summed over outputs where those are too many."""
+    parts = torch.cat([V.clamp(min=0), (-V).clamp(min=0)], 1)
+    if parts.shape[1] > _MOST_SUMS:
+        parts = torch.stack([V.clamp(min=0).sum(1), (-V).clamp(min=0).sum(1)], 1)
+    norms = torch.linalg.vector_norm(parts, dim=0)
+    return parts[:, norms > 0] / norms[norms > 0]
+
+
+def _minimised(bound: Aggregated, start: Witness, steps: int) -> Witness:
+    """Descent on log t and the roots of K, while the smoothing of the top eigenvalue shrinks."""
+    n, side = len(start.t), len(start.K)
+
+    def unpack(point: Tensor) -> Witness:
+        K = point[n:].reshape(side, side).square()
+        return Witness(point[:n].exp(), 0.5 * (K + K.T))
+
+    point = torch.cat([start.t.log(), start.K.sqrt().ravel()])
+    for share in _WIDTHS:
+        width = share * float(bound.level(unpack(point), 1e-9))
+        if not 0 < width < math.inf:
+            break
+        point = descend(lambda p, width=width: bound.level(unpack(p), width), point, steps)  # type: ignore[misc]
+    return unpack(point)

@@ -1,0 +1,1 @@
+"""Steep neurons by local search: lower bounds only."""

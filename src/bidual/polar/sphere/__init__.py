@@ -1,0 +1,1 @@
+"""Branch and bound on the sphere, for few dimensions and many samples."""

@@ -1,0 +1,1 @@
+"""Oracles for the steepest sub-network of parallel networks (PR)."""

@@ -1,0 +1,50 @@
+"""What the oracles of parallel networks share."""
+
+from copy import copy
+from math import inf, prod
+from time import perf_counter
+from typing import Self
+
+from bidual.gauges import Bracket
+from bidual.numerics.rounding import gamma
+from bidual.operators.parallel import Widths, as_widths, sub_network_size
+from bidual.polar.base import NeuronOracle, Neurons, Peaks
+
+
+class ParallelOracle(NeuronOracle):
+    """max over sub-networks of length one of |V^T f(X)|, the left side of PR (6) and of (3) for more layers."""
+
+    widths: Widths
+    max_time: float | None = None  # seconds for a question; a bracket that is stopped is wider, and as valid
+
+    @property
+    def slope(self) -> float:
+        """sqrt(m_1 m_2 ...): what so many units of total length one add up to (see :func:`copies`)."""
+        return prod(as_widths(self.widths)) ** 0.5 * (1 + gamma(4))
+
+    def within(self, seconds: float | None) -> Self:
+        """The same oracle with another limit of time."""
+        other = copy(self)
+        other.max_time = seconds
+        return other
+
+    def _deadline(self) -> float:
+        """When the question that begins now must end."""
+        return inf if self.max_time is None else perf_counter() + self.max_time
+
+    def _nothing(self, upper: float) -> Peaks:
+        size = sub_network_size(as_widths(self.widths), self.X.shape[1])
+        return Peaks(Bracket(0.0, upper), self.X.new_zeros(0, size), self.X.new_zeros(0))
+
+
+def copies(neurons: Neurons, widths: Widths) -> Neurons:
+    """Trees of equal units u / sqrt(m), m = m_1 m_2 ... of them and all of sign +1: f(X) = sqrt(m) (X u)_+ at the
+    length |u| of one unit."""
+    several = as_widths(widths)
+    tree = neurons[:, None] / prod(several) ** 0.5
+    for m in reversed(several):
+        units = tree[:, :, None].expand(-1, -1, m, -1)
+        tree = units.new_zeros(len(tree), tree.shape[1], 2, m, tree.shape[2])
+        tree[:, :, 0] = units
+        tree = tree.flatten(1, 3)
+    return tree.flatten(1)

@@ -1,0 +1,232 @@
+"""The one routine that judges a point: dual <= optimum <= primal, in float64, at the point that is returned."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from bidual.numerics.rounding import UNIT, gamma, rounded_up
+from bidual.polar import NeuronOracle
+from bidual.problems.problem import Problem
+from bidual.types import Blocks, Matrix
+
+
+class Scope(Enum):
+    """Which optimum a certificate speaks about."""
+
+    BLOCKS = "the convex program over the given activation patterns"
+    ALL_PATTERNS = "the network over all activation patterns"
+
+
+class SoundnessError(AssertionError):
+    """A dual value came out above a primal value: a bug, never to be hidden."""
+
+
+@dataclass(frozen=True, eq=False)
+class Certificate:
+    """Bounds on an optimum with their witnesses, which hold in real arithmetic: rounding is allowed for in both.
+
+    Attributes:
+        primal: P(Z) at ``point``, rounded up.
+        dual: -F*(V) at ``dual_point``, which is dual feasible, rounded down; a lower bound of the optimum.
+        point: the lifted variable Z that was judged.
+        dual_point: the witness V of the lower bound.
+        polar: an upper bound of Omega°(-A* V), at most beta.
+        scope: which optimum is bounded.
+        scale: the data term of the prediction zero; a gap below 1e-13 times it is rounding, see ``exhausted``.
+    """
+
+    primal: float
+    dual: float
+    point: Blocks
+    dual_point: Matrix
+    polar: float
+    scope: Scope = Scope.BLOCKS
+    scale: float = 0.0
+
+    @property
+    def gap(self) -> float:
+        """primal - dual, how far the point can be from the optimum."""
+        return max(self.primal - self.dual, 0.0)
+
+    @property
+    def relative_gap(self) -> float:
+        """gap / primal, in [0, 1] because losses and gauges are non-negative."""
+        if not math.isfinite(self.primal):
+            return math.inf
+        return self.gap / self.primal if self.primal > 0 else 0.0
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether the gap is down to what float64 leaves of differences of the data term; no solver can do better."""
+        return self.gap <= 1e-13 * self.scale
+
+    def within(self, tol: float) -> bool:
+        """Whether nothing is left to do: the relative gap is at most ``tol``, or as small as float64 allows."""
+        return self.relative_gap <= tol or self.exhausted
+
+    def with_dual_of(self, other: "Certificate") -> Self:
+        """This point with the better of the two lower bounds; both must speak of one problem."""
+        if other.scope is not self.scope:
+            raise ValueError(f"a dual of scope {other.scope.name} says nothing about scope {self.scope.name}.")
+        if other.dual <= self.dual:
+            return self
+        _assert_weak_duality(self.primal, other.dual)
+        return replace(self, dual=other.dual, dual_point=other.dual_point, polar=other.polar)
+
+    def recheck(self, problem: Problem, everywhere: NeuronOracle | None = None) -> bool:
+        """Recompute both bounds from the witnesses alone; True if they hold for ``problem`` (to float64 rounding).
+
+        A certificate over all patterns needs an oracle for them, such as ``bidual.polar.Faces(X)``.
+        """
+        again = problem.to(torch.float64)
+        if (self.scope is Scope.ALL_PATTERNS) is (everywhere is None):
+            how = "with" if everywhere is None else "without"
+            raise ValueError(f"a certificate of scope {self.scope.name} is rechecked {how} an oracle, like Faces(X).")
+        fits = tuple(self.point.shape) == again.operator.block_shape
+        fits = fits and self.dual_point.shape == again.datafit.targets.shape
+        if not fits or not all(math.isfinite(x) for x in (self.primal, self.dual, self.polar, self.scale)):
+            return False
+        if self.scale > again.datafit.scale * (1 + 1e-9):
+            return False
+        V = again.datafit.into_domain(self.dual_point)
+        moved = float(torch.linalg.vector_norm(V - self.dual_point)) > 1e-9 * float(torch.linalg.vector_norm(V))
+        bound = problem_polar(again) if everywhere is None else lambda W: everywhere.peaks(W).bracket.upper
+        slack = 2 * again.rounding_of_polar(V)
+        polar = bound(V)
+        if moved or polar > again.beta * (1 + 1e-9) + slack or polar > self.polar * (1 + 1e-9) + slack + 1e-300:
+            return False
+        primal, dual = again.most(self.point, again.operator.forward(self.point)), -again.datafit.conjugate(V)
+        allowed = 1e-9 * abs(self.primal)
+        return abs(primal - self.primal) <= allowed and dual >= self.dual - allowed
+
+    def __str__(self) -> str:
+        return (
+            f"primal {self.primal:.9g}, dual {self.dual:.9g}, relative gap {self.relative_gap:.2e}, "
+            f"scope {self.scope.name}: {self.scope.value}"
+        )
+
+
+def certify(
+    problem: Problem, Z: Blocks, candidates: Sequence[Matrix] = (), everywhere: NeuronOracle | None = None
+) -> Certificate:
+    r"""Judge Z: evaluate P(Z), and the best lower bound from grad F(A Z) and the solver's own dual candidates.
+
+    Every candidate is moved into dom F*, scaled by the s in [0, beta / Omega°(-A* V)] that maximises -F*(s V), and
+    evaluated. Sound at any point: nothing is assumed about Z or the candidates. With an oracle for ``everywhere``, the
+    polar is over all activation patterns, and so is the scope.
+    """
+    problem, Z = problem.to(torch.float64), Z.to(torch.float64)
+    scope = Scope.BLOCKS if everywhere is None else Scope.ALL_PATTERNS
+    if not bool(torch.isfinite(Z).all()):
+        return _no_point(problem, Z, scope)
+    predictions = problem.operator.forward(Z)
+    trials = [problem.datafit.grad(predictions), *(V.to(torch.float64) for V in candidates)]
+    polar = problem_polar(problem) if everywhere is None else lambda V: everywhere.peaks(V).bracket.upper
+    found = [judge(problem, Z, V, polar, scope, predictions) for V in trials]
+    return max(found, key=lambda certificate: certificate.dual)
+
+
+PolarBound = Callable[[Matrix], float]
+
+
+def judge(
+    problem: Problem, Z: Blocks, V: Matrix, polar: PolarBound, scope: Scope, predictions: Matrix | None = None
+) -> Certificate:
+    """Judge Z by one dual candidate V; ``predictions`` is A Z, where it is known already.
+
+    V is moved into dom F* first, and ``polar`` is asked for the point that came out: an upper bound of its polar over
+    what ``scope`` says. Nothing else is trusted about V.
+    """
+    problem, Z, V = problem.to(torch.float64), Z.to(torch.float64), V.to(torch.float64)
+    if not bool(torch.isfinite(Z).all()):
+        return _no_point(problem, Z, scope)
+    V = _into_domain(problem, V)
+    bound = polar(V) + problem.rounding_of_polar(V)
+    predictions = problem.operator.forward(Z) if predictions is None else predictions.to(torch.float64)
+    primal = problem.most(Z, predictions)
+    dual, V, bound = _lower_bound(problem, V, bound)
+    _assert_weak_duality(primal, dual)
+    return Certificate(primal, dual, Z, V, bound, scope, problem.datafit.scale)
+
+
+def problem_polar(problem: Problem) -> PolarBound:
+    """Omega°(-A* V) of the problem's own gauge and operator."""
+    return lambda V: problem.gauge.polar(-problem.operator.adjoint(V)).upper
+
+
+def _into_domain(problem: Problem, V: Matrix) -> Matrix:
+    """A point of dom F* near V, zero if V is not finite."""
+    V = problem.datafit.into_domain(V)
+    return V if bool(torch.isfinite(V).all()) else torch.zeros_like(V)
+
+
+def _no_point(problem: Problem, Z: Tensor, scope: Scope) -> Certificate:
+    return Certificate(math.inf, 0.0, Z, torch.zeros_like(problem.datafit.targets), 0.0, scope)
+
+
+def _assert_weak_duality(primal: float, dual: float) -> None:
+    if dual > primal:
+        raise SoundnessError(f"dual {dual!r} exceeds primal {primal!r}; please report this problem.")
+
+
+def _lower_bound(problem: Problem, V: Tensor, polar: float) -> tuple[float, Tensor, float]:
+    """(dual value, feasible V, upper bound of its polar) from any V.
+
+    A V of rounded numbers is not quite in the domain of F*, or not quite balanced; a point W that is lies within some
+    distance. D is concave with D(0) = 0, so that D(t W) >= t D(W) for the t <= 1 that makes W feasible.
+    """
+    largest = math.inf if polar == 0 else problem.beta / polar if polar > 0 else 0.0  # NaN allows nothing
+    inside = 1 - gamma(64 + 8 * V.shape[1])  # so that no rounding leads out of the domain
+    scale = inside * _best_scale(lambda s: -problem.datafit.conjugate(s * V), largest)
+    V = scale * V
+    value, distance = problem.datafit.least_dual(V)
+    reach = rounded_up(scale * polar + problem.sensitivity * distance) if scale > 0 else 0.0
+    share = min(problem.beta / reach, 1.0) * (1 - 8 * UNIT) if reach > 0 else 1.0
+    if not (value > 0 and share > 0):
+        return 0.0, torch.zeros_like(V), 0.0
+    return share * value, V, min(scale * polar, problem.beta)
+
+
+def _best_scale(value: Callable[[float], float], largest: float) -> float:
+    """argmax of a concave function (-inf off its domain) over [0, largest]."""
+    if largest <= 1 and math.isfinite(end := value(largest)) and end >= value(largest * (1 - 1e-7)):
+        return largest  # still rising at the end: concavity leaves nothing to search
+    high = min(largest, 2.0)
+    guess = _vertex(value, high)
+    top, near = value(guess), 1e-6 * (guess or 1e-3 * high)
+    if math.isfinite(top) and top >= max(value(max(guess - near, 0.0)), value(min(guess + near, high))):
+        return guess  # squared loss is a parabola
+    return _golden_section(value, largest, high)
+
+
+def _vertex(value: Callable[[float], float], high: float) -> float:
+    """Where the parabola through three points of [0, high] is highest."""
+    low, middle, end = value(0.0), value(high / 2), value(high)
+    curvature = low - 2 * middle + end
+    if not curvature < 0:
+        return high
+    return min(max(high / 2 + 0.25 * high * (low - end) / curvature, 0.0), high)
+
+
+def _golden_section(value: Callable[[float], float], largest: float, high: float, steps: int = 60) -> float:
+    low, ratio = 0.0, (math.sqrt(5) - 1) / 2
+    left, right = high - ratio * (high - low), low + ratio * (high - low)
+    at_left, at_right = value(left), value(right)
+    for _ in range(steps):
+        if at_left < at_right:
+            low, left, at_left = left, right, at_right
+            right = low + ratio * (high - low)
+            at_right = value(right)
+        else:
+            high, right, at_right = right, left, at_left
+            left = high - ratio * (high - low)
+            at_left = value(left)
+        if high - low <= 1e-9 * high:
+            break
+    options = [0.0, left, right, min(1.0, largest), *([largest] if math.isfinite(largest) else [])]
+    return max(options, key=value)

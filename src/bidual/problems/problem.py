@@ -1,0 +1,110 @@
+"""One training problem in its convex form."""
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from bidual.gauges import Gauge, Group
+from bidual.losses.datafit import Datafit
+from bidual.numerics.rounding import TINY, gamma, length, rounded_up
+from bidual.operators import LiftedOperator
+from bidual.types import Blocks, Matrix
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    r"""min_Z P(Z) = F(A Z) + beta * Omega(Z), with the dual max_V D(V) = -F*(V) subject to Omega°(-A* V) <= beta.
+
+    At an optimum V is the gradient of F at A Z.
+    """
+
+    operator: LiftedOperator
+    datafit: Datafit
+    gauge: Gauge
+    beta: float
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.beta) and self.beta > 0):
+            raise ValueError(f"beta must be positive and finite, got {self.beta}. Try a fraction of beta_max.")
+        if tuple(self.datafit.targets.shape) != self.operator.output_shape:
+            raise ValueError(
+                f"targets must have the operator's output shape {self.operator.output_shape}, "
+                f"got {tuple(self.datafit.targets.shape)}."
+            )
+
+    def primal(self, Z: Blocks) -> float:
+        """P(Z)."""
+        return self.datafit.value(self.operator.forward(Z)) + self.beta * self.gauge.value(Z)
+
+    def most(self, Z: Blocks, predictions: Matrix) -> float:
+        """An upper bound of P(Z) in real arithmetic, where ``predictions`` are A Z as it was computed.
+
+        Prices of neurons count their hidden weights as of length one, which they are to as many roundings as they have
+        entries.
+        """
+        fit = self.datafit.most(predictions, self.rounding_of_forward(Z))
+        price = self.gauge.most(Z) * (1 + gamma(self.operator.depth.forward + 4) + self.operator.excess)
+        return rounded_up(fit + self.beta * price) if fit or price else 0.0
+
+    def residual(self, Z: Blocks) -> Matrix:
+        """grad F(A Z), the natural dual candidate."""
+        return self.datafit.grad(self.operator.forward(Z))
+
+    def gradient(self, Z: Blocks) -> Blocks:
+        """A* grad F(A Z)."""
+        return self.operator.adjoint(self.residual(Z))
+
+    @cached_property
+    def beta_max(self) -> float:
+        r"""Omega°(-A* V) at a subgradient V of F at 0: from this beta on, the zero network is optimal.
+
+        For a smooth loss it is the smallest such beta; for a loss with kinks other subgradients may give a smaller one.
+        """
+        V = self.datafit.into_domain(self.residual(self.operator.zeros()))
+        value = self.gauge.polar(-self.operator.adjoint(V)).upper
+        return 0.0 if value <= self.likely_rounding_of_polar(V) else value
+
+    @property
+    def sensitivity(self) -> float:
+        """By how much Omega°(A* V) changes at most where V changes by one in the Frobenius norm."""
+        return self.operator.magnitude * self.gauge.per_frobenius(*self.operator.block_shape[1:]) * 1.001
+
+    def rounding_of_polar(self, V: Matrix) -> float:
+        """How much rounding of V and of the products in A* V can change the polar."""
+        _, a, b = self.operator.block_shape
+        underflow = TINY * V.numel() * self.gauge.per_frobenius(a, b) * math.sqrt(a * b)
+        error = gamma(self.operator.depth.adjoint + 4, V.dtype) * length(V) * self.sensitivity
+        return rounded_up(error + underflow)
+
+    def likely_rounding_of_polar(self, V: Matrix) -> float:
+        """How much rounding is likely to change the polar, which adds up like its root (Higham & Mary 2019): to tell a
+        slope from noise, never for a proof. In single precision the bound may exceed every slope there is."""
+        steps = self.operator.depth.adjoint + 4
+        return min(self.rounding_of_polar(V), 8 * gamma(math.sqrt(steps), V.dtype) * length(V) * self.sensitivity)
+
+    def rounding_of_forward(self, Z: Blocks) -> float:
+        """How far A Z can be from its real value, in the Frobenius norm: |A_p| |Z_p| adds up over blocks."""
+        if not bool(Z.any()):
+            return 0.0
+        underflow = TINY * Z.numel() * math.sqrt(math.prod(self.operator.output_shape))
+        error = gamma(self.operator.depth.forward + 4, Z.dtype) * Group().most(Z) * self.operator.magnitude
+        return rounded_up(error + underflow)
+
+    def with_beta(self, beta: float) -> Self:
+        return replace(self, beta=beta)
+
+    def to(self, dtype: torch.dtype) -> Self:
+        """The same problem in another precision; self if nothing changes."""
+        if self.operator.like.dtype == self.datafit.targets.dtype == dtype:
+            return self
+        return replace(self, operator=self.operator.to(dtype), datafit=self.datafit.to(dtype))
+
+    def predictions(self, Z: Blocks) -> tuple[Tensor, Tensor]:
+        """A Z and the intercept that goes with it, in the units of the targets that were given."""
+        P = self.operator.forward(Z)
+        assert self.datafit.shift is not None
+        return P, self.datafit.offset(P) + self.datafit.shift

@@ -1,0 +1,140 @@
+"""The training problem of a two-layer ReLU network, over all activation patterns."""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Self
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from bidual.gauges import Nuclear, output_gauge
+from bidual.losses.datafit import Datafit
+from bidual.numerics.norms import L2, Norm
+from bidual.operators import GatedOperator, LiftedOperator, NeuronOperator, PooledOperator
+from bidual.operators.patches import Patches
+from bidual.polar import NeuronOracle, Neurons, oracle_for
+from bidual.polar.pooled import Make
+from bidual.problems.neuron_problem import NeuronProblem
+from bidual.problems.problem import Problem
+
+
+@dataclass(frozen=True, eq=False)
+class ReluProblem(NeuronProblem):
+    r"""min over all neurons (u_j, w_j) of F(sum_j (X u_j)_+ w_j^T) + beta sum_j |u_j| |w_j| (CP eq. 4, BM eq. 3).
+
+    |u||w| is the least 1/2 (|u|^2 + |w|^2) among all rescalings of a neuron. The dual is max -F*(V) subject to
+    |V^T (X u)_+| <= beta for all |u| <= 1 (CP eq. 11). A hidden bias is a constant column of X.
+
+    Other norms may take the place of the Euclidean ones, |u|_C and |w|_R; the dual's constraint is then
+    |V^T (X u)_+|_R* <= beta for all |u|_C <= 1 (BM Theorem B.1).
+
+    With a ``readout`` L the rows of X are patches of images or pairs of tokens, and neurons contribute
+    L[(X u_j)_+] V_j^T with |V_j|_F as price (BM eq. 23, 136). The dual's constraint is that of the rows, at L* V.
+    """
+
+    X: Float[Tensor, "n d"]
+    datafit: Datafit
+    beta: float
+    hidden_norm: Norm = L2
+    output_norm: Norm = L2
+    readout: Patches | None = None
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.beta) and self.beta > 0):
+            raise ValueError(f"beta must be positive and finite, got {self.beta}. Try a fraction of beta_max.")
+        targets = len(self.datafit.targets)
+        if self.readout is not None:
+            self._check_readout(self.readout)
+        elif self.X.ndim != 2 or len(self.X) != targets:
+            raise ValueError(
+                f"X must have shape (n, d) with one row per target ({targets}), got {tuple(self.X.shape)}."
+            )
+
+    def _check_readout(self, readout: Patches) -> None:
+        if tuple(self.X.shape) != (readout.n_rows, readout.width):
+            raise ValueError(f"X must be readout.rows(), {(readout.n_rows, readout.width)}, got {tuple(self.X.shape)}.")
+        if readout.n_predictions != len(self.datafit.targets):
+            raise ValueError(
+                f"the readout makes {readout.n_predictions} rows of predictions, there are {len(self.datafit.targets)} "
+                "of targets; they must be as many."
+            )
+        self.check_weight_decay("a readout")
+
+    @classmethod
+    def on(cls, patches: Patches, datafit: Datafit, beta: float) -> Self:
+        """The problem of a ReLU network on patches."""
+        return cls(patches.rows(), datafit, beta, readout=patches)
+
+    def over(self, neurons: Neurons) -> Problem:
+        units = self.hidden_norm.unit(neurons)
+        longest = self.hidden_norm.times_l2(self.X.shape[1])
+        operator = NeuronOperator(self.X, units, self.datafit.targets.shape[1], self.readout, longest)
+        return Problem(operator, self.datafit, output_gauge(self.output_norm), self.beta)
+
+    def gated(self, patterns: Bool[Tensor, "p R"]) -> Problem:
+        """The program of the gated network with these patterns, one column per row of X (BM eq. 5, 130, 135)."""
+        c = self.datafit.targets.shape[1]
+        operator: LiftedOperator = GatedOperator(self.X, patterns, c)
+        if self.readout is not None:
+            operator = PooledOperator(self.readout, c, patterns=patterns)
+        return Problem(operator, self.datafit, Nuclear(), self.beta)
+
+    def features(self, u: Float[Tensor, " d"]) -> Float[Tensor, "N a"]:
+        """L[(X u)_+], what a neuron contributes to the predictions before its output weights."""
+        H = (self.X @ u).clamp(min=0)[:, None]
+        return H if self.readout is None else self.readout.pool(H)[:, 0]
+
+    @property
+    def weight_decay(self) -> bool:
+        """Whether both norms are Euclidean, which closed forms and relaxations of the polar rely on."""
+        return self.hidden_norm == self.output_norm == L2
+
+    def check_weight_decay(self, what: str) -> None:
+        """Refuse other norms, for what is only true of weight decay."""
+        if not self.weight_decay:
+            raise ValueError(
+                f"{what} is for weight decay, norm l2 on both layers; got {self.hidden_norm.name} and "
+                f"{self.output_norm.name}. Use column_generation."
+            )
+
+    def check_plain(self, what: str) -> None:
+        """Refuse other norms and readouts, for what is only known of plain networks under weight decay."""
+        self.check_weight_decay(what)
+        if self.readout is not None:
+            raise ValueError(f"{what} is for networks without a readout; use column_generation.")
+
+    def check_oracle(self, oracle: NeuronOracle) -> None:
+        """Refuse an oracle for other samples, or one that measures neurons in other norms than this problem charges."""
+        if not oracle.is_for(self.X) or not _same(oracle.readout, self.readout):
+            raise ValueError(
+                f"{type(oracle).__name__} was made for other samples than the problem's; make it by "
+                "problem.oracle(Faces)."
+            )
+        mine, asked = (self.hidden_norm, self.output_norm), (oracle.hidden_norm, oracle.output_norm)
+        if mine != asked:
+            raise ValueError(
+                f"the problem has the norms {mine[0].name} and {mine[1].name}, {type(oracle).__name__} answers for "
+                f"{asked[0].name} and {asked[1].name}. Use NormFaces or NormSearch with the problem's norms."
+            )
+
+    def oracle(self, make: Make) -> NeuronOracle:
+        """The oracle that ``make`` makes for the rows of X, such as Faces, for this problem's dual points."""
+        return oracle_for(self.X, self.readout, make)
+
+    def with_beta(self, beta: float) -> Self:
+        return replace(self, beta=beta)
+
+    def to(self, dtype: torch.dtype) -> Self:
+        """The same problem in another precision; self if nothing changes."""
+        if self.X.dtype == self.datafit.targets.dtype == dtype:
+            return self
+        readout = None if self.readout is None else self.readout.to(dtype)
+        return replace(self, X=self.X.to(dtype), datafit=self.datafit.to(dtype), readout=readout)
+
+
+def _same(one: Patches | None, other: Patches | None) -> bool:
+    """Whether two readouts are the same, object or content."""
+    if one is None or other is None or one is other:
+        return one is other
+    return one.is_same(other)

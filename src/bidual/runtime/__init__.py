@@ -1,0 +1,1 @@
+"""Files, memory, threads, jobs, ranks and optional packages."""

@@ -1,0 +1,263 @@
+"""Which solver for which problem, and solving along a path of betas."""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import isfinite
+from numbers import Real
+
+import numpy as np
+import torch
+
+from bidual.gauges import Conic, Factorised
+from bidual.operators import HasKernel
+from bidual.problems.certificate import certify
+from bidual.problems.problem import Problem
+from bidual.runtime.numerical_errors import NUMERICAL
+from bidual.runtime.threads import threads_for
+from bidual.solvers import (
+    FISTA,
+    SOLVERS,
+    ActiveNeurons,
+    EtaNewton,
+    InteriorPoint,
+    KernelADMM,
+    PrimalDual,
+    QInteriorPoint,
+)
+from bidual.solvers.driver import Callback, Record, Solution, Solver, Status, Watch, solve
+from bidual.solvers.kernel import is_narrow
+from bidual.types import Blocks, Matrix
+
+
+@dataclass(frozen=True)
+class Crossovers:
+    """Where one algorithm overtakes another, measured by ``benchmarks/crossover.py``.
+
+    Attributes:
+        q_entries, q_samples: the interior point in Q solves systems of size P d (d + 1) / 2 and n.
+        cheap_cones, tolerable_cones: Clarabel factors a triangle of (rows + cols) per semidefinite block. Up to the
+            first number of operations it is fast; up to the second it is worth trying when all else has stalled.
+        small_design, tiny_design: entries of the design up to which Clarabel is asked first, with semidefinite cones
+            and without.
+        largest_kernel: samples, or twice the columns of the design, whose kernel matrix is factored; beyond it a few
+            neurons at a time are moved.
+        hand_over, hand_over_short: the gap from which one step of Newton's method, or two for up to ``short`` samples,
+            is cheaper than more steps of ADMM.
+        steps, steps_short: of ADMM, after which Newton's method takes over in any case.
+        tiny: samples up to which Newton's method goes on to the last digit, which costs next to nothing.
+        single: the gap that single precision is worth trying for.
+    """
+
+    q_entries: int = 1500
+    q_samples: int = 3000
+    cheap_cones: float = 3e6
+    tolerable_cones: float = 3e8
+    small_design: int = 150_000
+    tiny_design: int = 20_000
+    largest_kernel: int = 12_000
+    hand_over: float = 2e-4
+    hand_over_short: float = 1e-3
+    steps: int = 80
+    steps_short: int = 40
+    short: int = 1000
+    tiny: int = 200
+    single: float = 1e-7
+
+
+CROSSOVERS = Crossovers()
+_MOST_BETAS = 10_000  # of a path, as many as a report shows
+_DUST = 1e-5  # neurons smaller than this share of the largest may be rounding
+_COST = 1e-2  # of the gap, what dropping them may cost
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A solver with the gap at which it hands over, and its step limit."""
+
+    solver: Solver
+    tol: float
+    max_steps: int
+
+
+def plan(problem: Problem, tol: float) -> tuple[Stage, ...]:
+    """Solvers to run one after another, each from where the last one stopped, until ``tol`` is certified."""
+    stages = [stage for stage in _candidates(problem, tol) if stage.solver.refusal(problem) is None]
+    return tuple(stages)
+
+
+def _candidates(problem: Problem, tol: float, at: Crossovers = CROSSOVERS) -> Iterator[Stage]:
+    n, (p, a, c) = problem.operator.output_shape[0], problem.operator.block_shape
+    coupled = isinstance(problem.gauge, Conic) and problem.gauge.cone(c) == "semidefinite"
+    cones = p * ((a + c) * (a + c + 1) / 2) ** 3 if coupled else 0.0
+    small = n * p * a * c <= (at.small_design if coupled else at.tiny_design)
+    if coupled and p * a * (a + 1) / 2 <= at.q_entries and n <= at.q_samples:
+        yield Stage(QInteriorPoint(), tol, 60)
+    if small and cones <= at.cheap_cones and (coupled or tol < 1e-4):
+        yield Stage(InteriorPoint(), tol, 2)
+    narrow = 2 * p * a <= at.largest_kernel and isinstance(problem.operator, HasKernel)
+    if n <= at.largest_kernel or narrow:
+        yield from _kernel_stages(problem, tol, at)
+        if cones <= at.tolerable_cones and n * p * a * c <= 20 * at.small_design:
+            yield Stage(InteriorPoint(), tol, 2)
+    else:
+        yield Stage(ActiveNeurons(), tol, 400)
+    yield Stage(FISTA(), tol, 20_000)
+    yield Stage(PrimalDual(), tol, 20_000)
+
+
+def _kernel_stages(problem: Problem, tol: float, at: Crossovers) -> Iterator[Stage]:
+    newton, short = EtaNewton(), problem.operator.output_shape[0] <= at.short
+    wide = isinstance(problem.operator, HasKernel) and not is_narrow(problem.operator)
+    if newton.refusal(problem) is None and (short or wide):  # its matrices are n x n even where the design is narrow
+        gap, steps = (at.hand_over_short, at.steps_short) if short else (at.hand_over, at.steps)
+        yield Stage(KernelADMM("float32"), max(tol, gap), steps)
+        yield Stage(newton, tol if problem.operator.output_shape[0] > at.tiny else 0.0, 60)
+    if tol >= at.single:
+        yield Stage(KernelADMM("float32"), tol, 1000)
+    yield Stage(KernelADMM("float64"), tol, 4000)
+
+
+def solve_auto(
+    problem: Problem,
+    *,
+    tol: float = 1e-4,
+    max_steps: int | None = None,
+    max_time: float | None = None,
+    start: Blocks | None = None,
+    dual: Matrix | None = None,
+    callback: Callback | None = None,
+    solver: str | Solver | Sequence[Stage] = "auto",
+    watch: Watch | None = None,
+) -> Solution:
+    """Solve with a named solver, with given stages, or with the plan for this problem.
+
+    The best dual is carried from stage to stage. ``watch`` is shown the best certificates as they come.
+    """
+    if solver == "auto":
+        stages: Sequence[Stage] = plan(problem, tol)
+    elif isinstance(solver, str | Solver):
+        stages = (Stage(make_solver(solver), tol, 10_000 if max_steps is None else max_steps),)
+    else:
+        stages = solver
+    with threads_for(problem.operator.multiplications):
+        return _run(problem, stages, tol, max_steps, max_time, start, dual, callback, watch)
+
+
+def _run(
+    problem: Problem,
+    stages: Sequence[Stage],
+    tol: float,
+    max_steps: int | None,
+    max_time: float | None,
+    start: Blocks | None,
+    dual: Matrix | None,
+    callback: Callback | None,
+    watch: Watch | None,
+) -> Solution:
+    began, done, failure = time.perf_counter(), None, None
+    for stage in stages:
+        spent = time.perf_counter() - began
+        try:
+            solution = solve(
+                problem,
+                stage.solver,
+                tol=stage.tol,
+                max_steps=stage.max_steps if max_steps is None else max_steps - (done.n_steps if done else 0),
+                max_time=None if max_time is None else max(max_time - spent, 0.0),
+                start=start,
+                dual=dual,
+                callback=_later(callback, spent, done),
+                known=None if done is None else done.certificate,
+                watch=watch,
+            )
+        except NUMERICAL as error:  # numbers beyond this stage's precision; the next may have more
+            failure = error
+            continue
+        done = solution if done is None else _continue(done, solution, spent)
+        start, dual = done.Z, done.certificate.dual_point
+        out_of_steps = max_steps is not None and done.n_steps >= max_steps
+        if done.certificate.within(tol) or done.status is Status.MAX_TIME or out_of_steps:
+            break
+    if done is None:
+        if failure is not None:
+            raise failure
+        raise ValueError(
+            "no solver can take this problem in the memory there is; lower patterns, or use fewer samples."
+        )
+    if done.certificate.within(tol):
+        done = replace(done, status=Status.CERTIFIED)
+    return _without_dust(problem, done, tol)
+
+
+def _without_dust(problem: Problem, done: Solution, tol: float) -> Solution:
+    """The solution without neurons that are only rounding, if that costs next to nothing of its gap."""
+    if not isinstance(problem.gauge, Factorised) or not done.Z.numel() or not isfinite(done.certificate.primal):
+        return done
+    U, W = problem.gauge.split(done.Z)
+    size = torch.linalg.vector_norm(U, dim=1) * torch.linalg.vector_norm(W, dim=1)
+    alive = size > _DUST * size.max()
+    if torch.equal(alive, size > 0):
+        return done
+    old = done.certificate
+    certificate = certify(problem, (U * alive[:, None, :]) @ W.mT).with_dual_of(old)
+    dear = certificate.primal > old.primal + _COST * max(old.gap, 1e-12 * old.primal)
+    if dear or certificate.relative_gap > max(old.relative_gap, tol):
+        return done
+    return replace(done, Z=certificate.point, certificate=certificate)
+
+
+def make_solver(solver: str | Solver) -> Solver:
+    if isinstance(solver, Solver):
+        return solver
+    if solver not in SOLVERS:
+        raise ValueError(f"solver must be 'auto' or one of {sorted(SOLVERS)}, got {solver!r}.")
+    return SOLVERS[solver]()
+
+
+def _later(callback: Callback | None, seconds: float, done: Solution | None) -> Callback | None:
+    if callback is None or done is None:
+        return callback
+    return lambda record: callback(_shifted(record, done, seconds))
+
+
+def _shifted(record: Record, done: Solution, seconds: float) -> Record:
+    return replace(record, seconds=record.seconds + seconds, step=record.step + done.n_steps)
+
+
+def _continue(first: Solution, second: Solution, spent: float) -> Solution:
+    """One solution from two runs on the same problem: the better point, the better dual, both histories."""
+    better = second if second.certificate.primal <= first.certificate.primal else first
+    certificate = better.certificate.with_dual_of(first.certificate).with_dual_of(second.certificate)
+    later = tuple(_shifted(record, first, spent) for record in second.history)
+    return Solution(
+        better.Z,
+        certificate,
+        second.status,
+        first.n_steps + second.n_steps,
+        spent + second.seconds,
+        first.history + later,
+        f"{first.solver}+{second.solver}",
+    )
+
+
+def beta_grid(beta_max: float, count: int, ratio: float) -> list[float]:
+    """``count`` betas from beta_max down to ratio * beta_max, in equal ratios."""
+    if (
+        not all(isinstance(value, Real) for value in (count, ratio))
+        or count % 1
+        or not 1 <= count <= _MOST_BETAS
+        or not 0 < ratio < 1
+    ):
+        raise ValueError(f"a path needs 1 <= count <= {_MOST_BETAS} and 0 < ratio < 1, got {count!r} and {ratio!r}.")
+    return [float(beta) for beta in beta_max * np.geomspace(1.0, ratio, int(count))]
+
+
+def check_betas(betas: Sequence[float]) -> None:
+    """Refuse a list of betas that is empty or holds anything but positive finite numbers."""
+    try:
+        values = np.asarray(betas, dtype=np.float64)
+    except (TypeError, ValueError):
+        values = np.array([np.nan])
+    if values.ndim != 1 or not len(values) or not (np.isfinite(values) & (values > 0)).all():
+        raise ValueError(f"betas must be a list of positive finite numbers, got {betas!r}.")

@@ -1,0 +1,1 @@
+"""How neurons are chosen."""

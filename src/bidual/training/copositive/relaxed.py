@@ -1,0 +1,61 @@
+"""What a relaxation of the copositive program leaves behind: a dual point, the proof of its feasibility, a network."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from bidual.polar.base import bound_near
+from bidual.problems.certificate import Scope, judge
+from bidual.problems.relu import ReluProblem
+from bidual.types import Matrix
+
+
+class PolarProof(ABC):
+    """Evidence for an upper bound of max { |V^T (X u)_+| : |u| <= 1 }."""
+
+    @abstractmethod
+    def polar(self, X: Float[Tensor, "n d"], V: Matrix) -> float:
+        """The bound, computed from X, V and the evidence alone; infinity if it proves nothing."""
+
+
+@dataclass(frozen=True, eq=False)
+class Relaxed:
+    """A relaxation of the training problem over all activation patterns, solved as far as time allowed.
+
+    Attributes:
+        form: which relaxation: "patterns" for CP (19), "spike_free" for CP (20), "joint" for the pattern-free one.
+        V: a point of dom F*, not yet scaled.
+        polar: a proved upper bound of max { |V^T (X u)_+| : |u| <= 1 }.
+        dual: -F*(s V) at the best s <= beta / polar; a lower bound of the training optimum.
+        value: about the relaxation's optimum, from its primal side; an estimate, never a bound.
+        proof: what proves ``polar``.
+        factors: rows u of every cell or cone with sum u u^T = U_i, up to one factor for all; where a network is found.
+        steps: how many iterations it took.
+    """
+
+    form: str
+    V: Matrix
+    polar: float
+    dual: float
+    value: float
+    proof: PolarProof
+    factors: tuple[Float[Tensor, "k d"], ...]
+    steps: int
+
+    def recheck(self, problem: ReluProblem) -> bool:
+        """Recompute both bounds, of the polar and of the optimum, from V and the proof alone; to float64 rounding."""
+        V = problem.datafit.into_domain(self.V)
+        moved = float(torch.linalg.vector_norm(V - self.V)) > 1e-9 * float(torch.linalg.vector_norm(V))
+        polar = self.proof.polar(problem.X, self.V)
+        if moved or not polar <= self.polar * (1 + 1e-9):
+            return False
+        return self.dual <= dual_value(problem, V, polar) + 1e-9 * abs(self.dual)
+
+
+def dual_value(problem: ReluProblem, V: Matrix, polar: float) -> float:
+    """The lower bound that V proves, if its polar is at most ``polar``."""
+    nothing = problem.over(problem.X.new_zeros(1, problem.X.shape[1]))
+    return judge(nothing, nothing.operator.zeros(), V, bound_near(problem.X, V, polar), Scope.ALL_PATTERNS).dual

@@ -1,0 +1,154 @@
+"""A training that can be gone on with: everything after an epoch, in one safetensors file, and its story as JSON."""
+
+import hashlib
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from bidual.runtime.files import write_atomically
+from bidual.runtime.json_text import parse_json, shortly
+from bidual.training.layerwise.settings import differences
+from bidual.training.layerwise.stage_descent import EpochRecord
+
+FORMAT = 1
+TENSORS, STORY = "checkpoint.safetensors", "progress.json"
+_STORY = "bidual-checkpoint"  # in the metadata
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """A training after an epoch.
+
+    Attributes:
+        configuration: settings and a fingerprint of the data; a checkpoint of another one is refused.
+        rates: the learning rates of the stages begun so far.
+        history: every epoch so far; the last one says where the training is.
+        network: the state of the stages begun so far.
+        momentum: of the optimiser of the last stage, by parameter.
+        generator: the state of the random numbers.
+        kept: whether the inputs of the last stage were computed once. It changes their last bits, and depends on the
+            memory that was free.
+    """
+
+    configuration: dict[str, Any]
+    rates: tuple[float, ...]
+    history: tuple[EpochRecord, ...]
+    network: dict[str, Tensor]
+    momentum: tuple[Tensor, ...]
+    generator: Tensor
+    kept: bool = False
+
+    @property
+    def stage(self) -> int:
+        """The stage of the last epoch, from 1."""
+        return self.history[-1].stage
+
+    @property
+    def epoch(self) -> int:
+        """The last epoch of that stage, from 1."""
+        return self.history[-1].epoch
+
+    def write(self, folder: str | os.PathLike[str]) -> None:
+        """Replace the checkpoint in a folder; whoever is killed meanwhile leaves the old one."""
+        write_atomically(Path(folder) / TENSORS, self.to_bytes())
+        write_atomically(Path(folder) / STORY, json.dumps(self._story, indent=1).encode())
+
+    @classmethod
+    def read(cls, folder: str | os.PathLike[str]) -> Self:
+        """The checkpoint in a folder."""
+        path = Path(folder) / TENSORS
+        if not path.is_file():
+            raise FileNotFoundError(f"there is no checkpoint {path} to go on with; train without resume first.")
+        try:
+            return cls.from_bytes(path.read_bytes())
+        except (safetensors.SafetensorError, KeyError, TypeError, ValueError, OSError) as error:
+            raise ValueError(
+                f"{path} is no checkpoint of bidual, or is damaged ({shortly(error)}); delete it."
+            ) from error
+
+    def to_bytes(self) -> bytes:
+        """A safetensors file, with the story as its metadata."""
+        tensors = {f"network.{name}": value for name, value in self.network.items()}
+        tensors |= {f"momentum.{k}": value for k, value in enumerate(self.momentum)}
+        tensors = {name: value.cpu().contiguous() for name, value in tensors.items()} | {"generator": self.generator}
+        return safetensors.torch.save(tensors, metadata={_STORY: json.dumps(self._story)})
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """What :meth:`to_bytes` has made. The file begins with the length of a JSON header in eight bytes."""
+        tensors = safetensors.torch.load(data)
+        header = parse_json(data[8 : 8 + int.from_bytes(data[:8], "little")])
+        return cls._restored(parse_json(header["__metadata__"][_STORY]), tensors)
+
+    @property
+    def _story(self) -> dict[str, Any]:
+        story = {"format": FORMAT, "configuration": self.configuration, "rates": self.rates}
+        return story | {"kept": self.kept, "history": self.history}
+
+    @classmethod
+    def _restored(cls, story: dict[str, Any], tensors: dict[str, Tensor]) -> Self:
+        if story["format"] != FORMAT:
+            raise ValueError(f"format {story['format']!r}, and this version reads {FORMAT}")
+        prefix = "network."
+        count = sum(name.startswith("momentum.") for name in tensors)
+        return cls(
+            story["configuration"],
+            tuple(story["rates"]),
+            tuple(EpochRecord(*record) for record in story["history"]),
+            {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)},
+            tuple(tensors[f"momentum.{k}"] for k in range(count)),
+            tensors["generator"],
+            bool(story["kept"]),
+        )
+
+    def check(self, configuration: dict[str, Any], folder: str | os.PathLike[str]) -> None:
+        """Refuse to go on with a training of another configuration."""
+        if differs := differences(configuration, self.configuration):
+            raise ValueError(
+                f"the checkpoint in {folder} is of another configuration: {differs}; train with that, or elsewhere."
+            )
+
+
+def check_folder(folder: str | os.PathLike[str], resume: bool) -> None:
+    """Make the folder; refuse one that holds a checkpoint which would be lost, or none where one is needed."""
+    path = Path(folder)
+    if path.exists() and not path.is_dir():
+        raise NotADirectoryError(f"the checkpoint folder {path} is a file; give the name of a folder.")
+    found = (path / TENSORS).is_file()
+    if resume and not found:
+        raise FileNotFoundError(f"there is no checkpoint {path / TENSORS} to go on with; train without resume first.")
+    if found and not resume:
+        raise FileExistsError(f"{path} holds a checkpoint; resume it, delete it, or choose another folder.")
+    path.mkdir(parents=True, exist_ok=True)
+    write_atomically(path / ".writable", b"")  # said now, not after the first epoch
+    (path / ".writable").unlink()
+
+
+def fingerprint(images: Tensor, labels: Tensor) -> dict[str, Any]:
+    """What a training's data are known by."""
+    digest = hashlib.sha256()
+    for tensor in (images, labels):
+        digest.update(tensor.cpu().contiguous().numpy().data)
+    pixels = str(images.dtype).removeprefix("torch.")
+    return {"images": list(images.shape), "pixels": pixels, "sha256": digest.hexdigest()}
+
+
+def momentum_of(optimiser: torch.optim.SGD) -> tuple[Tensor, ...]:
+    """The momentum buffers in the order of the parameters; none without momentum."""
+    if not optimiser.param_groups[0]["momentum"]:
+        return ()
+    parameters = [p for group in optimiser.param_groups for p in group["params"]]
+    return tuple(optimiser.state[p]["momentum_buffer"].detach().clone() for p in parameters)
+
+
+def set_momentum(optimiser: torch.optim.SGD, momentum: tuple[Tensor, ...]) -> None:
+    parameters = [p for group in optimiser.param_groups for p in group["params"]]
+    for parameter, value in zip(parameters, momentum, strict=True):
+        optimiser.state[parameter]["momentum_buffer"] = value.to(parameter)

@@ -1,0 +1,138 @@
+"""What a stage is trained on: the channels of the frozen stages before it, kept or made again for every batch."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from bidual.architectures.modules.layerwise import GatedStage
+from bidual.runtime.memory import available_bytes
+from bidual.runtime.ranks import ALONE, Ranks
+from bidual.training.layerwise.augmentation import Moves
+from bidual.training.layerwise.settings import Settings
+
+_AT_ONCE = 512  # images that pass the frozen stages together
+_SHARE = 3  # of the free memory, one part may go to what is kept
+
+Frozen = Callable[[Tensor], Tensor]
+
+
+class Batch(NamedTuple):
+    """What the filters of a stage see, and what is on."""
+
+    x: Tensor
+    on: Tensor
+
+
+class Inputs(ABC):
+    """Batches for one stage."""
+
+    @abstractmethod
+    def batch(self, rows: Tensor, generator: torch.Generator) -> Batch:
+        """A rank's share of a batch. All ranks draw for the whole batch, and so the same random numbers."""
+
+    def own(self, rows: Tensor) -> Tensor:
+        """Which images of a batch are in that share: all, in one process."""
+        return rows
+
+
+@dataclass(frozen=True, eq=False)
+class FreshInputs(Inputs):
+    """Images augmented anew whenever they are asked for, through the frozen stages. Ranks share batches evenly."""
+
+    images: Tensor
+    frozen: Frozen
+    stage: GatedStage
+    settings: Settings
+    device: torch.device
+    ranks: Ranks = ALONE
+
+    def own(self, rows: Tensor) -> Tensor:
+        return rows[self.ranks.part(len(rows))]
+
+    @torch.no_grad()
+    def batch(self, rows: Tensor, generator: torch.Generator) -> Batch:
+        x = as_input(self.images[self.own(rows)], self.device)
+        if self.settings.augments:
+            moves = Moves.drawn(len(rows), self.settings.crop, self.settings.flip, generator)
+            x = moves.of(self.ranks.part(len(rows)))(x)
+        return self._seen(x)
+
+    @torch.no_grad()
+    def plain(self, rows: Tensor) -> Batch:
+        """These very images, not augmented."""
+        return self._seen(as_input(self.images[rows], self.device))
+
+    def _seen(self, x: Tensor) -> Batch:
+        x = self.stage.prepare(self.frozen(x.contiguous(memory_format=torch.channels_last)))
+        return Batch(x, self.stage.activity(x))
+
+
+@dataclass(frozen=True, eq=False)
+class KeptInputs(Inputs):
+    """Without augmentation neither channels nor gates change: both are computed once.
+
+    A rank keeps the images from number ``first`` on, and trains on those of every batch.
+    """
+
+    x: Tensor
+    on: Tensor
+    first: int = 0
+
+    def own(self, rows: Tensor) -> Tensor:
+        return rows[(rows >= self.first) & (rows < self.first + len(self.x))]
+
+    def batch(self, rows: Tensor, generator: torch.Generator) -> Batch:
+        places = self.own(rows) - self.first
+        return Batch(self.x[places], self.on[places])
+
+
+def inputs_of(
+    images: Tensor,
+    frozen: Frozen,
+    stage: GatedStage,
+    settings: Settings,
+    device: torch.device,
+    ranks: Ranks = ALONE,
+    keep: bool | None = None,
+) -> Inputs:
+    """Kept where nothing is random and the memory of all ranks allows, or where ``keep`` says so, and fresh otherwise.
+
+    The numbers are the same up to the rounding of convolutions over batches of another size.
+    """
+    fresh = FreshInputs(images, frozen, stage, settings, device, ranks)
+    if keep is None:
+        keep = not settings.augments and all(ranks.collect(_fits(fresh)))
+    return _kept(fresh) if keep else fresh
+
+
+def _kept(fresh: FreshInputs) -> KeptInputs:
+    own, whole = torch.arange(len(fresh.images))[fresh.ranks.part(len(fresh.images))], None
+    for places in torch.arange(len(own)).split(_AT_ONCE):
+        part = fresh.plain(own[places])
+        whole = whole or Batch(*(_room(len(own), tensor) for tensor in part))
+        for target, tensor in zip(whole, part, strict=True):
+            target[places[0] : places[-1] + 1] = tensor
+    assert whole is not None
+    return KeptInputs(*whole, first=int(own[0]))
+
+
+def _room(n: int, like: Tensor) -> Tensor:
+    """For n images, channels last."""
+    shape = (n, *like.shape[1:])
+    return torch.empty(shape, dtype=like.dtype, device=like.device, memory_format=torch.channels_last)
+
+
+def as_input(images: Tensor, device: torch.device) -> Tensor:
+    return images.to(device, torch.float32)
+
+
+def _fits(fresh: FreshInputs) -> bool:
+    """Whether the shares of the ranks that use this memory may be kept there."""
+    one = fresh.plain(torch.zeros(1, dtype=torch.long))
+    rows = -(-len(fresh.images) // fresh.ranks.size) * (1 if fresh.device.type == "cuda" else fresh.ranks.here)
+    needed = rows * sum(part.numel() * part.element_size() for part in one)
+    return needed <= available_bytes(fresh.device) // _SHARE

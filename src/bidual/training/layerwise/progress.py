@@ -1,0 +1,81 @@
+"""A display of a long training: where it is, how it goes, and how long it will take."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from bidual.runtime.extras import extra
+from bidual.training.layerwise.growth import OnEpoch
+from bidual.training.layerwise.settings import Settings
+from bidual.training.layerwise.stage_descent import EpochRecord
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+_LINES = 12
+
+
+@contextmanager
+def epoch_progress(
+    verbose: int | bool, settings: Settings, console: "Console | None" = None
+) -> Iterator[OnEpoch | None]:
+    """A callback that shows epochs on standard error: a table on a terminal, a line each elsewhere; None if silent."""
+    if not verbose:
+        yield None
+        return
+    with extra("rich"):
+        from rich.console import Console
+        from rich.live import Live
+    console = Console(stderr=True) if console is None else console
+    records: list[EpochRecord] = []
+    if not console.is_terminal:
+        yield lambda record: console.print(_line(records, record, settings), highlight=False, soft_wrap=True)
+        return
+    with Live(console=console, refresh_per_second=4) as live:
+
+        def show(record: EpochRecord) -> None:
+            records.append(record)
+            live.update(_table(records, settings))
+
+        yield show
+
+
+def seconds_left(records: Sequence[EpochRecord], settings: Settings) -> float:
+    """What the epochs to come take if those of this stage go on, and those of later stages, like the last one."""
+    last = records[-1]
+    done = (last.stage - 1) * settings.epochs + last.epoch
+    return last.seconds * (settings.n_stages * settings.epochs - done)
+
+
+def duration(seconds: float) -> str:
+    """Like 2 h 05 min, 5 min 20 s or 12 s."""
+    minutes, rest = divmod(round(seconds), 60)
+    if not minutes:
+        return f"{rest} s"
+    return f"{minutes // 60} h {minutes % 60:02} min" if minutes >= 60 else f"{minutes} min {rest:02} s"
+
+
+def _line(records: list[EpochRecord], record: EpochRecord, settings: Settings) -> str:
+    records.append(record)
+    left = duration(seconds_left(records, settings))
+    return (
+        f"stage {record.stage}/{settings.n_stages} epoch {record.epoch}/{settings.epochs}: loss {record.loss:.4f}, "
+        f"accuracy {record.accuracy:.4f}, {record.seconds:.1f} s, about {left} left"
+    )
+
+
+def _table(records: list[EpochRecord], settings: Settings) -> "Table":
+    from rich.table import Table
+
+    left = duration(seconds_left(records, settings))
+    table = Table(
+        title=f"{settings.n_stages} stages of {settings.epochs} epochs, about {left} left", title_justify="left"
+    )
+    for name in ("stage", "epoch", "learning rate", "loss", "accuracy", "seconds"):
+        table.add_column(name, justify="right")
+    for r in records[-_LINES:]:
+        table.add_row(
+            str(r.stage), str(r.epoch), f"{r.rate:.2g}", f"{r.loss:.4f}", f"{r.accuracy:.4f}", f"{r.seconds:.1f}"
+        )
+    return table

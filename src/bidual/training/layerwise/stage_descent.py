@@ -1,0 +1,144 @@
+"""SGD on one stage and its head."""
+
+import copy
+import math
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from bidual.architectures.modules.layerwise import GatedStage, Head
+from bidual.runtime.ranks import ALONE, Ranks
+from bidual.training.layerwise.inputs import Inputs
+from bidual.training.layerwise.settings import RATES, Settings
+
+
+class EpochRecord(NamedTuple):
+    """One pass over the images: stage and epoch count from 1; loss and accuracy are means over its batches."""
+
+    stage: int
+    epoch: int
+    rate: float
+    loss: float
+    accuracy: float
+    seconds: float
+
+
+class _Joined(nn.Module):
+    """A stage and its head as one module, from what the filters see and what is on to outputs."""
+
+    def __init__(self, stage: GatedStage, head: Head) -> None:
+        super().__init__()
+        self.stage, self.head = stage, head
+
+    def forward(self, x: Tensor, on: Tensor) -> Tensor:
+        return self.head.of_pooled(self.stage.pooled(x, on, self.head.grid))
+
+
+@dataclass(frozen=True, eq=False)
+class StageDescent:
+    r"""Minimises mean cross-entropy + 1/2 weight_decay (|U|^2 + |V|^2) over filters U and head V (BM eq. 126).
+
+    By BM Lemma 3.1 that is the convex program (23) with beta = n weight_decay, as a sum over n samples, restricted to m
+    filters a gate. Ranks take shares of the same batches and add up their gradients, so that the steps are those of one
+    process up to rounding.
+    """
+
+    stage: GatedStage
+    head: Head
+    inputs: Inputs
+    labels: Tensor
+    settings: Settings
+    ranks: Ranks = ALONE
+
+    def optimiser(self, rate: float) -> torch.optim.SGD:
+        """Weight decay on everything but the output's bias, which the convex program does not price either."""
+        free = [self.head.output.bias]
+        priced = [*self.stage.hidden.parameters(), self.head.output.weight]
+        groups = [
+            {"params": priced, "weight_decay": self.settings.weight_decay},
+            {"params": free, "weight_decay": 0.0},
+        ]
+        return torch.optim.SGD(groups, lr=rate, momentum=self.settings.momentum)
+
+    def epoch(self, optimiser: torch.optim.SGD, generator: torch.Generator) -> tuple[float, float]:
+        """Mean loss and accuracy of one pass in random order."""
+        losses, hits = [], []
+        for loss, hit in self._steps(optimiser, generator):
+            losses.append(loss)
+            hits.append(hit)
+        sums = torch.stack([torch.stack(part).double().sum() for part in (losses, hits)])
+        loss, accuracy = (self.ranks.total(sums) / len(self.labels)).tolist()
+        return loss, accuracy
+
+    def best_rate(self, generator: torch.Generator) -> float:
+        """The rate of least mean loss over the second half of a few batches, all from the same start."""
+        start, seed = self._state(), generator.get_state()
+        found = {}
+        for rate in RATES:
+            generator.set_state(seed)
+            found[rate] = self._try(rate, generator)
+            self._joined.load_state_dict(start)
+        generator.set_state(seed)
+        finite = {rate: loss for rate, loss in found.items() if math.isfinite(loss)}
+        if not finite:
+            raise FloatingPointError(f"training diverges at every learning rate of {RATES}; scale the images.")
+        return min(finite, key=finite.__getitem__)
+
+    def _try(self, rate: float, generator: torch.Generator) -> float:
+        """The sum of losses per image over the second half of the batches, in as many passes as they take."""
+        optimiser = self.optimiser(rate)
+        losses: list[float] = []
+        while len(losses) < self.settings.trial:
+            for loss, _ in self._steps(optimiser, generator):
+                losses.append(float(self.ranks.total(loss)) / self.settings.batch_size)
+                if len(losses) == self.settings.trial or not math.isfinite(losses[-1]):
+                    return sum(losses[len(losses) // 2 :])
+        return math.nan
+
+    def _steps(self, optimiser: torch.optim.SGD, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+        """The sums of losses and of right answers over a rank's share of every batch."""
+        scaler = torch.amp.GradScaler(self.labels.device.type, enabled=self._half is torch.float16)
+        model = self.ranks.parallel(self._joined)
+        order = torch.randperm(len(self.labels), generator=generator)
+        for rows in order.split(self.settings.batch_size):
+            x, on = self.inputs.batch(rows, generator)
+            y = self.labels[self.inputs.own(rows).to(self.labels.device)]
+            with self.ranks.hears("agreeing on gradients"), self._mixed():  # in a second step torch orders them anew
+                logits = model(x, on)
+                loss = functional.cross_entropy(_full(logits), y, reduction="sum")
+            optimiser.zero_grad(set_to_none=True)
+            mean = loss * self.ranks.size / len(rows)  # its mean over ranks, which gradients are of, is sum / |rows|
+            with self.ranks.hears("adding gradients"):
+                scaler.scale(mean).backward()
+            scaler.step(optimiser)
+            scaler.update()
+            yield loss.detach(), (logits.detach().argmax(1) == y).sum()
+
+    @property
+    def _half(self) -> torch.dtype | None:
+        """Half precision on a GPU; a CPU is faster in single precision."""
+        if self.labels.device.type != "cuda":
+            return None
+        return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
+
+    def _mixed(self) -> AbstractContextManager[object]:
+        half = self._half
+        return nullcontext() if half is None else torch.autocast("cuda", dtype=half)
+
+    def _state(self) -> dict[str, Tensor]:
+        return copy.deepcopy(self._joined.state_dict())
+
+    @cached_property
+    def _joined(self) -> _Joined:
+        return _Joined(self.stage, self.head)
+
+
+def _full(logits: Tensor) -> Tensor:
+    """In single precision at least."""
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))

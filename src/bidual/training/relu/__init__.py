@@ -1,0 +1,1 @@
+"""Two-layer ReLU networks over all activation patterns."""

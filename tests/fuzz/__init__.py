@@ -1,0 +1,1 @@
+"""Random arguments and broken files."""

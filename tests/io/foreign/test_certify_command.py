@@ -1,0 +1,171 @@
+"""The command with a stand-in for the mathematics."""
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import typer
+from safetensors.torch import save_file
+from torch import nn
+from typer.testing import CliRunner
+
+from bidual.architectures.modules import NETWORKS
+from bidual.estimators.mlp import ConvexMLPRegressor
+from bidual.estimators.saving import save
+from bidual.io.foreign import from_file
+from bidual.io.tables import TableEncoder
+from helpers.foreign_tools import OwnKind, network, own
+
+rng = np.random.default_rng(0)
+
+
+@dataclass(frozen=True)
+class FakeCertificate:
+    objective: float = 2.0
+    lower_bound: float = 1.5
+    relative_gap: float = 0.25
+    certificate: object = None
+    better: nn.Module | None = None
+    better_objective: float | None = None
+    status: str = "stand-in"
+
+
+class Bench:
+    """The command, and what it handed to the stand-in."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder, self.calls, self.answer = folder, [], FakeCertificate()
+        fake: Any = ModuleType("bidual.estimators.certifying")
+        fake.certify, fake.NetworkCertificate = self._certify, FakeCertificate
+        monkeypatch.setitem(sys.modules, "bidual.estimators.certifying", fake)
+        monkeypatch.delitem(sys.modules, "bidual.cli.certify", raising=False)
+        from bidual.cli.certify import certify
+
+        self.app = typer.Typer(pretty_exceptions_enable=False)
+        self.app.command()(certify)
+        monkeypatch.delitem(sys.modules, "bidual.cli.certify")
+        self.model = folder / "m.safetensors"
+        save_file(network(outputs=2).state_dict(), self.model)
+        save_file(network(outputs=1).state_dict(), folder / "one.safetensors")
+        self.table(label=np.arange(20) % 2)
+
+    def _certify(self, weights: Any, X: Any, Y: Any, beta: float, loss: Any, **settings: Any) -> FakeCertificate:
+        self.calls.append((weights, X, Y, beta, loss, settings))
+        return self.answer
+
+    def table(self, name: str = "t.csv", **columns: Any) -> Path:
+        frame = pd.DataFrame(np.random.default_rng(0).standard_normal((20, 3)) * 5 + 1, columns=["c", "b", "a"])
+        for column, values in columns.items():
+            frame[column] = values
+        frame.to_csv(self.folder / name, index=False)
+        return self.folder / name
+
+    def run(self, *arguments: object, model: str = "m.safetensors", target: str = "label", data: str = "t.csv") -> Any:
+        words = (self.folder / model, self.folder / data, "--target", target, *arguments)
+        return CliRunner().invoke(self.app, [str(word) for word in words])
+
+    def refused(self, message: str, *arguments: object, **where: str) -> bool:
+        result = self.run(*arguments, **where)
+        assert isinstance(result.exception, ValueError)
+        assert message in str(result.exception)
+        assert not self.calls
+        return True
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    return Bench(tmp_path, monkeypatch)
+
+
+def test_columns_are_used_as_they_are(bench: Bench) -> None:
+    result = bench.run("--beta", 0.3, "--max-time", 9)
+    assert result.exit_code == 0
+    ((weights, X, Y, beta, loss, settings),) = bench.calls
+    np.testing.assert_allclose(X, pd.read_csv(bench.folder / "t.csv")[["c", "b", "a"]])
+    np.testing.assert_array_equal(Y, np.eye(2)[np.arange(20) % 2])
+    assert (weights.n_outputs, beta, loss.name, settings) == (2, 0.3, "squared", {"max_time": 9, "tol": 1e-4})
+    assert "25 % at most (stand-in)" in result.output
+    assert "classification (guessed from 2 different values" in result.output
+
+
+def test_json_and_quiet(bench: Bench) -> None:
+    payload = json.loads(bench.run("--beta", 1, "--json", "--loss", "log_loss").output)
+    assert payload["loss"] == "softmax"
+    assert (payload["objective"], payload["relative_gap"], payload["better_objective"]) == (2.0, 0.25, None)
+    assert bench.run("--beta", 1, "--quiet").output == ""
+
+
+def test_the_better_network_is_written(bench: Bench) -> None:
+    out = bench.folder / "better.safetensors"
+    assert "saved" not in bench.run("--beta", 1, "--out", out).output
+    assert not out.exists()
+    bench.answer = FakeCertificate(better=own(), better_objective=1.6)
+    assert "objective 1.6 was found" in bench.run("--beta", 1, "--out", out).output
+    assert from_file(out).n_neurons == 5
+
+
+@pytest.mark.parametrize(
+    ("target", "model", "task", "first"),
+    [
+        (np.arange(20) % 2, "one", "auto", [-1, 1, -1]),
+        (["no", "yes"] * 10, "one", "auto", [-1, 1, -1]),
+        (np.arange(20) % 3, "one", "auto", [0, 1, 2]),
+        (np.arange(20) % 2, "one", "regression", [0, 1, 0]),
+        (np.linspace(0, 1, 20) * 19 / 2, "one", "auto", [0, 0.5, 1]),
+    ],
+)
+def test_targets_of_one_output(target: Any, model: str, task: str, first: list[float], bench: Bench) -> None:
+    bench.table(label=target)
+    assert bench.run("--beta", 1, "--task", task, model=f"{model}.safetensors").exit_code == 0
+    np.testing.assert_allclose(bench.calls[0][2][:3, 0], first)
+
+
+def test_standardising(bench: Bench) -> None:
+    bench.table(a=["x", None] * 10, label=np.arange(20) % 2)
+    assert bench.refused("column 'a' holds 'x', but a network takes numbers", "--beta", 1)
+    assert bench.refused("takes 3 features, but the table gives 4", "--beta", 1, "--standardise")
+    bench.table(label=np.arange(20) % 2)
+    assert bench.run("--beta", 1, "--standardise").exit_code == 0
+    np.testing.assert_allclose(bench.calls[0][1].mean(0), 0, atol=1e-12)
+
+
+def test_models_of_this_package_bring_their_settings(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(NETWORKS, "relu_mlp", OwnKind)
+    frame = pd.read_csv(bench.folder / "t.csv").drop(columns="label")
+    encoder = TableEncoder().fit(frame)
+    fitted = ConvexMLPRegressor(loss="huber", patterns=4, tol=0.1, beta=0.7, activation="gated_relu")
+    fitted.fit(encoder.transform(frame), frame["a"]).module_ = own(outputs=1)
+    save(fitted, bench.folder / "own.safetensors", encoder)
+    assert bench.run(model="own.safetensors").exit_code == 0
+    (_, X, Y, beta, loss, _), target = bench.calls[0], np.arange(20) % 2
+    np.testing.assert_allclose(X, encoder.transform(frame))
+    np.testing.assert_array_equal(Y[:, 0], target)
+    assert (beta, loss.name) == (0.7, "huber")
+
+
+def test_bad_input(bench: Bench) -> None:
+    (bench.folder / "m.pt").write_bytes(b"")
+    bench.table("wide.csv", d=1.0, label=0)
+    bench.table("gaps.csv", a=np.nan, label=np.arange(20) % 2)
+    bench.table("three.csv", label=["x", "y", "z", "z"] * 5)
+    assert bench.refused("does not say its weight decay; give --beta")
+    assert bench.refused("beta must be positive", "--beta", -1)
+    assert bench.refused("pickle can run code", "--beta", 1, model="m.pt")
+    assert bench.refused("there is no such file", "--beta", 1, model="none.onnx")
+    assert bench.refused("there is no column 'lable'", "--beta", 1, target="lable")
+    assert bench.refused("takes 3 features, but the table gives 4", "--beta", 1, data="wide.csv")
+    assert bench.refused("column 'a' has missing or infinite values", "--beta", 1, data="gaps.csv")
+    assert bench.refused("3 classes, but a network with 2 outputs", "--beta", 1, data="three.csv")
+    assert bench.refused("2 outputs, but there are 1 targets", "--beta", 1, "--task", "regression")
+    assert bench.refused(
+        "logistic loss is for classification", "--beta", 1, "--task", "regression", "--loss", "logistic"
+    )
+    assert bench.refused("loss must be 'auto'", "--beta", 1, "--loss", "cubed")
+    assert bench.refused("task must be one of", "--beta", 1, "--task", "guess")
+    assert bench.refused("it is also read", "--beta", 1, "--out", bench.model)

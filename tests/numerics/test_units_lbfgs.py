@@ -1,0 +1,183 @@
+"""L-BFGS and its parts against closed forms and dense matrices."""
+
+import itertools
+from collections.abc import Callable
+from math import inf
+
+import pytest
+import torch
+from torch import Tensor
+
+from bidual.numerics.lbfgs import _backtrack, _inverse_hessian, _slope, descend
+
+
+def vector(*entries: float) -> Tensor:
+    return torch.tensor(entries, dtype=torch.float64)
+
+
+def normal(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def quadratic(scale: Tensor, centre: Tensor) -> Callable[[Tensor], Tensor]:
+    return lambda p: 0.5 * (scale * (p - centre).square()).sum() + 1.0
+
+
+def test_value_and_slope_of_a_function() -> None:
+    value, slope = _slope(lambda p: (p**3).sum(), vector(1.0, 2.0))
+    assert value == 9.0
+    assert slope.tolist() == [3.0, 12.0]
+    assert not slope.requires_grad
+
+
+def test_a_slope_that_is_not_a_number_is_zero() -> None:
+    value, slope = _slope(lambda p: p.sqrt().sum() * 0, vector(0.0, 1.0))
+    assert value == 0.0
+    assert slope.tolist() == [0.0, 0.0]
+
+
+def test_the_slope_of_a_point_that_has_a_history_is_its_own() -> None:
+    point = vector(2.0).requires_grad_(True) * 3
+    assert _slope(lambda p: (p**2).sum(), point)[1].tolist() == [12.0]
+
+
+@pytest.mark.parametrize(("direction", "length"), [(-1.0, 1.0), (-3.0, 0.5), (-5.0, 0.25), (-64.0, 2.0**-6)])
+def test_the_first_halving_that_decreases_enough_is_taken(direction: float, length: float) -> None:
+    """p^2 from 1: a step to 1 - t lowers the value if t < 2."""
+    trial = _backtrack(lambda p: (p**2).sum(), vector(1.0), 1.0, 2 * direction, vector(direction))
+    assert trial is not None
+    assert trial.tolist() == [1.0 + length * direction]
+
+
+def test_a_decrease_must_be_a_share_of_the_slope() -> None:
+    """A flat function does not decrease, and one that falls by 1e-4 of what the slope says falls just enough."""
+    assert _backtrack(lambda p: p.sum() * 0, vector(1.0), 0.0, -1.0, vector(-1.0)) is None
+    fall = vector(-1.0)
+    assert _backtrack(lambda p: (1.01e-4 * p).sum(), vector(0.0), 0.0, -1.0, fall) is not None
+    assert _backtrack(lambda p: (0.99e-4 * p).sum(), vector(0.0), 0.0, -1.0, fall) is None
+    assert _backtrack(lambda p: p.sum() * 0, vector(1.0), 0.0, 0.0, fall) is not None
+
+
+def test_backtracking_stops_at_a_hundred_millionth() -> None:
+    tried: list[float] = []
+
+    def never(p: Tensor) -> Tensor:
+        assert not torch.is_grad_enabled()
+        tried.append(float(p))
+        return p.sum() * inf
+
+    assert _backtrack(never, vector(0.0), 0.0, -1.0, vector(1.0)) is None
+    assert tried == [2.0**-k for k in range(27)]
+
+
+def test_nothing_known_gives_a_tenth_of_the_unit_slope() -> None:
+    assert _inverse_hessian([], vector(30.0, 40.0)) == pytest.approx(vector(0.06, 0.08), rel=1e-14)
+    assert _inverse_hessian([], vector(0.0, 0.0)).tolist() == [0.0, 0.0]
+
+
+def dense_inverse(pairs: list[tuple[Tensor, Tensor]]) -> Tensor:
+    """The BFGS updates of a multiple of the identity, as matrices."""
+    eye = torch.eye(len(pairs[0][0]), dtype=torch.float64)
+    last_step, last_turn = pairs[-1]
+    H = eye * (last_step @ last_turn) / (last_turn @ last_turn)
+    for s, y in pairs:
+        E = eye - torch.outer(s, y) / (s @ y)
+        H = E @ H @ E.T + torch.outer(s, s) / (s @ y)
+    return H
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_the_two_loops_apply_the_bfgs_matrix(count: int) -> None:
+    A = normal(4, 4)
+    A = A @ A.T + torch.eye(4, dtype=torch.float64)
+    pairs = [(s, A @ s) for s in normal(count, 4, seed=1)]
+    slope = normal(4, seed=2)
+    before = slope.clone()
+    assert torch.allclose(_inverse_hessian(pairs, slope), dense_inverse(pairs) @ slope, rtol=1e-10, atol=1e-12)
+    assert torch.equal(slope, before)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_quadratic_is_minimised(seed: int) -> None:
+    scale, centre = normal(6, seed=seed).exp(), normal(6, seed=seed + 10)
+    found = descend(quadratic(scale, centre), torch.zeros(6, dtype=torch.float64), 100, tol=1e-14)
+    assert torch.allclose(found, centre, atol=1e-5)
+
+
+def after(steps: int, tol: float = 0.0, memory: int = 20) -> Tensor:
+    f = quadratic(vector(1.0, 10.0, 100.0, 3.0), vector(1.0, 2.0, 3.0, -1.0))
+    return descend(f, torch.zeros(4, dtype=torch.float64), steps, tol, memory)
+
+
+def test_no_steps_leave_the_start() -> None:
+    assert after(0).tolist() == [0.0] * 4
+
+
+def test_the_first_step_is_a_tenth_long_at_most() -> None:
+    moved = after(1)
+    slope = vector(-1.0, -20.0, -300.0, 3.0)
+    assert torch.allclose(moved, -slope / (10 * slope.norm()), rtol=1e-12)
+
+
+def test_every_step_descends_and_counts() -> None:
+    f = quadratic(vector(1.0, 10.0, 100.0, 3.0), vector(1.0, 2.0, 3.0, -1.0))
+    values = [float(f(after(steps))) for steps in range(9)]
+    assert all(new < old for old, new in itertools.pairwise(values))
+
+
+def test_two_steps_are_those_of_bfgs() -> None:
+    scale, centre = vector(1.0, 10.0, 100.0, 3.0), vector(1.0, 2.0, 3.0, -1.0)
+    one, two, three = (after(steps) for steps in (1, 2, 3))
+    pairs = [(one, scale * one)]
+    direction = -dense_inverse(pairs) @ (scale * (one - centre))
+    share = (two - one) / direction
+    assert torch.allclose(share, share[:1], rtol=1e-8)
+    pairs.append((two - one, scale * (two - one)))
+    direction = -dense_inverse(pairs) @ (scale * (two - centre))
+    share = (three - two) / direction
+    assert torch.allclose(share, share[:1], rtol=1e-8)
+
+
+@pytest.mark.parametrize("memory", [2, 3])
+def test_old_pairs_are_forgotten(memory: int) -> None:
+    scale, centre = vector(1.0, 10.0, 100.0, 3.0), vector(1.0, 2.0, 3.0, -1.0)
+    points = [after(steps, memory=memory) for steps in range(7)]
+    moves = [new - old for old, new in itertools.pairwise(points)]
+    pairs = [(move, scale * move) for move in moves[:5]][-memory:]
+    share = moves[5] / -(dense_inverse(pairs) @ (scale * (points[5] - centre)))
+    assert torch.allclose(share, share[:1], rtol=1e-6)
+
+
+def test_it_stops_when_a_step_gains_little() -> None:
+    short, long = after(200, tol=0.5), after(200, tol=1e-12)
+    f = quadratic(vector(1.0, 10.0, 100.0, 3.0), vector(1.0, 2.0, 3.0, -1.0))
+    assert float(f(long)) == pytest.approx(1, abs=1e-9)
+    assert float(f(short)) > 1.001
+    assert torch.equal(descend(f, vector(1.0, 2.0, 3.0, -1.0), 5), vector(1.0, 2.0, 3.0, -1.0))
+
+
+def test_the_gain_is_measured_relative_to_a_negative_value_too() -> None:
+    values: list[float] = []
+
+    def f(p: Tensor) -> Tensor:
+        value = p.square().sum() - 1e6
+        values.append(float(value.detach()))
+        return value
+
+    descend(f, vector(0.5), 50)
+    assert len(values) == 3  # one step of 0.1 gains 0.09, less than 1e-6 of the value
+
+
+def test_a_domain_is_not_left() -> None:
+    """-log p + p is infinite left of 0, least at 1."""
+
+    def barrier(p: Tensor) -> Tensor:
+        return (p - p.log()).sum() if bool((p > 0).all()) else p.sum() * inf
+
+    found = descend(barrier, vector(1e-3, 5.0), 200, tol=1e-13)
+    assert torch.allclose(found, vector(1.0, 1.0), atol=1e-4)
+
+
+def test_where_the_curvature_is_negative_it_still_descends() -> None:
+    found = descend(lambda p: p.cos().sum(), vector(0.1, 0.2), 100, tol=1e-13)
+    assert torch.allclose(found.cos(), vector(-1.0, -1.0), atol=1e-6)

@@ -1,0 +1,300 @@
+"""The splitting of moment matrices: faces, signs, multipliers, balance, splits and what the moments point at."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from numpy import ndarray
+
+from bidual.polar.relaxations import moments as module
+from bidual.polar.relaxations.moments import MomentSplitting, _Face, row_to_cut
+from bidual.polar.relaxations.sign_cells import Cell
+
+N, R, C = 3, 2, 2
+M = 2 * N
+Y = np.random.default_rng(7).standard_normal((N, C))
+
+
+def rows(seed: int = 0) -> ndarray:
+    return np.random.default_rng(seed).standard_normal((N, R))
+
+
+def squared(P: ndarray, step: float) -> ndarray:
+    """The proximal map of |P - Y|^2 / 2, whose gradient is P - Y."""
+    return (P + step * Y) / (1 + step)
+
+
+def splitting(count: int = 2, beta: float = 0.5, penalty: float = 2.0) -> MomentSplitting:
+    whole = Cell.whole(rows())
+    cells = [whole] if count == 1 else [*whole.split(0)] if count == 2 else [*whole.split(0), whole]
+    return MomentSplitting(cells, C, beta, squared, penalty)
+
+
+def symmetric(count: int, seed: int = 0) -> ndarray:
+    A = np.random.default_rng(seed).standard_normal((count, M + C, M + C))
+    return A + A.swapaxes(1, 2)
+
+
+@pytest.mark.parametrize("signs", [[0, 0, 0], [1, -1, 0], [1, 1, -1]])
+def test_a_face_prices_rank_one_moments_by_half_the_squares(signs: list[int]) -> None:
+    x, rng = rows(), np.random.default_rng(1)
+    cell = Cell(x, np.array(signs))
+    face = _Face.of(cell, 0.6, C)
+    assert face.cell is cell
+    assert np.allclose(face.frame.T @ face.frame, np.eye(face.frame.shape[1]), atol=1e-14)
+    z, w = rng.standard_normal(cell.H.shape[1]), rng.standard_normal(C)
+    lifted = np.concatenate([cell.H @ z, w])
+    y = face.frame.T @ lifted
+    assert np.allclose(face.frame @ y, lifted, atol=1e-13)
+    assert y @ face.cost @ y == pytest.approx(0.3 * (z[:R] @ z[:R] + w @ w), rel=1e-11)
+    assert np.allclose(face.cost, face.cost.T, atol=1e-14)
+
+
+@pytest.mark.parametrize("penalty", [0.5, 3.0])
+def test_the_nearest_point_of_a_face_satisfies_the_conditions_of_optimality(penalty: float) -> None:
+    face, target = _Face.of(Cell.whole(rows()), 0.4, C), symmetric(1)[0]
+    found, price = face.nearest(target, penalty)
+    G = face.frame.T @ found @ face.frame
+    assert np.allclose(face.frame @ G @ face.frame.T, found, atol=1e-12)
+    assert np.linalg.eigvalsh(G)[0] > -1e-12
+    left = face.cost + penalty * (G - face.frame.T @ target @ face.frame)
+    assert np.linalg.eigvalsh(left)[0] > -1e-11
+    assert np.sum(left * G) == pytest.approx(0, abs=1e-10)
+    assert price == pytest.approx(np.sum(face.cost * G), rel=1e-11)
+
+
+def test_a_new_splitting_starts_at_zero() -> None:
+    new = splitting()
+    assert new.state.shape == (2, M + C, M + C)
+    assert not new.state.any()
+    assert new.prices.tolist() == [0, 0]
+    assert (new.steps, new.n, new.outputs, new.beta, new.penalty) == (0, N, C, 0.5, 2.0)
+    assert new.mixing.memory == 15
+    assert [cell.signs.tolist() for cell in new.cells] == [[1, 0, 0], [-1, 0, 0]]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_a_state_is_split_into_signs_and_predictions(count: int) -> None:
+    found, state = splitting(count), symmetric(count)
+    kept = state.copy()
+    found._enter(state)
+    assert np.array_equal(state, kept)
+    assert found.state is state
+    for k in range(count):
+        for i in range(M):
+            for j in range(M):
+                assert found.moments[k, i, j] == (0 if abs(i - j) == N else max(state[k, i, j], 0))
+    assert np.array_equal(found.moments[:, N:M, M:], state[:, N:M, M:])
+    assert np.array_equal(found.moments[:, M:, M:], state[:, M:, M:])
+    assert np.allclose(found.moments, found.moments.swapaxes(1, 2), atol=1e-14)
+    assert np.allclose(found.moments[:, :N, M:].sum(0), found.P, atol=1e-13)
+    moved = found.moments[:, :N, M:] - state[:, :N, M:]
+    assert np.allclose(moved, moved[:1], atol=1e-13)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_v_is_the_gradient_at_the_predictions(count: int) -> None:
+    found = splitting(count, penalty=1.7)
+    found._enter(symmetric(count))
+    assert np.allclose(found.V, found.P - Y, atol=1e-12)
+
+
+def test_multipliers_have_the_right_signs_and_scale() -> None:
+    found, state = splitting(2, beta=0.5, penalty=3.0), symmetric(2)
+    found._enter(state)
+    multipliers = found.multipliers()
+    assert len(multipliers) == 2
+    for k in range(2):
+        assert multipliers[k].shape == (M, M)
+        for i in range(M):
+            for j in range(M):
+                want = -state[k, i, j] if abs(i - j) == N else max(-state[k, i, j], 0)
+                assert multipliers[k][i, j] == pytest.approx(2 * 0.5 * 3.0 * want, abs=1e-13)
+
+
+def test_a_step_is_a_relaxed_reflection(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, state = splitting(2), symmetric(2)
+    found._enter(state)
+    before = found.moments.copy()
+    nearest = [face.nearest(2 * before[k] - state[k], 2.0) for k, face in enumerate(found.faces)]
+    mixed: list[tuple] = []
+    mix = found.mixing.mix
+    monkeypatch.setattr(found.mixing, "mix", lambda f, F: mixed.append((f, F)) or mix(f, F))
+    found._step()
+    image = np.stack([state[k] + 1.6 * (nearest[k][0] - before[k]) for k in range(2)])
+    assert np.allclose(found.state, image, atol=1e-12)
+    assert np.allclose(found.prices, [price for _, price in nearest], rtol=1e-12)
+    assert np.allclose(mixed[0][0].numpy(), (image - state).ravel(), atol=1e-12)
+    assert np.allclose(mixed[0][1].numpy(), image.ravel(), atol=1e-12)
+    assert found.steps == 1
+
+
+def test_what_the_acceleration_answers_is_the_next_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, other = splitting(2), symmetric(2, 3)
+    monkeypatch.setattr(found.mixing, "mix", lambda f, F: torch.from_numpy(other.ravel()))
+    found._step()
+    assert np.array_equal(found.state, other)
+
+
+def test_the_penalty_is_balanced_every_twenty_steps_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, calls = splitting(1), []
+    monkeypatch.setattr(found, "_balance", lambda primal, dual: calls.append((found.steps, primal, dual)))
+    found.run(41)
+    assert [call[0] for call in calls] == [20, 40]
+    for start, more in ((599, 1), (619, 0), (600, 0)):
+        found.steps, calls[:] = start, []
+        found._step()
+        assert len(calls) == more
+
+
+def test_the_balance_compares_the_steps_of_moments_and_multipliers(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, calls = splitting(2), []
+    found._enter(symmetric(2))
+    found.steps = 19
+    before = found.moments.copy()
+    image = [face.nearest(2 * before[k] - found.state[k], 2.0)[0] for k, face in enumerate(found.faces)]
+    monkeypatch.setattr(found, "_balance", lambda primal, dual: calls.append((primal, dual)))
+    found._step()
+    assert calls[0][0] == pytest.approx(np.linalg.norm((np.stack(image) - before).ravel()), rel=1e-11)
+    assert calls[0][1] == pytest.approx(np.linalg.norm((found.moments - before).ravel()), rel=1e-11)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "factor"), [(5.1, 1.5), (5.9, 1.5), (4.9, 1.0), (1.0, 1.0), (0.21, 1.0), (0.19, 1 / 1.5), (0.0, 1 / 1.5)]
+)
+def test_the_penalty_moves_if_residuals_differ_fivefold(ratio: float, factor: float) -> None:
+    found = splitting(2)
+    found._enter(symmetric(2))
+    moments, V, gap = found.moments.copy(), found.V.copy(), found.state - found.moments
+    found.mixing.count = 4
+    size, force = np.linalg.norm(moments.ravel()), np.linalg.norm(gap.ravel())
+    found._balance(4 * ratio * size / force * 3, 3.0)
+    assert found.penalty == pytest.approx(2 * factor, rel=1e-14)
+    assert np.allclose(found.moments, moments, atol=1e-12)
+    assert np.allclose(found.state - found.moments, gap / factor, atol=1e-12)
+    assert np.allclose(found.V, V, atol=1e-11)
+    assert found.mixing.count == (4 if factor == 1 else 0)
+
+
+def test_multipliers_that_do_not_move_raise_the_penalty() -> None:
+    found = splitting(2)
+    found._enter(symmetric(2))
+    found._balance(1.0, 0.0)
+    assert found.penalty == 3
+
+
+@pytest.mark.parametrize(("deadline", "steps"), [(math.inf, 4), (0.0, 1), (9.0, 4), (10.0, 4)])
+def test_a_run_takes_so_many_steps_or_stops_at_the_deadline(
+    monkeypatch: pytest.MonkeyPatch, deadline: float, steps: int
+) -> None:
+    found = splitting(1)
+    monkeypatch.setattr(module.time, "perf_counter", lambda: 9.0)
+    found.run(4, deadline)
+    assert found.steps == steps
+
+
+def test_a_split_keeps_predictions_and_multipliers() -> None:
+    whole = splitting(2)
+    whole._enter(symmetric(2))
+    finer = whole.split([1, None])
+    assert [cell.signs.tolist() for cell in finer.cells] == [[1, 1, 0], [1, -1, 0], [-1, 0, 0]]
+    assert (finer.beta, finer.outputs, finer.penalty, finer.prox) == (0.5, C, 2.0, squared)
+    gap = whole.state - whole.moments
+    assert np.allclose(finer.state[0], whole.moments[0] / 2 + gap[0], atol=1e-14)
+    assert np.allclose(finer.state[1], whole.moments[0] / 2 + gap[0], atol=1e-14)
+    assert np.allclose(finer.state[2], whole.moments[1] + gap[1], atol=1e-14)
+    assert np.allclose(finer.P, whole.P, atol=1e-12)
+    assert np.allclose(finer.V, whole.V, atol=1e-12)
+
+
+@pytest.mark.parametrize("cuts", [[0], [0, 1, 2]])
+def test_a_split_needs_a_row_for_every_cell(cuts: list[int]) -> None:
+    with pytest.raises(ValueError, match="zip"):
+        splitting(2).split(cuts)
+
+
+def test_resuming_takes_state_and_penalty() -> None:
+    old, new = splitting(2, penalty=5.0), splitting(2)
+    old._enter(symmetric(2))
+    new.resume(old)
+    assert new.penalty == 5
+    assert np.array_equal(new.state, old.state)
+    assert np.allclose(new.V, old.V, atol=1e-13)
+
+
+def known(u: list[ndarray], prices: list[float]) -> MomentSplitting:
+    """Moments of one direction in every cell, and their prices."""
+    found = splitting(len(u))
+    h = [np.concatenate([np.maximum(rows() @ v, 0), np.maximum(-rows() @ v, 0), np.ones(C)]) for v in u]
+    found.moments, found.prices = np.stack([np.outer(a, a) for a in h]), np.array(prices)
+    return found
+
+
+def test_factors_are_the_axes_of_the_moments_of_u() -> None:
+    u = [np.array([0.6, -0.8]), np.array([1.0, 2.0])]
+    for axes, v in zip(known(u, [1.0, 1.0]).factors(), u, strict=True):
+        assert axes.shape == (R, R)
+        assert np.allclose(axes.T @ axes, np.outer(v, v), atol=1e-12)
+        assert np.allclose(axes[0], 0, atol=1e-6)
+        assert np.isfinite(axes).all()
+
+
+def test_directions_are_what_the_moments_point_at_with_both_signs() -> None:
+    u = [np.array([0.6, -0.8]), np.array([1.0, 2.0])]
+    found = known(u, [1.0, 1.0]).directions()
+    assert found.shape == (12, R)
+    assert np.array_equal(found[:6], -found[6:])
+    for k, v in enumerate(u):  # the tops first, then the axes of each cell
+        assert abs(found[k] @ v) == pytest.approx(np.linalg.norm(found[k]) * np.linalg.norm(v), rel=1e-12)
+        assert np.linalg.norm(found[k]) > 0.1
+        assert np.allclose(np.abs(found[3 + 2 * k]), np.abs(v), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("prices", "heavy"), [([1.0, 1e-4], 1), ([0.0, 0.0], 2), ([999.0, 1.0], 2), ([1.0, 1.5e-3], 2)]
+)
+def test_cells_that_carry_no_weight_are_left_out(prices: list[float], heavy: int) -> None:
+    found = known([np.array([0.6, -0.8]), np.array([1.0, 2.0])], prices)
+    assert len(found.factors()) == heavy
+    cuts = found.rows_to_cut()
+    assert len(cuts) == 2
+    assert [cut is None for cut in cuts] == [False, heavy == 1]
+
+
+def test_rows_to_cut_weigh_by_the_lengths_of_v() -> None:
+    found = splitting(2)
+    found._enter(symmetric(2))
+    found.prices = np.ones(2)
+    weight = np.linalg.norm(found.V, axis=1)
+    want = [row_to_cut(cell, found.moments[k], weight) for k, cell in enumerate(found.cells)]
+    assert found.rows_to_cut() == want
+    assert all(cut in (1, 2) for cut in want)
+
+
+def spread(a: list[float], b: list[float]) -> ndarray:
+    return np.diag([*a, *b, 1.0])
+
+
+@pytest.mark.parametrize(
+    ("signs", "a", "b", "weight", "row"),
+    [
+        ([0, 0, 0], [4.0, 1.0, 9.0], [1.2, 1.5, 0.5], [1.0, 1.0, 1.0], 0),
+        ([0, 0, 0], [4.0, 1.0, 9.0], [1.0, 1.5, 4.0], [1.0, 1.0, 1.0], 2),
+        ([0, 0, 0], [4.0, 1.0, 9.0], [1.0, 1.5, 0.5], [1.0, 1.1, 1.0], 1),
+        ([0, 0, 0], [4.0, 1.0, 9.0], [4.0, 1.5, 9.0], [1.0, 1.0, 0.7], 2),
+        ([1, 0, -1], [4.0, 1.0, 9.0], [4.0, 1.5, 9.0], [1.0, 1.0, 1.0], 1),
+        ([0, -1, 1], [0.0, 1.0, 9.0], [0.0, 1.5, 9.0], [0.0, 1.0, 1.0], 0),
+        ([0, 0, 0], [-1.0, -1.0, -1.0], [1.0, 1.0, 1.0], [1.0, 1.0, 1.0], 1),
+        ([0, 0, 0], [1e-24, 0.0, 0.0], [1e-24, 0.0, 0.0], [1.0, 1.0, 1.0], 1),
+    ],
+)
+def test_the_row_to_cut_is_seen_farthest_on_both_sides(
+    signs: list[int], a: list[float], b: list[float], weight: list[float], row: int
+) -> None:
+    x = np.array([[1.0, 0.0], [0.0, 3.0], [1.0, 1.0]])  # where nothing is seen, the longest row counts
+    assert row_to_cut(Cell(x, np.array(signs)), spread(a, b), np.array(weight)) == row
+
+
+def test_no_row_is_cut_where_all_are_known() -> None:
+    assert row_to_cut(Cell(rows(), np.array([1, -1, 1])), spread([1.0] * 3, [1.0] * 3), np.ones(3)) is None
