@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from bidual.distributed import Ranks, ShardedOperator, led
+from bidual.distributed import Ranks, ShardedOperator, run_on_leader
 from bidual.distributed.shards import row_range
 from bidual.gauges import Nuclear
 from bidual.losses import Logistic, Squared
@@ -72,7 +72,9 @@ def work(job: Job, folder: Path, ranks: Ranks) -> dict[str, Any]:
     gates = torch.randn(job.features, job.patterns, generator=torch.Generator().manual_seed(SEED), dtype=torch.float64)
     rows = row_range(job.rows, ranks)
     operator = TiledOperator(MappedRows.open(folder / "X.npy", rows), gates, 1)
-    found = led(ranks, operator, lambda whole: fit(job, folder, whole, began) if job.solver else products(whole))
+    found = run_on_leader(
+        ranks, operator, lambda whole: fit(job, folder, whole, began) if job.solver else products(whole)
+    )
     peaks = ranks.collect(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6)
     return {**asdict(job), **(found or {}), "peak_gigabytes": peaks}
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 from convex import gated_problem, patterns, relu_problem
-from problems import Arrays, Spec
 from scipy.optimize import nnls
 from torch import Tensor
 
 from bidual.problems.certificate import Scope, certify, judge
 from bidual.problems.relu import ReluProblem
+from problems import Arrays, Spec
 
 _ROUNDING = 1e-13  # of the loss of the zero network; what is less is rounding, as in certificates
 Answer = Mapping[str, np.ndarray]
@@ -88,7 +88,7 @@ class ReluJudge(Judge):
         if not bool(torch.isfinite(neurons).all()):
             return float("inf"), 0.0
         lifted = (torch.linalg.vector_norm(neurons, dim=1) * signs)[:, None, None]
-        over = problem.over(neurons)
+        over = problem.restricted_to(neurons)
         trials = [over.residual(lifted), *(torch.from_numpy(V) for V in answer.get("dual", ()))]
         return over.primal(lifted), max(cone_dual(problem, patterns(self.arrays), V) for V in trials)
 
@@ -102,7 +102,7 @@ def make_judge(spec: Spec, arrays: Arrays, betas: Sequence[float]) -> Judge:
 
 def cone_dual(problem: ReluProblem, active: Tensor, V: Tensor) -> float:
     """A lower bound of CP eq. (9) from any V, scaled until it is feasible for all cones."""
-    zero = problem.over(torch.ones_like(problem.X[:1]))
+    zero = problem.restricted_to(torch.ones_like(problem.X[:1]))
     Z = torch.zeros(zero.operator.block_shape, dtype=torch.float64)
     return judge(zero, Z, V, lambda W: cone_polar(problem.X, active, W), Scope.BLOCKS).dual
 

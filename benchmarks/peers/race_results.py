@@ -10,7 +10,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, NamedTuple, Self
 
-from bidual.runtime.json_text import parse_json, shortly
+from bidual.runtime.json_text import one_line, parse_json
 
 OURS = "bidual"
 
@@ -182,7 +182,7 @@ def read_race(path: str | os.PathLike[str]) -> Race:
         cases = tuple(CaseResult.from_dict(case) for case in stored.pop("cases"))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ValueError(
-            f"{path} is no result of benchmarks/peers/race.py ({type(error).__name__}: {shortly(error)}); "
+            f"{path} is no result of benchmarks/peers/race.py ({type(error).__name__}: {one_line(error)}); "
             "run make bench-peers."
         ) from None
     return Race(stored, cases)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from bidual.architectures import Architecture
-from bidual.distributed import Ranks, led
+from bidual.distributed import Ranks, run_on_leader
 from bidual.gauges import GAUGES, Gauge
 from bidual.losses import LOSSES, Loss
 from bidual.losses.datafit import Datafit
@@ -42,7 +42,7 @@ def example_operators(seed: int) -> list[LiftedOperator]:
 
 
 def on_one_rank(operator: LiftedOperator) -> LiftedOperator:
-    sharded = led(Ranks(), operator, lambda whole: whole)
+    sharded = run_on_leader(Ranks(), operator, lambda whole: whole)
     assert sharded is not None
     return sharded
 

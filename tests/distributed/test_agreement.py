@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 import torch
 
-from bidual.distributed import Ranks, led
+from bidual.distributed import Ranks, run_on_leader
 from bidual.io.tables import TableEncoder, guess_task, read_table, target_values
 from bidual.patterns import sample_gates
 from helpers.agreement import CASES, SOLVERS, data, main, target_columns
@@ -74,7 +74,7 @@ def test_targets_are_those_of_the_whole_table(found):
 
 
 def test_nothing_is_pickled():
-    room = Path(led.__code__.co_filename).parent
+    room = Path(run_on_leader.__code__.co_filename).parent
     for source in [*room.glob("*.py"), *(room.parent / "layerwise").glob("*.py")]:
         text = source.read_text()
         assert "pickle" not in text.replace("unpickled", "")

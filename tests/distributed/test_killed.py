@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import bidual
-from bidual.distributed.checkpoint import Checkpoint, Keeper
+from bidual.distributed.checkpoint import Checkpoint, CheckpointWriter
 from bidual.estimators import ConvexMLPClassifier
 from bidual.estimators.saving import read
 from bidual.io.tables import TableEncoder, read_table
@@ -74,7 +74,7 @@ def certificate(gap: float) -> Certificate:
 def test_a_checkpoint_is_read_as_it_was_written(tmp_path):
     path, about = tmp_path / "kept.safetensors", {"rows": 4}
     assert Checkpoint.read(path, about) is None
-    Keeper(path, about)(certificate(0.25))
+    CheckpointWriter(path, about)(certificate(0.25))
     found = Checkpoint.read(path, about)
     assert found.relative_gap == 0.25
     np.testing.assert_array_equal(found.point, np.ones((2, 3, 1)))
@@ -87,7 +87,7 @@ def test_a_checkpoint_is_read_as_it_was_written(tmp_path):
 
 def test_checkpoints_are_not_written_too_often(tmp_path):
     path = tmp_path / "kept.safetensors"
-    seldom, always = Keeper(path, {}, every=1000), Keeper(path, {}, every=0)
+    seldom, always = CheckpointWriter(path, {}, every=1000), CheckpointWriter(path, {}, every=0)
     for gap, kept in ((0.5, 0.5), (0.375, 0.5), (0.25, 0.25)):
         seldom(certificate(gap))
         assert Checkpoint.read(path, {}).relative_gap == kept

@@ -84,8 +84,10 @@ def test_the_certificate_of_a_relu_network_can_be_rechecked_from_the_file(tmp_pa
     problem = ReluProblem(samples, Datafit(again._make_loss(), torch.tensor(X[:, :1]), None, True), again.beta_)
     oracle = Faces(samples)
     assert again.certificate_.scope is Scope.ALL_PATTERNS
-    assert again.certificate_.recheck(problem.over(architecture.neurons), oracle)
-    assert not again.certificate_.recheck(problem.with_beta(2 * again.beta_).over(architecture.neurons), oracle)
+    assert again.certificate_.recheck(problem.restricted_to(architecture.neurons), oracle)
+    assert not again.certificate_.recheck(
+        problem.with_beta(2 * again.beta_).restricted_to(architecture.neurons), oracle
+    )
 
 
 def test_the_certificate_can_be_rechecked_from_the_file(tmp_path: Path) -> None:

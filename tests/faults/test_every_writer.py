@@ -11,7 +11,7 @@ import torch
 
 import bidual
 from bidual.cli.certify import _write as write_better
-from bidual.distributed.checkpoint import Keeper
+from bidual.distributed.checkpoint import CheckpointWriter
 from bidual.estimators.onnx_export import export
 from bidual.estimators.saving import save
 from bidual.papers import reproduction
@@ -45,7 +45,7 @@ def by_function(model: Any) -> dict[str, Write]:
         "model.safetensors": lambda path: save(model, path),
         "model.onnx": lambda path: export(model, path),
         "page.html": lambda path: bidual.report(model).save(path),
-        "kept.safetensors": lambda path: Keeper(path, {})(certificate()),
+        "kept.safetensors": lambda path: CheckpointWriter(path, {})(certificate()),
         "checkpoint.safetensors": lambda path: growth.watched(None, path.parent).run(),
         "better.safetensors": lambda path: write_better(model.module_, path),
         "stand-ins/set.csv": lambda path: write_stand_in_tables(path.parents[1], ["set"]),

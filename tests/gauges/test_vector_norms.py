@@ -91,6 +91,6 @@ def test_neurons_of_any_size_cost_as_much_as_units() -> None:
     X = torch.eye(2, dtype=torch.float64)
     problem = ReluProblem(X, Datafit(LOSSES["squared"](), torch.ones(2, 1, dtype=torch.float64)), 0.5)
     Z = torch.full((2, 1, 1), 0.5, dtype=torch.float64)
-    plain, tiny = (certify(problem.over(size * X), Z, everywhere=Faces(X)) for size in (1.0, 1e-170))
+    plain, tiny = (certify(problem.restricted_to(size * X), Z, oracle=Faces(X)) for size in (1.0, 1e-170))
     assert tiny.primal == pytest.approx(plain.primal, rel=1e-12)
     assert plain.dual <= tiny.primal

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from bidual.distributed import Ranks, ShardedOperator, led, torchrun_ranks
+from bidual.distributed import Ranks, ShardedOperator, run_on_leader, torchrun_ranks
 from bidual.distributed.encoding import mapped_encoder, mixed_columns, shared_encoder
 from bidual.distributed.gates import shared_gates
 from bidual.distributed.shards import mapped_shard, row_range, table_shard
@@ -173,11 +173,11 @@ def endings(ranks: Ranks, local: LiftedOperator) -> dict[str, list[str]]:
             return f"{type(error).__name__}: {error}"
         return "nothing"
 
-    after = led(ranks, local, lambda operator: operator)
+    after = run_on_leader(ranks, local, lambda operator: operator)
     late = ending(lambda: None if after is None else after.forward(after.zeros()))
     failing = ending(lambda: ranks.together(lambda: row_range(1, Ranks(0, 1 + ranks.rank))))
     return {
-        "rank 0": ranks.collect(ending(lambda: led(ranks, local, refused))),
+        "rank 0": ranks.collect(ending(lambda: run_on_leader(ranks, local, refused))),
         "one of them": ranks.collect(failing),
         "late": ranks.collect(late),
     }
@@ -188,11 +188,13 @@ def main(ranks: Ranks, folder: Path, out: Path) -> None:
     found = {"contract": [], "solutions": [], "shards": shards(ranks, folder)}
     for c in (1, 2):
         for make in (plain, tiled):
-            found["contract"].append(led(ranks, make(rows, c), contract))
-        found["solutions"] += led(ranks, plain(rows, c), lambda operator, c=c: list(solutions(operator, c))) or []
+            found["contract"].append(run_on_leader(ranks, make(rows, c), contract))
+        found["solutions"] += (
+            run_on_leader(ranks, plain(rows, c), lambda operator, c=c: list(solutions(operator, c))) or []
+        )
     found["endings"] = endings(ranks, plain(rows, 1))
     found["targets"] = targets(ranks)
-    found["limited"] = led(ranks, plain(rows, 1), limited_by_time)
+    found["limited"] = run_on_leader(ranks, plain(rows, 1), limited_by_time)
     if ranks.leads:
         out.write_text(json.dumps(found))
 

@@ -54,7 +54,7 @@ def steepest(problem: ReluProblem, V: Tensor) -> float:
     """A neuron's |V^T (X u)_+| / |u|: the best that an exact oracle and many directions find."""
     rows = problem.X / (float(problem.X.abs().max()) if problem.X.any() else 1.0)
     many = torch.cat([normal(300, problem.X.shape[1], seed=9), rows, -rows])
-    return max(Faces(problem.X).peaks(V).bracket.lower, float(steepness(problem.X, V, many).max()))
+    return max(Faces(problem.X).steepest(V).bracket.lower, float(steepness(problem.X, V, many).max()))
 
 
 def excess(problem: ReluProblem, found: Relaxed, primal: float) -> float:
@@ -80,7 +80,7 @@ def random_problem(seed: int) -> ReluProblem:
 
 def _largest_beta(problem: ReluProblem) -> float:
     data = problem.datafit
-    peak = Faces(problem.X).peaks(data.into_domain(data.grad(torch.zeros_like(data.targets)))).bracket.lower
+    peak = Faces(problem.X).steepest(data.into_domain(data.grad(torch.zeros_like(data.targets)))).bracket.lower
     return peak if peak > 1e-12 * float(torch.linalg.matrix_norm(problem.X)) * data.scale**0.5 else 0.0
 
 

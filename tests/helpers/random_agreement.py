@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from bidual.distributed import Ranks, ShardedOperator, led, torchrun_ranks
+from bidual.distributed import Ranks, ShardedOperator, run_on_leader, torchrun_ranks
 from bidual.distributed.shards import row_range
 from bidual.gauges import Group, Nuclear
 from bidual.losses import Absolute, Hinge, Huber, Logistic, Softmax, Squared, SquaredHinge
@@ -96,7 +96,7 @@ def main(ranks: Ranks, out: Path, seeds: list[int]) -> None:
     found = []
     for draw in map(Draw, seeds):
         local = draw.operator(row_range(draw.n, ranks))
-        found.append(led(ranks, local, lambda operator, draw=draw: compared(draw, operator)))
+        found.append(run_on_leader(ranks, local, lambda operator, draw=draw: compared(draw, operator)))
     if ranks.leads:
         out.write_text(json.dumps(found))
 

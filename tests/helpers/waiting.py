@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from bidual.distributed import Ranks, ShardedOperator, led, torchrun_ranks
+from bidual.distributed import Ranks, ShardedOperator, run_on_leader, torchrun_ranks
 from bidual.operators import LinearOperator
 from bidual.training.layerwise import Growth, Settings
 
@@ -29,7 +29,7 @@ def solving(ranks: Ranks, think: Think) -> None:
         think()
         return float(operator.forward(torch.ones(1, 1, 1, dtype=torch.float64)).sum())
 
-    found = led(ranks, LinearOperator(torch.ones(3, 1, dtype=torch.float64), 1), work)
+    found = run_on_leader(ranks, LinearOperator(torch.ones(3, 1, dtype=torch.float64), 1), work)
     assert found in (3.0 * ranks.size, None)
 
 

@@ -139,7 +139,7 @@ def test_a_repaired_softmax_dual_is_as_near_and_as_good_as_promised(seed: int, n
     fit = Datafit(Softmax(), Y, weight, True)
     V = fit.into_domain(fit.grad(5 * normal(4 * c, c, seed=seed))) * (1 - gamma(64 + 8 * c))
     V = V * (1 + noise * normal(4 * c, c, seed=seed + 1))
-    dual, distance = fit.least_dual(V)
+    dual, distance = fit.dual_lower_bound(V)
     W, real = repaired(V, Y, fit.weights)
     moved = mpmath.sqrt(
         sum((a - b) ** 2 for one, two in zip(W, V, strict=True) for a, b in zip(one, exact(two), strict=True))

@@ -73,8 +73,8 @@ def test_prices_are_bounded_from_above(name: str, shape: tuple[int, int, int]) -
         if shape[1] > 1:
             Z[:, 1] = Z[:, 0]  # lower rank
         exact = PRICES[name](wide(Z.numpy()))
-        assert np.longdouble(gauge.most(Z)) >= exact
-        assert gauge.most(Z) <= float(exact) * (1 + 1e-12) + 1e-300
+        assert np.longdouble(gauge.upper_bound(Z)) >= exact
+        assert gauge.upper_bound(Z) <= float(exact) * (1 + 1e-12) + 1e-300
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -128,8 +128,8 @@ def test_the_data_term_is_bounded_from_above(name: str, intercept: bool) -> None
         b = fit.offset(P).numpy()
         for other, reach in ((P, 0.0), (moved, length(moved - P))):
             real = data_term(name, 1.0, wide(other.numpy()) + wide(b), wide(fit.targets.numpy()), wide(np.ones(8)))
-            assert np.longdouble(fit.most(P, reach)) >= real
-        assert fit.most(P, 0.0) <= fit.value(P) * (1 + 1e-12) + 1e-13 * (1 + scale)
+            assert np.longdouble(fit.upper_bound(P, reach)) >= real
+        assert fit.upper_bound(P, 0.0) <= fit.value(P) * (1 + 1e-12) + 1e-13 * (1 + scale)
 
 
 @pytest.mark.parametrize("intercept", [False, True])
@@ -141,7 +141,7 @@ def test_dual_values_are_bounded_from_below(name: str, intercept: bool) -> None:
         Y = example_targets(loss, 8, 3, torch.Generator().manual_seed(seed))
         fit, P = Datafit(loss, Y, None, intercept), normal(8, 3, seed=seed)
         V = fit.into_domain(fit.grad(P)) * (1 - gamma(100))
-        value, distance = fit.least_dual(V)
+        value, distance = fit.dual_lower_bound(V)
         b = fit.offset(P).numpy()
         real = data_term(name, 1.0, wide(P.numpy()) + wide(b), wide(fit.targets.numpy()), wide(np.ones(8)))
         product = (wide(V.numpy()) * wide(P.numpy())).sum()
@@ -156,4 +156,4 @@ def test_a_class_without_samples_takes_no_flow() -> None:
     fit = Datafit(Softmax(), Y, None, True)
     V = fit.into_domain(normal(5, 3))
     assert not bool(V[:, 2].any())
-    assert math.isfinite(fit.least_dual(V * (1 - gamma(100)))[0])
+    assert math.isfinite(fit.dual_lower_bound(V * (1 - gamma(100)))[0])

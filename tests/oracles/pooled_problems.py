@@ -73,4 +73,4 @@ def pooled_relu(
     datafit = Datafit(LOSSES[loss](), targets_for(patches, loss, c), None, intercept)
     problem = ReluProblem.on(patches, datafit, 1.0)
     V = datafit.into_domain(datafit.grad(torch.zeros_like(datafit.targets)))
-    return problem.with_beta(share * problem.oracle(Faces).peaks(V).bracket.lower)
+    return problem.with_beta(share * problem.oracle(Faces).steepest(V).bracket.lower)

@@ -28,7 +28,7 @@ def relu_problem(
 def beta_max(problem: ReluProblem) -> float:
     """The smallest beta of the zero network; 0 if that is only rounding."""
     V = problem.datafit.into_domain(problem.datafit.grad(torch.zeros_like(problem.datafit.targets)))
-    peak = Faces(problem.X).peaks(V).bracket.lower
+    peak = Faces(problem.X).steepest(V).bracket.lower
     return peak if peak > 1e-12 * float(torch.linalg.vector_norm(problem.X)) else 0.0
 
 

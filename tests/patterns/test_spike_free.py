@@ -225,6 +225,6 @@ def test_the_proof_of_a_relaxation_pays_for_rows_that_are_nearly_parallel() -> N
     """The polar of X, by its exact oracle, is not above what the multipliers prove; nor is that looser than before."""
     X, V = rows_of([1.0, 0.1], [3.0, 0.1 * 3], [0.0, 1.0]), rows_of([1.0, 0.2], [-0.3, 1.0], [0.4, 0.4])
     proved = SpikeFreeProof(np.zeros((6, 6))).polar(X, V)
-    best = Faces(X).peaks(V).bracket
+    best = Faces(X).steepest(V).bracket
     assert best.lower <= proved
     assert proved <= float(torch.linalg.matrix_norm(V.T @ X, 2)) * (1 + 1e-11)

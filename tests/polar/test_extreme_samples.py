@@ -30,7 +30,7 @@ def matrix(rows: list[list[float]]) -> Tensor:
 def test_a_short_sample_may_matter_most(prover: str, e: float) -> None:
     X, V = matrix([[1, 0], [0, 1], [0.6 * e, 0.8 * e]]), matrix([[e], [0], [1]])
     steepest = math.hypot(1.6, 0.8) * e  # at u along v_1 x_1 + v_3 x_3, which is positive on both
-    bracket = PROVERS[prover](X).peaks(V).bracket
+    bracket = PROVERS[prover](X).steepest(V).bracket
     assert bracket.lower <= steepest * (1 + 1e-12)
     assert steepest * (1 - 1e-15) <= bracket.upper
 
@@ -48,7 +48,7 @@ def test_a_short_sample_counts_in_certificates() -> None:
 def test_any_scale_of_the_samples(prover: str, exponent: int) -> None:
     X = matrix([[1, 0.2], [0.1, 1], [-0.5, 0.3], [0.4, -1]])
     V = matrix([[1.0, 0], [0.5, 1], [-2, 0.3], [0.2, 0.4]])
-    plain, scaled = PROVERS[prover](X).peaks(V).bracket, PROVERS[prover](10.0**exponent * X).peaks(V).bracket
+    plain, scaled = PROVERS[prover](X).steepest(V).bracket, PROVERS[prover](10.0**exponent * X).steepest(V).bracket
     assert scaled.lower == pytest.approx(10.0**exponent * plain.lower, rel=1e-9)
     assert 10.0**exponent * plain.lower * (1 - 1e-12) <= scaled.upper
     assert scaled.upper <= 10.0**exponent * plain.upper * 1.01
@@ -61,7 +61,7 @@ def test_samples_of_very_different_length_with_ties() -> None:
         X[0], X[2] = -X[1], 0
         X *= 10.0 ** rng.uniform(-6, 6, (9, 1))
         V = torch.tensor(rng.standard_normal((9, 2)))
-        exact, known = Faces(torch.tensor(X)).peaks(V), RidgeSearch(torch.tensor(X), starts=20).peaks(V)
+        exact, known = Faces(torch.tensor(X)).steepest(V), RidgeSearch(torch.tensor(X), starts=20).steepest(V)
         assert known.bracket.lower <= exact.bracket.upper
         assert exact.bracket.lower <= exact.bracket.upper <= exact.bracket.lower * (1 + 1e-6)
 
@@ -76,12 +76,12 @@ def test_clusters_whose_dual_cancels(spread: float, seed: int) -> None:
     for k in range(3):
         V[label == k] -= V[label == k].mean(0) if (label == k).any() else 0
     V = torch.tensor(V)
-    best = Faces(X).peaks(V)
+    best = Faces(X).steepest(V)
     attained = float(steepness(X, V, best.neurons[:1]))
-    assert Sphere(X, tol=1e-6, max_cells=3000).peaks(V).bracket.upper >= attained * (1 - 1e-12)
+    assert Sphere(X, tol=1e-6, max_cells=3000).steepest(V).bracket.upper >= attained * (1 - 1e-12)
 
 
 def test_a_dual_out_of_range_proves_nothing() -> None:
     V = matrix([[1e-250], [0.0]])
-    assert LocalSearch(matrix([[1e-250, 0], [0, 1]])).peaks(V).bracket.upper == math.inf
-    assert Faces(matrix([[0.0, 0], [0, 1]])).peaks(V).bracket.upper == 0
+    assert LocalSearch(matrix([[1e-250, 0], [0, 1]])).steepest(V).bracket.upper == math.inf
+    assert Faces(matrix([[0.0, 0], [0, 1]])).steepest(V).bracket.upper == 0

@@ -66,7 +66,7 @@ def test_the_bracket_holds_every_neuron(name, maker):
     """upper >= |V^T L[(X u)_+]|_F for 20,000 random u of length one; lower is attained by a neuron that is listed."""
     patches, explicit = CASES[name], explicit_of(name)
     V, oracle = dual_point(patches), Pooled(patches, MAKERS[maker])
-    peaks = oracle.peaks(V)
+    peaks = oracle.steepest(V)
     steepest = float(explicit.steepness(V, torch.nn.functional.normalize(normal(20_000, patches.width, seed=3))).max())
     assert peaks.bracket.upper >= steepest * (1 - 1e-12)
     assert peaks.bracket.lower <= peaks.bracket.upper
@@ -86,7 +86,7 @@ def test_faces_are_exact(name, c):
     """The bracket is narrow, and it is that of the rows at L* V: against brute force where the rank allows it."""
     patches = CASES[name]
     V = dual_point(patches, c)
-    bracket = Pooled(patches, Faces).peaks(V).bracket
+    bracket = Pooled(patches, Faces).steepest(V).bracket
     assert bracket.upper <= bracket.lower * (1 + 1e-6)
     if patches.width <= 3:
         best = brute_force(patches.rows(), patches.spread(V))
@@ -96,7 +96,10 @@ def test_faces_are_exact(name, c):
 @every_case
 def test_a_sphere_agrees_with_faces(name):
     V = dual_point(CASES[name])
-    exact, cut = Pooled(CASES[name], Faces).peaks(V).bracket, Pooled(CASES[name], MAKERS["Sphere"]).peaks(V).bracket
+    exact, cut = (
+        Pooled(CASES[name], Faces).steepest(V).bracket,
+        Pooled(CASES[name], MAKERS["Sphere"]).steepest(V).bracket,
+    )
     assert cut.upper >= exact.lower * (1 - 1e-12)
     assert cut.upper <= exact.upper * (1 + 2e-4)
 
@@ -116,7 +119,7 @@ def test_merging_equal_patches_changes_nothing(name):
     """The oracle of all rows, repeats and zeros included, against that of the distinct ones."""
     patches = CASES[name]
     V = dual_point(patches)
-    merged, plain = Pooled(patches, Faces).peaks(V), Faces(patches.rows()).peaks(patches.spread(V))
+    merged, plain = Pooled(patches, Faces).steepest(V), Faces(patches.rows()).steepest(patches.spread(V))
     assert merged.bracket.lower == pytest.approx(plain.bracket.lower, rel=1e-9)
     assert merged.bracket.upper == pytest.approx(plain.bracket.upper, rel=1e-6)
 
@@ -134,9 +137,9 @@ def test_equal_patches_are_one_row():
 def test_a_threshold_stops_early_and_stays_sound():
     patches = CASES["convolution"]
     V, oracle = dual_point(patches), Pooled(patches, Faces)
-    top = oracle.peaks(V).bracket.lower
-    assert oracle.peaks(V, above=2 * top).bracket.upper <= 2 * top * (1 + 1e-6)
-    assert oracle.peaks(V, above=0.5 * top).bracket.lower == pytest.approx(top, rel=1e-9)
+    top = oracle.steepest(V).bracket.lower
+    assert oracle.steepest(V, above=2 * top).bracket.upper <= 2 * top * (1 + 1e-6)
+    assert oracle.steepest(V, above=0.5 * top).bracket.lower == pytest.approx(top, rel=1e-9)
 
 
 @every_case
@@ -145,12 +148,12 @@ def test_dual_points_of_another_length_are_refused(name, extra):
     patches = CASES[name]
     oracle = Pooled(patches, Faces)
     with pytest.raises(ValueError, match=rf"V must have one row per prediction \({patches.n_predictions}\)"):
-        oracle.peaks(normal(patches.n_predictions + extra, 2))
+        oracle.steepest(normal(patches.n_predictions + extra, 2))
     with own_checks_only(), pytest.raises(ValueError, match="V must have one row per prediction"):
-        oracle.peaks(normal(patches.n_predictions))
+        oracle.steepest(normal(patches.n_predictions))
     if patches.n_rows != patches.n_predictions:
         with pytest.raises(ValueError, match="V must have one row per prediction"):
-            oracle.peaks(normal(patches.n_rows, 2))
+            oracle.steepest(normal(patches.n_rows, 2))
 
 
 def test_without_a_readout_it_is_the_oracle_itself():

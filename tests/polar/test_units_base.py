@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bidual.gauges import Bracket
 from bidual.numerics.norms import LINF
-from bidual.polar import Faces, NeuronOracle, Peaks, steepness
+from bidual.polar import Faces, NeuronOracle, SteepestNeurons, steepness
 from bidual.polar.base import _normalised, bound_near
 from bidual.testing import own_checks_only
 
@@ -26,9 +26,9 @@ class Told(NeuronOracle):
         self._take(X)
         self.asked = list[tuple[Tensor, float, Tensor | None]]()
 
-    def _peaks(self, V: Tensor, above: float, seeds: Tensor | None) -> Peaks:
+    def _steepest(self, V: Tensor, above: float, seeds: Tensor | None) -> SteepestNeurons:
         self.asked.append((V, above, seeds))
-        return Peaks(Bracket(1.0, 2.0), self.X[:1], self.lengths.new_ones(1))
+        return SteepestNeurons(Bracket(1.0, 2.0), self.X[:1], self.lengths.new_ones(1))
 
 
 @pytest.mark.parametrize("scale", [1e-300, 1e-160, 1.0, 1e160, 1e300])
@@ -59,7 +59,7 @@ def test_an_oracle_is_for_its_samples_and_no_others() -> None:
 def test_duals_are_asked_with_the_lengths_in_them_and_largest_entry_one(scale: float) -> None:
     X, V, seeds = normal(4, 3), scale * normal(4, 2, 1), normal(1, 3, 2)
     oracle = Told(X)
-    found = oracle.peaks(V, 0.5, seeds)
+    found = oracle.steepest(V, 0.5, seeds)
     weighted = torch.linalg.vector_norm(X, dim=1, keepdim=True) * V
     size = float(weighted.abs().max())
     asked, above, given = oracle.asked[0]
@@ -73,7 +73,7 @@ def test_duals_are_asked_with_the_lengths_in_them_and_largest_entry_one(scale: f
 
 def test_without_a_threshold_or_seeds_all_is_asked_for() -> None:
     oracle = Told(normal(4, 3))
-    oracle.peaks(normal(4, 2, 1).float())
+    oracle.steepest(normal(4, 2, 1).float())
     asked, above, seeds = oracle.asked[0]
     assert (asked.dtype, above, seeds) == (torch.float64, 0.0, None)
 
@@ -82,7 +82,7 @@ def test_without_a_threshold_or_seeds_all_is_asked_for() -> None:
 def test_one_row_of_duals_per_sample_is_wanted(shape: tuple[int, ...]) -> None:
     text = rf"^V must have one row per sample \(4\), got shape \({', '.join(map(str, shape))},?\)\.$"
     with own_checks_only(), pytest.raises(ValueError, match=text):
-        Told(normal(4, 3)).peaks(torch.ones(shape))
+        Told(normal(4, 3)).steepest(torch.ones(shape))
 
 
 @pytest.mark.parametrize("zero", ["V", "X", "either"])
@@ -91,7 +91,7 @@ def test_where_every_product_is_zero_the_answer_is_zero(zero: str) -> None:
     X[0], V[1] = (X[0] if zero == "V" else 0.0), (V[1] if zero == "X" else 0.0)
     X[1], V[0] = (0.0 if zero == "X" else X[1]), (0.0 if zero == "V" else V[0])
     oracle = Told(X)
-    found = oracle.peaks(V)
+    found = oracle.steepest(V)
     assert oracle.asked == []
     assert found.bracket == Bracket(0.0, 0.0)
     assert (tuple(found.neurons.shape), tuple(found.values.shape)) == ((0, 3), (0,))
@@ -102,14 +102,14 @@ def test_one_product_that_is_not_zero_is_asked_about() -> None:
     V[1, 1] = 1e-3
     X[0] = 0.0
     oracle = Told(X)
-    oracle.peaks(V)
+    oracle.steepest(V)
     assert oracle.asked[0][0].abs().tolist() == [[0, 0], [0, pytest.approx(1.0)], [0, 0]]
 
 
 @pytest.mark.parametrize(("x", "v"), [(1e200, 1e200), (1.0, math.inf), (1.0, math.nan)])
 def test_out_of_the_range_of_numbers_nothing_is_known(x: float, v: float) -> None:
     oracle = Told(torch.full((2, 2), x, dtype=torch.float64))
-    found = oracle.peaks(torch.full((2, 1), v, dtype=torch.float64))
+    found = oracle.steepest(torch.full((2, 1), v, dtype=torch.float64))
     assert oracle.asked == []
     assert found.bracket == Bracket(0.0, math.inf)
     assert len(found.neurons) == 0
@@ -120,21 +120,21 @@ def test_products_far_below_the_largest_factors_are_not_asked_about() -> None:
     for small, expected in ((1e-150, Bracket(1e-150, 2e-150)), (1e-295, Bracket(0.0, math.inf))):
         X, V = torch.eye(2, dtype=torch.float64), torch.tensor([[0.0], [1.0]], dtype=torch.float64)
         X[1, 1] = small
-        found = Told(X).peaks(V).bracket
+        found = Told(X).steepest(V).bracket
         assert (found.lower, found.upper) == (pytest.approx(expected.lower), pytest.approx(expected.upper))
 
 
 def test_a_size_that_underflows_asks_for_nothing_above_and_keeps_its_bound() -> None:
     tiny = torch.full((1, 1), 1e-200, dtype=torch.float64)
     oracle = Told(tiny)
-    found = oracle.peaks(tiny, 1.0)
+    found = oracle.steepest(tiny, 1.0)
     assert oracle.asked[0][1] == math.inf
     assert found.bracket.lower == 0.0
     assert found.bracket.upper == pytest.approx(2e-290)
 
 
 def test_scaled_peaks_scale_values_and_bracket_but_not_neurons() -> None:
-    peaks = Peaks(Bracket(1.0, 3.0), normal(2, 2), torch.tensor([1.0, 0.5]))
+    peaks = SteepestNeurons(Bracket(1.0, 3.0), normal(2, 2), torch.tensor([1.0, 0.5]))
     found = peaks.scaled(4.0)
     assert found.bracket.lower == 4.0
     assert 12.0 < found.bracket.upper <= 12.0 * (1 + 1e-14)
@@ -179,9 +179,9 @@ class Signs(NeuronOracle):
     def __init__(self, X: Tensor) -> None:
         self._take(X)
 
-    def _peaks(self, V: Tensor, above: float, seeds: Tensor | None) -> Peaks:
+    def _steepest(self, V: Tensor, above: float, seeds: Tensor | None) -> SteepestNeurons:
         upper = math.nextafter(float(exact_polar(self.X, V)), math.inf)
-        return Peaks(Bracket(0.0, upper), self.X[:0], self.lengths[:0])
+        return SteepestNeurons(Bracket(0.0, upper), self.X[:0], self.lengths[:0])
 
 
 def exact_polar(X: Tensor, V: Tensor) -> Fraction:
@@ -196,7 +196,7 @@ def test_the_rounding_of_the_scaling_is_paid_for(scale: float, n: int) -> None:
     """Without an allowance one in ten of these bounds is too small, by a rounding, for seven rows."""
     for seed in range(100):
         X, V = scale * normal(n, 1, seed), normal(n, 1, seed + 1000) * 10 ** (3 * normal(n, 1, seed + 2000))
-        exact, upper = exact_polar(X, V), Signs(X).peaks(V).bracket.upper
+        exact, upper = exact_polar(X, V), Signs(X).steepest(V).bracket.upper
         total = sum(abs(Fraction(x) * Fraction(v)) for x, v in zip(X[:, 0].tolist(), V[:, 0].tolist(), strict=True))
         assert exact <= Fraction(upper) <= exact + total * Fraction(1, 10**14)
 
@@ -240,6 +240,6 @@ def test_a_bound_near_counts_samples_and_points_of_single_precision_in_double() 
 def test_rows_whose_lengths_lost_digits_are_not_judged() -> None:
     """The length of (5e-324, 5e-324) has no digits: 7e-324 is not a number."""
     X, V = torch.full((1, 2), 5e-324, dtype=torch.float64), torch.tensor([[1e300]], dtype=torch.float64)
-    assert Faces(X).peaks(V).bracket.upper == math.inf
+    assert Faces(X).steepest(V).bracket.upper == math.inf
     mixed = torch.cat([X, torch.full((1, 2), 2.0**-900, dtype=torch.float64)])
-    assert Faces(mixed).peaks(torch.tensor([[1e300], [1e-300]], dtype=torch.float64)).bracket.upper == math.inf
+    assert Faces(mixed).steepest(torch.tensor([[1e300], [1e-300]], dtype=torch.float64)).bracket.upper == math.inf

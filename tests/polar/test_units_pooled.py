@@ -10,7 +10,7 @@ from torch import Tensor
 from bidual.gauges import Bracket
 from bidual.numerics.norms import L1, L2, LINF, Norm
 from bidual.operators.patches import Convolution, ImagePatches
-from bidual.polar import Faces, LocalSearch, NeuronOracle, NormFaces, Peaks, Pooled, oracle_for
+from bidual.polar import Faces, LocalSearch, NeuronOracle, NormFaces, Pooled, SteepestNeurons, oracle_for
 from bidual.testing import own_checks_only
 
 UNIT = 2.0**-53
@@ -31,17 +31,17 @@ class Told(NeuronOracle):
         self._take(X)
         self.asked = list[tuple[Tensor, float, Tensor | None]]()
 
-    def peaks(self, V: Tensor, above: float = 0.0, seeds: Tensor | None = None) -> Peaks:
+    def steepest(self, V: Tensor, above: float = 0.0, seeds: Tensor | None = None) -> SteepestNeurons:
         self.asked.append((V, above, seeds))
-        return Peaks(Bracket(1.0, 2.0), self.X[:1], self.lengths[:1])
+        return SteepestNeurons(Bracket(1.0, 2.0), self.X[:1], self.lengths[:1])
 
-    _peaks = peaks
+    _steepest = steepest
 
 
 def test_questions_are_handed_on_with_equal_patches_added_up() -> None:
     patches = patches_with_repeats()
     oracle, V, seeds = Pooled(patches, Told), normal(patches.n_predictions, 2, seed=1), normal(3, 2, seed=2)
-    found = oracle.peaks(V, 0.5, seeds)
+    found = oracle.steepest(V, 0.5, seeds)
     merged, above, given = oracle.inner.asked[0]
     spread, rows = patches.spread(V), patches.rows()
     distinct = oracle.X * oracle.lengths[:, None]
@@ -57,7 +57,7 @@ def test_questions_are_handed_on_with_equal_patches_added_up() -> None:
 def test_without_a_threshold_or_seeds_all_is_asked_for() -> None:
     patches = patches_with_repeats()
     oracle = Pooled(patches, Told)
-    oracle.peaks(normal(patches.n_predictions, 1).float())
+    oracle.steepest(normal(patches.n_predictions, 1).float())
     asked, above, seeds = oracle.inner.asked[0]
     assert (asked.dtype, above, seeds) == (torch.float64, 0.0, None)
 
@@ -70,14 +70,14 @@ def test_the_upper_end_grows_by_the_rounding_of_the_spread_duals() -> None:
     size = patches.magnitude * float(torch.linalg.vector_norm(V))
     assert zeros > 2
     assert oracle._of_readout(V) == pytest.approx((zeros + patches.depth) * UNIT * size, rel=1e-9)
-    upper = oracle.peaks(1e6 * V).bracket.upper
+    upper = oracle.steepest(1e6 * V).bracket.upper
     assert upper - 2.0 == pytest.approx(1e6 * oracle._of_readout(V), rel=1e-3)
 
 
 def test_the_allowance_for_rounding_is_small_and_none_for_nothing() -> None:
     patches = patches_with_repeats()
     oracle, V = Pooled(patches, Faces), normal(patches.n_predictions, 2, seed=1)
-    bracket = oracle.peaks(V).bracket
+    bracket = oracle.steepest(V).bracket
     assert 0 < oracle._of_readout(V) <= 1e-12 * bracket.upper
     assert oracle._of_readout(0 * V) < 1e-300
 
@@ -86,7 +86,7 @@ def test_the_allowance_for_rounding_is_small_and_none_for_nothing() -> None:
 def test_one_row_of_duals_per_prediction_is_wanted(shape: tuple[int, ...]) -> None:
     text = rf"^V must have one row per prediction \(4\), got shape \({', '.join(map(str, shape))},?\)\.$"
     with own_checks_only(), pytest.raises(ValueError, match=text):
-        Pooled(patches_with_repeats(), Told).peaks(torch.ones(shape))
+        Pooled(patches_with_repeats(), Told).steepest(torch.ones(shape))
 
 
 def test_what_the_inner_oracle_is_the_pooled_one_is() -> None:
@@ -115,7 +115,7 @@ def test_it_is_for_all_rows_in_any_precision_and_for_no_others() -> None:
 
 def test_scaled_questions_go_to_the_inner_oracle_as_they_are() -> None:
     oracle, V, seeds = Pooled(patches_with_repeats(), Told), normal(16, 2), normal(1, 2)
-    found = oracle._peaks(V, 0.25, seeds)
+    found = oracle._steepest(V, 0.25, seeds)
     assert found.bracket == Bracket(1.0, 2.0)
     asked, above, given = oracle.inner.asked[0]
     assert asked is V
@@ -131,7 +131,7 @@ def test_an_oracle_is_pooled_only_for_a_readout() -> None:
     assert isinstance(pooled, Pooled)
     assert pooled.readout is patches
     assert isinstance(pooled.inner, Told)
-    assert math.isfinite(pooled.peaks(normal(4, 1)).bracket.upper)
+    assert math.isfinite(pooled.steepest(normal(4, 1)).bracket.upper)
 
 
 def exact_pooled(patches: ImagePatches, V: Tensor, u: Tensor) -> Fraction:
@@ -160,7 +160,7 @@ def test_no_neuron_is_above_the_bound_in_fractions(dtype: torch.dtype, seed: int
     patches = ImagePatches(images, Convolution.of(1, 2, padding=1, pooling=(3,)))
     V = normal(3, 2, seed=seed + 5).repeat(2, 1)
     V[3:] *= -(1 + 1e-12 * normal(3, 2, seed=seed))
-    found = Pooled(patches, Faces).peaks(V)
+    found = Pooled(patches, Faces).steepest(V)
     for u in torch.cat([found.neurons[:3], normal(3, 2, seed=seed)]).round(decimals=8):
         assert exact_pooled(patches, V, u) <= Fraction(found.bracket.upper) ** 2 * sum(
             Fraction(x) ** 2 for x in u.tolist()

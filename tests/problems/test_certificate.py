@@ -244,8 +244,8 @@ def test_units_of_single_precision_are_not_taken_for_units_of_double() -> None:
     """Neurons of length one up to a rounding of float32 cost up to that much more than their output weights."""
     for seed in range(30):
         X, Y, Z = (normal(*shape, seed=seed + k).float() for k, shape in enumerate([(6, 3), (6, 2), (5, 1, 2)]))
-        problem = ReluProblem(X, Datafit(Squared(), Y), 3.0).over(normal(5, 3, seed=seed + 9).float())
-        certificate = certify(problem, Z, everywhere=Faces(X.double()))
+        problem = ReluProblem(X, Datafit(Squared(), Y), 3.0).restricted_to(normal(5, 3, seed=seed + 9).float())
+        certificate = certify(problem, Z, oracle=Faces(X.double()))
         u, w = problem.operator.neurons.double(), Z.double()
         hidden = (X.double() @ u.T).clamp(min=0)
         loss = 0.5 * (hidden @ w[:, 0] - Y.double()).square().sum()

@@ -13,7 +13,7 @@ from bidual.losses import Hinge, Loss, Squared
 from bidual.losses.datafit import Datafit
 from bidual.numerics.rounding import UNIT
 from bidual.operators import LinearOperator
-from bidual.polar import Faces, NeuronOracle, Peaks
+from bidual.polar import Faces, NeuronOracle, SteepestNeurons
 from bidual.problems.certificate import (
     Certificate,
     Scope,
@@ -56,11 +56,11 @@ class Told(NeuronOracle):
         self._take(normal(8, 3))
         self.upper, self.asked = upper, list[Tensor]()
 
-    def peaks(self, V: Tensor, above: float = 0.0, seeds: Tensor | None = None) -> Peaks:
+    def steepest(self, V: Tensor, above: float = 0.0, seeds: Tensor | None = None) -> SteepestNeurons:
         self.asked.append(V)
-        return Peaks(Bracket(0.0, self.upper), self.X[:0], self.lengths[:0])
+        return SteepestNeurons(Bracket(0.0, self.upper), self.X[:0], self.lengths[:0])
 
-    def _peaks(self, V: Tensor, above: float, seeds: Tensor | None) -> Peaks:
+    def _steepest(self, V: Tensor, above: float, seeds: Tensor | None) -> SteepestNeurons:
         raise NotImplementedError
 
 
@@ -206,7 +206,7 @@ def test_a_recheck_wants_an_oracle_for_the_scope_of_all_patterns_and_only_there(
 @pytest.mark.parametrize(("factor", "passes"), [(0.5, True), (1.0, True), (1 + 4e-9, False), (2.0, False)])
 def test_a_recheck_over_all_patterns_believes_its_oracle(factor: float, passes: bool) -> None:
     problem = problem_of(Squared())
-    honest = certify(problem, problem.operator.zeros(), everywhere=Faces(problem.operator.X))
+    honest = certify(problem, problem.operator.zeros(), oracle=Faces(problem.operator.X))
     oracle = Told(factor * honest.polar)
     assert honest.scope is Scope.ALL_PATTERNS
     assert honest.recheck(problem, oracle) is passes
@@ -216,8 +216,8 @@ def test_a_recheck_over_all_patterns_believes_its_oracle(factor: float, passes: 
 def test_all_patterns_are_asked_of_the_oracle() -> None:
     """The exact maximum over patterns is what the witness is scaled to."""
     problem = problem_of(Squared())
-    judged = certify(problem, problem.operator.zeros(), everywhere=Faces(problem.operator.X))
-    exact = Faces(problem.operator.X).peaks(judged.dual_point).bracket
+    judged = certify(problem, problem.operator.zeros(), oracle=Faces(problem.operator.X))
+    exact = Faces(problem.operator.X).steepest(judged.dual_point).bracket
     assert exact.lower <= judged.polar * (1 + 1e-12)
     assert judged.polar == pytest.approx(min(problem.beta, exact.upper), rel=1e-9)
 
@@ -240,7 +240,7 @@ def test_a_broken_point_has_no_primal_and_the_dual_zero(everywhere: bool, scope:
     problem = problem_of(Squared(), c=2)
     Z = problem.operator.zeros()
     Z[0, 1, 1] = broken
-    judged = certify(problem, Z, everywhere=Told(1.0) if everywhere else None)
+    judged = certify(problem, Z, oracle=Told(1.0) if everywhere else None)
     assert (judged.primal, judged.dual, judged.polar, judged.scope) == (math.inf, 0.0, 0.0, scope)
     assert judged.point is Z
     assert torch.equal(judged.dual_point, torch.zeros(8, 2, dtype=torch.float64))
@@ -259,9 +259,9 @@ def test_a_judge_uses_the_predictions_that_it_is_given() -> None:
     problem = problem_of(Squared())
     Z, V, polar = normal(1, 3, 1), problem.residual(problem.operator.zeros()), problem_polar(problem)
     own = judge(problem, Z, V, polar, Scope.BLOCKS)
-    assert own.primal == problem.most(Z, problem.operator.forward(Z))
+    assert own.primal == problem.upper_bound(Z, problem.operator.forward(Z))
     given = judge(problem, Z, V, polar, Scope.ALL_PATTERNS, problem.operator.forward(Z) + 100)
-    assert given.primal == problem.most(Z, problem.operator.forward(Z) + 100)
+    assert given.primal == problem.upper_bound(Z, problem.operator.forward(Z) + 100)
     assert (own.scope, given.scope, own.scale) == (Scope.BLOCKS, Scope.ALL_PATTERNS, problem.datafit.scale)
     assert own.dual == given.dual
     assert own.point is Z
@@ -301,7 +301,7 @@ def test_a_lower_bound_is_the_dual_value_less_some_roundings(c: int) -> None:
     V = -0.0625 * problem.datafit.targets.sign()  # powers of two, so that products are exact
     dual, W, polar = _lower_bound(problem, V, problem.beta)
     assert ((1 - W / V) / UNIT).unique().tolist() == [64 + 8 * c]
-    least = problem.datafit.least_dual(W)[0]
+    least = problem.datafit.dual_lower_bound(W)[0]
     assert (1 - dual / least) / UNIT == pytest.approx(8, abs=1.5)
     assert problem.beta * (1 - 100 * UNIT) <= polar < problem.beta
 
@@ -353,7 +353,7 @@ def test_an_unbalanced_witness_costs_what_its_repair_moves_the_polar_by() -> Non
     V = -0.1 * problem.datafit.targets
     V[0] += 4e-13 * float(V.abs().sum())
     dual, W, _ = _lower_bound(problem, V, problem.beta)
-    least, distance = problem.datafit.least_dual(W)
+    least, distance = problem.datafit.dual_lower_bound(W)
     extra = problem.sensitivity * distance / problem.beta
     assert extra > 1000 * UNIT
     assert 1 - dual / least == pytest.approx(extra - 72 * UNIT + 24 * UNIT, abs=20 * UNIT)

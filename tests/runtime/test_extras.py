@@ -66,7 +66,8 @@ def test_each_use_names_its_extra(tmp_path: Path) -> None:
         "bidual.io.datasets.uci.read_uci('f')": "A table needs pandas; install bidual[cli].",
         "bidual.io.datasets.load_folder('.')": "A folder of images needs PIL; install bidual[images].",
         "bidual.io.datasets.load_images('mnist')": "The cache of data sets needs platformdirs; install bidual[images].",
-        "bidual.io.datasets.load_images('mnist', '.', download=True)": "A download needs pooch; install bidual[images].",
+        "bidual.io.datasets.load_images('mnist', '.', download=True)": "A download needs pooch; "
+        "install bidual[images].",
         "model.set_params(verbose=1).fit(X, y)": "A display of progress needs rich; install bidual[cli].",
         "bidual.LayerwiseCNNClassifier(verbose=1).fit(X, y)": "A display of progress needs rich; install bidual[cli].",
         "bidual.runtime.cluster.scheduler('tcp://x').__enter__()": "A Dask scheduler needs dask; install bidual[dask].",

@@ -67,7 +67,7 @@ def patches_case(rng: Generator) -> Iterator[Issued]:
     patches, rows, readout = make(rng, kind, n)
     fit = Fit.draw(rng, loss, targets(rng, loss, len(readout), c))
     problem = ReluProblem.on(patches, fit.datafit, 1.0)
-    peak = problem.oracle(Faces).peaks(fit.datafit.grad(torch.zeros_like(fit.datafit.targets))).bracket.lower
+    peak = problem.oracle(Faces).steepest(fit.datafit.grad(torch.zeros_like(fit.datafit.targets))).bracket.lower
     problem = problem.with_beta(single(share_of_beta_max(rng) * (peak or 1.0)))
     nothing = torch.zeros_like(fit.datafit.targets)
     zero = fit.value(problem.datafit, wide(nothing.numpy()), nothing)
@@ -149,7 +149,7 @@ def _demeaned(network: Network) -> tuple[Certificate, np.longdouble]:
     form: ClosedForm = closed_form_demeaned(network.problem)
     if not form.applies:
         raise ValueError(form.reason)
-    master = network.problem.over(form.neurons)
+    master = network.problem.restricted_to(form.neurons)
     Z = (torch.linalg.vector_norm(form.neurons, dim=1, keepdim=True) * form.weights)[:, None]
     polar = bound_near(network.problem.X, form.dual_point, form.polar)
     return network.of(judge(master, Z, form.dual_point, polar, Scope.ALL_PATTERNS), master)

@@ -117,7 +117,7 @@ def large_network_case(rng: Generator) -> Iterator[Issued]:
     n, c = _between(rng, min(20, judging.sizes[rank]), judging.sizes[rank]), int(rng.integers(1, 4))
     X, fit = HARD[kind](rng, n, rank + 2), Fit.draw(rng, loss, targets(rng, loss, n, c))
     problem = ReluProblem(torch.from_numpy(X), fit.datafit, 1.0)
-    peak = LocalSearch(problem.X, 32).peaks(fit.datafit.grad(torch.zeros_like(fit.datafit.targets))).bracket.lower
+    peak = LocalSearch(problem.X, 32).steepest(fit.datafit.grad(torch.zeros_like(fit.datafit.targets))).bracket.lower
     problem = problem.with_beta(single(float(10.0 ** rng.uniform(-3, 0)) * (peak or 1.0)))
     network = Network(X, fit, problem)
     issued = Issued(told(network, name, kind) | {"architecture": "relu, midsized"})
@@ -140,7 +140,7 @@ def _judge(rng: Generator, issued: Issued, network: Network, done: Training, nam
         V, upper, bound = relaxed.V, relaxed.polar, bound_near(problem.X, relaxed.V, relaxed.polar)
     else:
         oracle = ORACLES[name].make(problem.X)
-        upper, bound = oracle.peaks(V).bracket.upper, lambda W: oracle.peaks(W).bracket.upper
+        upper, bound = oracle.steepest(V).bracket.upper, lambda W: oracle.steepest(W).bracket.upper
     certificate, own = network.of(judge(done.problem, done.solution.Z, V, bound, Scope.ALL_PATTERNS), done.problem)
     issued.certificates = [(certificate, own)]
     if name in ("patterns", "joint"):

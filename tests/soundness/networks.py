@@ -72,7 +72,7 @@ def beta_for(rng: Generator, X: ndarray, fit: Fit) -> float:
     """A share of the least beta whose optimum is the zero network."""
     datafit = fit.datafit
     V = datafit.into_domain(datafit.grad(torch.zeros_like(datafit.targets)))
-    peak = Faces(torch.from_numpy(X)).peaks(V).bracket.lower
+    peak = Faces(torch.from_numpy(X)).steepest(V).bracket.lower
     return single(share_of_beta_max(rng) * (peak or 1.0))
 
 
@@ -89,7 +89,7 @@ def reference(rng: Generator, X: ndarray, fit: Fit, beta: float) -> list[tuple[n
         neurons = neurons[np.abs(neurons).max(1) > 0]
     neurons = neurons / np.linalg.norm(neurons, axis=1, keepdims=True)
     moderate, unit = fit.of_moderate_weight()
-    problem = ReluProblem(torch.from_numpy(X), moderate.datafit, beta / unit).over(torch.from_numpy(neurons))
+    problem = ReluProblem(torch.from_numpy(X), moderate.datafit, beta / unit).restricted_to(torch.from_numpy(neurons))
     try:
         weights = cvxpy_point(problem)[1]
     except (cp.SolverError, ValueError):
@@ -130,9 +130,9 @@ def somewhere(rng: Generator, network: Network) -> tuple[Certificate, np.longdou
     drawn = L2.unit(torch.from_numpy(rng.standard_normal((3, like.shape[1]))).to(like))
     size = 10.0 ** rng.uniform(-9, 9)
     Z = torch.from_numpy(rng.standard_normal((3, 1, problem.datafit.targets.shape[1])) * size).to(like)
-    master = problem.over(drawn)
+    master = problem.restricted_to(drawn)
     V = master.residual(Z) * float(rng.choice([-1, 1, 1e-3, 1e3]))
-    certificate = certify(master, Z, [V], everywhere=Faces(like))
+    certificate = certify(master, Z, [V], oracle=Faces(like))
     return network.of(certificate, master)
 
 
@@ -148,5 +148,5 @@ def _by_another_oracle(rng: Generator, network: Network, done: Training) -> tupl
     ]
     oracle: NeuronOracle = makes[int(rng.integers(len(makes)))]()
     V = done.dual_point.to(network.problem.X.dtype)
-    bound = lambda W: oracle.peaks(W).bracket.upper  # noqa: E731
+    bound = lambda W: oracle.steepest(W).bracket.upper  # noqa: E731
     return network.of(judge(done.problem, done.solution.Z, V, bound, Scope.ALL_PATTERNS), done.problem)

@@ -54,7 +54,7 @@ def _drawn(rng: Generator, c: int) -> tuple[str, Fit, ParallelProblem]:
 def _objective(problem: ParallelProblem, fit: Fit, neurons: torch.Tensor, Z: torch.Tensor) -> np.longdouble:
     """F(sum_k f_k(X) z_k^T) + beta sum_k |W_1k| |z_k|."""
     u, w = wide(neurons.numpy()), wide(Z.numpy()).reshape(len(neurons), fit.Y.shape[1])
-    seen = problem.over(neurons).operator.forward(Z)
+    seen = problem.restricted_to(neurons).operator.forward(Z)
     price = (vector_norm(u, 2.0) * vector_norm(w, 2.0)).sum()
     features = tree_features(problem.X.numpy(), u, places(tuple(problem.widths)))
     return fit.value(problem.datafit, features @ w, seen) + problem.beta * price
@@ -65,7 +65,7 @@ def parallel_case(rng: Generator) -> Iterator[Issued]:
     kind, fit, problem = _drawn(rng, int(rng.integers(1, 4)))
     low = bool(rng.random() < 0.4)
     issued = Issued(_told("low rank" if low else f"parallel {problem.widths}", fit.loss, kind, "ALL_PATTERNS", "auto"))
-    nothing = problem.over(problem.X.new_zeros(1, problem.neuron_size)).operator
+    nothing = problem.restricted_to(problem.X.new_zeros(1, problem.neuron_size)).operator
     issued.attained = [_objective(problem, fit, nothing.neurons, nothing.zeros())]
     try:
         issued.certificates = _low_rank(rng, problem, fit) if low else [_trained(problem, fit)]
@@ -129,7 +129,7 @@ def parallel_polar_case(rng: Generator) -> Iterator[Issued]:
     name = type(oracle).__name__ if c == 1 else f"AllOutputs of {type(oracle).__name__}"
     oracle = (oracle if c == 1 else AllOutputs(oracle, max_questions=12)).within(_SECONDS)
     issued = Issued(labels(architecture="polar", oracle=name, data=kind, slopes="drawn", scope="ALL_PATTERNS"))
-    found, more = oracle.peaks(V), ParallelSearch(X, widths, starts=64).peaks(V)
+    found, more = oracle.steepest(V), ParallelSearch(X, widths, starts=64).steepest(V)
     neurons = torch.cat([found.neurons[:40], more.neurons[:40]]).numpy()
     issued.bounds = [Bound(name, found.bracket.upper, _steepest(problem, V.numpy(), neurons))]
     yield issued

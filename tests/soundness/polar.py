@@ -62,13 +62,13 @@ class Attack:
 
 def _asked(name: str, oracle: NeuronOracle, rng: Generator, asked: Asked) -> list[Bound]:
     """The bound without a question, and what it is if only what exceeds some value matters."""
-    found = oracle.peaks(asked.V)
+    found = oracle.steepest(asked.V)
     there = asked.with_neurons(found.neurons)
     value = there.value(oracle.hidden_norm, oracle.output_norm)
     bounds = [Bound(name, found.bracket.upper, value)]
     above = float(value) * float(rng.choice([0.5, 1 - 1e-9, 1.0, 1 + 1e-9, 2.0]))
     if 0 < above < np.inf and rng.random() < 0.5:
-        bounds.append(Bound(name, oracle.peaks(asked.V, above).bracket.upper, value))
+        bounds.append(Bound(name, oracle.steepest(asked.V, above).bracket.upper, value))
     return bounds
 
 

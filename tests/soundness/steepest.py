@@ -111,7 +111,7 @@ def searched(X: ndarray, V: ndarray) -> list[ndarray]:
     asked = torch.from_numpy(X), torch.from_numpy(V / scale)
     makes = (lambda X: LocalSearch(X, starts=48, rounds=20), lambda X: RidgeSearch(X, starts=24))
     with np.errstate(all="ignore"):
-        return [make(asked[0]).peaks(asked[1]).neurons[:40].numpy() for make in makes]
+        return [make(asked[0]).steepest(asked[1]).neurons[:40].numpy() for make in makes]
 
 
 def _in_the_plane(rows: ndarray) -> ndarray:

@@ -76,7 +76,7 @@ def test_a_bound_of_a_polar_that_is_wrong_by_a_few_roundings_is_seen(kind: str, 
     X = HARD[kind](rng, 7, d)
     V = rng.standard_normal((7, 2)) / np.maximum(np.linalg.norm(X, axis=1, keepdims=True), 1e-30)
     asked = Asked(torch.from_numpy(X), torch.from_numpy(V), directions_of(rng, X, V))
-    attained, value = Faces(asked.X).peaks(asked.V).bracket.lower, asked.value()
+    attained, value = Faces(asked.X).steepest(asked.V).bracket.lower, asked.value()
     assert value >= np.longdouble(attained) * (1 - 1e-14)
     tally = Tally()
     tally.check(Issued({}, bounds=[Bound("too small", float(value) * (1 - 1e-15), value)]), 0)

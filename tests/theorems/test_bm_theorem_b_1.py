@@ -34,7 +34,7 @@ def relu_problem(hidden: Norm, output: Norm, c: int, loss: str = "squared", shar
     X, Y = normal(7, 2, seed=3), 2 * normal(7, c, seed=4)
     data = Datafit(LOSSES[loss](), Y.sign() if "hinge" in loss else Y)
     V = data.into_domain(data.grad(torch.zeros_like(Y)))
-    return ReluProblem(X, data, share * NormFaces(X, hidden, output).peaks(V).bracket.upper, hidden, output)
+    return ReluProblem(X, data, share * NormFaces(X, hidden, output).steepest(V).bracket.upper, hidden, output)
 
 
 def trained(problem: ReluProblem, tol: float = 1e-7) -> Training:

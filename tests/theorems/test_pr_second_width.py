@@ -30,7 +30,7 @@ def test_copies_have_the_objective_at_the_full_beta(seed: int, copies: int, kind
 def test_no_network_with_more_second_layer_units_is_steeper(seed: int) -> None:
     """|v^T ((X W_1)_+ W_2)_+| over m_2 units is at most sqrt(m_2) times the steepest with one (PR eq. 6)."""
     X, v = data(4, seed, "random")
-    steepest = ExactParallel(X, 2).peaks(v).bracket.upper
+    steepest = ExactParallel(X, 2).steepest(v).bracket.upper
     generator = torch.Generator().manual_seed(seed)
     W1, W2 = (torch.randn(size, generator=generator, dtype=torch.float64) for size in ((4000, 2, 2), (4000, 2, 3)))
     paths = (W1.square().sum(1)[:, :, None] * W2.square()).sum(1)

@@ -136,4 +136,4 @@ def _all_targets(column: pd.Series, request: Request, ranks: Ranks) -> tuple[NDA
         return target_values(whole, task), task, reason
 
     targets, task, reason = ranks.together(values)
-    return (targets, *ranks.tell([task, reason]))
+    return (targets, *ranks.broadcast_json([task, reason]))

@@ -58,7 +58,7 @@ class Checkpoint:
         return found
 
 
-class Keeper:
+class CheckpointWriter:
     """Writes the best certificate to a file as it comes: when its gap has halved, or after ``every`` seconds."""
 
     def __init__(self, path: str | os.PathLike[str], configuration: dict[str, Any], every: float = 5.0) -> None:

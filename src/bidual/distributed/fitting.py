@@ -13,13 +13,13 @@ from torch import Tensor
 
 from bidual.architectures import GatedMLP
 from bidual.architectures.modules import NETWORKS, RebuildableModule
-from bidual.distributed.checkpoint import Checkpoint, Keeper
+from bidual.distributed.checkpoint import Checkpoint, CheckpointWriter
 from bidual.distributed.gates import shared_gates
 from bidual.distributed.rows import Rows
 from bidual.estimators.mlp import ConvexMLPClassifier, ConvexMLPRegressor
-from bidual.estimators.programs import Expected, FixedProgram, Start
+from bidual.estimators.programs import Expected, FixedProgram, WarmStart
 from bidual.losses.datafit import Datafit
-from bidual.operators.sharded import ShardedOperator, led
+from bidual.operators.sharded import ShardedOperator, run_on_leader
 from bidual.problems.problem import Problem
 from bidual.runtime.ranks import Ranks
 from bidual.solvers.driver import Callback
@@ -50,9 +50,9 @@ def fit_shards(
     """
     ranks.together(lambda: _check(estimator))
     Y = ranks.together(lambda: _targets(estimator, data.targets, ranks.device))
-    n_outputs = ranks.tell(None if Y is None else Y.shape[1])
+    n_outputs = ranks.broadcast_json(None if Y is None else Y.shape[1])
     count, seed = estimator._pattern_count(), estimator._seed()
-    gates = shared_gates(data.rows.tiles, count, ranks.tell(seed), ranks, bias=estimator._biased)
+    gates = shared_gates(data.rows.tiles, count, ranks.broadcast_json(seed), ranks, bias=estimator._biased)
     architecture = GatedMLP(gates, estimator.penalty, estimator._biased)
     estimator.n_features_in_, estimator.feature_names_in_ = len(data.names), np.array(data.names, dtype=object)
 
@@ -62,7 +62,7 @@ def fit_shards(
         problem = Problem(operator, estimator._datafit(Y, None), there.gauge(), 1.0)
         return _train(estimator, FixedProgram(problem, there), checkpoint, callback)
 
-    expected = led(ranks, data.rows.operator(architecture, n_outputs, ranks.device), train)
+    expected = run_on_leader(ranks, data.rows.operator(architecture, n_outputs, ranks.device), train)
     outputs = _outputs(estimator, data.rows, ranks)
     if outputs is None or expected is None or data.targets is None:
         return float("nan")
@@ -97,10 +97,10 @@ def _train(
     start, watch = None, None
     if checkpoint is not None:
         about = _configuration(estimator, program.problem.operator.block_shape, program.problem.datafit)
-        found, watch = Checkpoint.read(checkpoint, about), Keeper(checkpoint, about)
+        found, watch = Checkpoint.read(checkpoint, about), CheckpointWriter(checkpoint, about)
         like = program.problem.operator.like
         points = None if found is None else (found.point.to(like.device), found.dual_point.to(like.device))
-        start = None if points is None else Start(program.architecture, *points)
+        start = None if points is None else WarmStart(program.architecture, *points)
     options = estimator._solver_options() | {"watch": watch}
     fitted = program.train(estimator.beta_, start=start, callback=callback, **options)
     estimator._store(fitted)
@@ -129,7 +129,7 @@ def _outputs(estimator: Estimator, rows: Rows, ranks: Ranks) -> Tensor | None:
 
 def _told(module: RebuildableModule | None, ranks: Ranks) -> RebuildableModule:
     """Rank 0's network on every rank: its kind and sizes as JSON, its tensors as safetensors."""
-    about = ranks.tell(None if module is None else {"kind": module.kind, "sizes": module.sizes})
+    about = ranks.broadcast_json(None if module is None else {"kind": module.kind, "sizes": module.sizes})
     state = {} if module is None else {name: t.cpu().contiguous() for name, t in module.state_dict().items()}
     told = safetensors.torch.load(ranks.tell_bytes(None if module is None else safetensors.torch.save(state)))
     return NETWORKS[about["kind"]].rebuild(about["sizes"], told)

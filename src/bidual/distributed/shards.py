@@ -49,7 +49,7 @@ def table_shard(path: str | os.PathLike[str], ranks: Ranks, texts: Collection[st
     """A rank's rows of a CSV or Parquet file with a header; the columns in ``texts`` are read as they are written."""
     path = ranks.together(lambda: check_file(path))
     if path.suffix.lower() == ".csv":
-        edges = ranks.tell(ranks.together(lambda: record_offsets(path, ranks.size) if ranks.leads else None))
+        edges = ranks.broadcast_json(ranks.together(lambda: record_offsets(path, ranks.size) if ranks.leads else None))
         frame = ranks.together(lambda: _csv_rows(path, edges, ranks.rank, texts))
     else:
         frame = ranks.together(lambda: _parquet_rows(path, ranks))

@@ -12,12 +12,12 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor
 
-from bidual.estimators.programs import Fitted, Program, Start
+from bidual.estimators.programs import Fitted, Program, WarmStart
 from bidual.estimators.progress import gap_progress
 from bidual.losses import LOSSES, Loss, Squared
 from bidual.losses.datafit import Datafit
 from bidual.runtime.extras import need
-from bidual.runtime.numerical_errors import LARGEST, breakdown_said, check_magnitude
+from bidual.runtime.numerical_errors import LARGEST, check_magnitude, numerical_errors_as_value_error
 from bidual.solvers.plan import make_solver
 
 
@@ -37,7 +37,7 @@ class ConvexEstimator(BaseEstimator):
         """
         before = dict(self.__dict__)
         try:
-            with breakdown_said():
+            with numerical_errors_as_value_error():
                 return self._fit(X, y, sample_weight)
         except BaseException:  # a refused fit leaves the estimator as it was
             self.__dict__.clear()
@@ -150,9 +150,9 @@ class ConvexEstimator(BaseEstimator):
             return float(self.beta)
         return self._auto_fraction * self.beta_max_ if self.beta_max_ > 0 else 1.0
 
-    def _last_fit(self) -> Start | None:
+    def _last_fit(self) -> WarmStart | None:
         last = getattr(self, "certificate_", None) if self.warm_start else None
-        return None if last is None else Start(self.architecture_, last.point, last.dual_point)
+        return None if last is None else WarmStart(self.architecture_, last.point, last.dual_point)
 
     def _store(self, fitted: Fitted) -> None:
         solution = fitted.solution

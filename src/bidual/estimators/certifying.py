@@ -23,8 +23,8 @@ from bidual.numerics.rounding import TINY, gamma, largest_sum, length, rounded_u
 from bidual.patterns import with_constant
 from bidual.problems.certificate import Certificate, SoundnessError
 from bidual.problems.relu import ReluProblem
-from bidual.runtime.json_text import shortly
-from bidual.runtime.numerical_errors import breakdown_said, check_magnitude
+from bidual.runtime.json_text import one_line
+from bidual.runtime.numerical_errors import check_magnitude, numerical_errors_as_value_error
 from bidual.training.relu.column_generation import Training
 from bidual.training.relu.trainer import ReluTrainer
 from bidual.types import Matrix
@@ -102,7 +102,7 @@ def certify(
         raise ValueError(f"X has {len(samples)} samples and y has {len(Y)}; they must be as many.")
     problem = ReluProblem(samples, Datafit(chosen, Y, intercept=weights.output_bias is not None), float(beta))
     trainer = ReluTrainer(samples, patterns)
-    with breakdown_said():
+    with numerical_errors_as_value_error():
         return _certify(weights, problem, trainer, tol, max_time)
 
 
@@ -174,7 +174,7 @@ def _objective(weights: TwoLayerWeights, problem: ReluProblem) -> _Objective:
     sizes = (problem.X.abs() @ U.abs().T) @ W.abs().T
     error = gamma(sum(U.shape) + 8) * length(sizes) + gamma(2) * length(b) * len(P) ** 0.5
     squares = torch.cat([U.flatten(), W.flatten()]).square()
-    most = replace(data, intercept=False).most(P + b, rounded_up(error))
+    most = replace(data, intercept=False).upper_bound(P + b, rounded_up(error))
     price = 0.5 * problem.beta * largest_sum(squares) * (1 + gamma(8)) + squares.numel() * TINY * (1 + problem.beta)
     decay = 0.5 * problem.beta * min(float(squares.sum()), sys.float_info.max)
     value = data.value_at(P, b) + decay
@@ -231,7 +231,7 @@ def _numbers(name: str, values: ArrayLike, dtype: type | None) -> np.ndarray:
     try:
         return np.asarray(values.detach().cpu() if isinstance(values, Tensor) else values, dtype=dtype)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} must be an array of numbers ({shortly(error)}).") from error
+        raise ValueError(f"{name} must be an array of numbers ({one_line(error)}).") from error
 
 
 def _targets(y: ArrayLike, weights: TwoLayerWeights, loss: Loss, classes: ArrayLike | None) -> np.ndarray:

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from bidual.architectures.modules.layerwise import LayerwiseNetwork
 from bidual.estimators.layerwise_checks import check_memory, check_parameters, check_ranks
-from bidual.runtime.numerical_errors import breakdown_said
+from bidual.runtime.numerical_errors import numerical_errors_as_value_error
 from bidual.runtime.ranks import ALONE, Ranks
 from bidual.training.layerwise.certificates import StageCertificate, certify_stage
 from bidual.training.layerwise.checkpoint import Checkpoint, check_folder
@@ -136,7 +136,7 @@ class LayerwiseCNNClassifier(ClassifierMixin, BaseEstimator):
         """
         before = dict(self.__dict__)
         try:
-            with breakdown_said():
+            with numerical_errors_as_value_error():
                 return self._fit(X, y, ranks)
         except BaseException:  # a refused fit leaves the estimator as it was
             self.__dict__.clear()
@@ -147,7 +147,7 @@ class LayerwiseCNNClassifier(ClassifierMixin, BaseEstimator):
         images, labels = ranks.together(lambda: self._checked(X, y, ranks))
         device = torch.device(self.device) if ranks.size == 1 or self.device == "cpu" else ranks.device
         settings = self._settings()
-        settings = replace(settings, seed=ranks.tell(settings.seed))  # rank 0's, should it be a random one
+        settings = replace(settings, seed=ranks.broadcast_json(settings.seed))  # rank 0's, should it be a random one
         self._store(self._run(Growth(settings, images, labels, len(self.classes_), device, ranks=ranks)), ranks)
         self.certificates_ = self._certificates(images, labels) if ranks.leads else ()
         return self

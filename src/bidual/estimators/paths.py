@@ -13,7 +13,7 @@ from bidual.architectures.modules import RebuildableModule
 from bidual.estimators.base import ConvexEstimator
 from bidual.estimators.network import is_whole
 from bidual.runtime.jobs import OnDone, Task, run_all
-from bidual.runtime.numerical_errors import breakdown_said
+from bidual.runtime.numerical_errors import numerical_errors_as_value_error
 from bidual.solvers.driver import Solution
 from bidual.solvers.plan import beta_grid, check_betas
 
@@ -73,7 +73,7 @@ def regularization_path(
         X, y, sample_weight: as in ``fit``.
         betas: the weight decays; by default ``n_betas`` from beta_max down to ``ratio`` times it.
     """
-    with breakdown_said():
+    with numerical_errors_as_value_error():
         path = _path(estimator, X, y, betas, n_betas, ratio, sample_weight)
     _warn_of_gaps([path], estimator.tol)
     return path
@@ -105,7 +105,7 @@ def regularization_paths(
         raise ValueError(f"seeds must be whole numbers from 0 on, one for each path, got {seeds!r}.")
     seeded = [clone(estimator).set_params(random_state=int(seed)) for seed in seeds]
     tasks = [Task(_path, (each, X, y, betas, n_betas, ratio, sample_weight)) for each in seeded]
-    with breakdown_said():
+    with numerical_errors_as_value_error():
         paths = run_all(tasks, n_jobs, on_done)
     _warn_of_gaps(paths, estimator.tol)
     return paths

@@ -19,7 +19,7 @@ from bidual.training.relu.column_generation import Training
 from bidual.types import Blocks, Matrix
 
 
-class Start(NamedTuple):
+class WarmStart(NamedTuple):
     """What is left of an earlier training to start from."""
 
     architecture: Architecture
@@ -47,8 +47,8 @@ class Fitted:
         return Expected(predictions + offset, 1e-6 * size + rounding + 1e-300)
 
     @property
-    def start(self) -> Start:
-        return Start(self.architecture, self.solution.certificate.point, self.solution.certificate.dual_point)
+    def start(self) -> WarmStart:
+        return WarmStart(self.architecture, self.solution.certificate.point, self.solution.certificate.dual_point)
 
     @property
     def loss(self) -> float:
@@ -89,7 +89,7 @@ class Program(ABC):
         tol: float = 1e-4,
         max_steps: int | None = None,
         max_time: float | None = None,
-        start: Start | None = None,
+        start: WarmStart | None = None,
         callback: Callback | None = None,
         prove: bool = True,
     ) -> Fitted:
@@ -103,7 +103,7 @@ class Program(ABC):
             fits[index] = self.train(float(betas[index]), start=start, **options)
         return [fits[i] for i in range(len(betas))]
 
-    def _predict(self, last: list[Fitted], beta: float) -> Start | None:
+    def _predict(self, last: list[Fitted], beta: float) -> WarmStart | None:
         """Where to start, from the last one or two fits of a path."""
         return last[-1].start if last else None
 
@@ -119,17 +119,17 @@ class FixedProgram(Program):
     def beta_max(self) -> float:
         return self.problem.beta_max
 
-    def train(self, beta: float, *, start: Start | None = None, prove: bool = True, **options: Any) -> Fitted:
+    def train(self, beta: float, *, start: WarmStart | None = None, prove: bool = True, **options: Any) -> Fitted:
         point, dual = (None, None) if start is None else self._warm(start)
         problem = self.problem.with_beta(beta)
         return Fitted(problem, self.architecture, solve_auto(problem, start=point, dual=dual, **options))
 
-    def _warm(self, start: Start) -> tuple[Tensor | None, Tensor | None]:
+    def _warm(self, start: WarmStart) -> tuple[Tensor | None, Tensor | None]:
         if tuple(start.point.shape) != self.problem.operator.block_shape:
             return None, None
         return start.point, start.dual if start.dual.shape == self.problem.datafit.targets.shape else None
 
-    def _predict(self, last: list[Fitted], beta: float) -> Start | None:
+    def _predict(self, last: list[Fitted], beta: float) -> WarmStart | None:
         """On a straight line in beta through the last two: for squared loss and norms that is nearly how paths run."""
         if len(last) < 2 or last[0].problem.beta <= last[1].problem.beta:
             return super()._predict(last, beta)
@@ -160,7 +160,7 @@ class NeuronProgram(Program):
     def beta_max(self) -> float:
         return self.trainer.beta_max(self.problem)
 
-    def train(self, beta: float, *, start: Start | None = None, **options: Any) -> Fitted:
+    def train(self, beta: float, *, start: WarmStart | None = None, **options: Any) -> Fitted:
         neurons = None if start is None else getattr(start.architecture, "neurons", None)
         if neurons is not None and neurons.shape[1] != self.problem.neuron_size:
             neurons = None

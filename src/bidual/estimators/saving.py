@@ -20,7 +20,7 @@ from bidual.estimators import ESTIMATORS, ConvexEstimator, LayerwiseCNNClassifie
 from bidual.io.model_header import Tensors, pack, unpack
 from bidual.problems.certificate import Certificate, Scope
 from bidual.runtime.files import write_atomically
-from bidual.runtime.json_text import parse_json, shortly
+from bidual.runtime.json_text import one_line, parse_json
 from bidual.solvers.driver import Record
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def read(path: str | os.PathLike[str]) -> SavedModel:
     try:
         return SavedModel(_restore(header, tensors), _encoder(header["encoder"]))
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, IndexError, ArithmeticError) as error:
-        raise ModelFileError(f"{path} is a damaged model file ({shortly(error)}); save the model again.") from error
+        raise ModelFileError(f"{path} is a damaged model file ({one_line(error)}); save the model again.") from error
 
 
 def _describe(estimator: ConvexEstimator, tensors: Tensors) -> dict[str, Any]:
@@ -115,7 +115,7 @@ def _open(path: Path) -> tuple[dict[str, Any], Tensors]:
             tensors = {key: file.get_tensor(key).clone() for key in file.keys()}  # noqa: SIM118
     except (safetensors.SafetensorError, OSError, ValueError, RuntimeError) as error:
         raise ModelFileError(
-            f"{path} is not a model file, or is cut off ({shortly(error)}); save the model again."
+            f"{path} is not a model file, or is cut off ({one_line(error)}); save the model again."
         ) from error
     try:
         header = parse_json(metadata["bidual"])

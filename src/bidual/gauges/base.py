@@ -51,13 +51,13 @@ class Gauge(ABC):
         error = gamma(4, G.dtype) * self.per_frobenius(*G.shape[1:]) * entries**0.5  # of G / size, at most one each
         return Bracket(size * bracket.lower, rounded_up(size * (bracket.upper + error)))
 
-    def most(self, Z: Blocks) -> float:
+    def upper_bound(self, Z: Blocks) -> float:
         """An upper bound of Omega(Z) in real arithmetic, and as near to it as rounding allows."""
         _three_dimensional(Z)
         size = float(Z.abs().max()) if Z.numel() else 0.0
         if size == 0 or not math.isfinite(size):
             return size
-        return rounded_up(size * self._most(Z / size) * (1 + gamma(4, Z.dtype)))
+        return rounded_up(size * self._upper_bound(Z / size) * (1 + gamma(4, Z.dtype)))
 
     def per_frobenius(self, rows: int, cols: int) -> float:
         """The largest Omega°(G) of one block (rows, cols) with |G|_F = 1: rounding errors are known in that norm."""
@@ -73,7 +73,7 @@ class Gauge(ABC):
     @abstractmethod
     def _polar(self, G: Tensor) -> Bracket: ...
 
-    def _most(self, Z: Tensor) -> float:
+    def _upper_bound(self, Z: Tensor) -> float:
         """For a Z of largest entry one. Values are sums of norms, of one rounding for every entry unless overridden."""
         return self._value(Z) * (1 + gamma(Z.numel() + 8, Z.dtype))
 

@@ -47,11 +47,11 @@ class Nuclear(NormPair, BlockGauge):
         bound = float(largest_eigenvalues(M, guesses).max()) + gamma(max(G.shape[1:]) + 8, G.dtype) * size
         return Bracket(math.sqrt(max(float(guesses.max()), 0.0)), math.sqrt(bound) * (1 + gamma(8, G.dtype)))
 
-    def _most(self, Z: Tensor) -> float:
+    def _upper_bound(self, Z: Tensor) -> float:
         """sum_j |Z q_j| |q_j| + sqrt(k) |Z - sum_j (Z q_j) q_j^T|_F for any vectors q_j, by the triangle inequality:
         exact for right singular vectors, and proved for what was computed as such."""
         if min(Z.shape[1:]) == 1:
-            return super()._most(Z)
+            return super()._upper_bound(Z)
         Z = Z[Z.flatten(1).any(1)]
         Z = Z if Z.shape[1] >= Z.shape[2] else Z.mT
         k, error = Z.shape[2], gamma(sum(Z.shape[1:]) + 8, Z.dtype)

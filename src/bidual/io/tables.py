@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from bidual.io.columns import Categorical, Column, Numeric, check_flat, column_from_json, fit_column
 from bidual.runtime.extras import extra, need
-from bidual.runtime.json_text import shortly
+from bidual.runtime.json_text import one_line
 
 with extra("pandas"):
     import pandas as pd
@@ -51,7 +51,7 @@ def _parse(path: Path) -> pd.DataFrame:
     except pd.errors.EmptyDataError as error:
         raise ValueError(f"{path} is empty; give a table with a header and at least one row.") from error
     except Exception as error:  # pyarrow and pandas raise many kinds
-        raise ValueError(f"cannot read {path} as {path.suffix[1:]}: {shortly(error)}.") from error
+        raise ValueError(f"cannot read {path} as {path.suffix[1:]}: {one_line(error)}.") from error
     frame.columns = frame.columns.map(str)
     return frame.reset_index(drop=True)
 

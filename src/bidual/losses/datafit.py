@@ -91,7 +91,7 @@ class Datafit:
         """The sum at a given intercept, an upper bound of F(P)."""
         return float((self.weights[:, 0] * self.loss.value(P + b, self.targets)).sum())
 
-    def most(self, P: Matrix, error: float) -> float:
+    def upper_bound(self, P: Matrix, error: float) -> float:
         """An upper bound of F, in real arithmetic, at all predictions within ``error`` of P."""
         b = self.offset(P)
         rows = self.weights[:, 0] * self.loss.value(P + b, self.targets)
@@ -120,7 +120,7 @@ class Datafit:
             bounds.append(rounded_up(slope + self.smoothness * reach))
         return min(bounds, default=math.inf)
 
-    def least_dual(self, V: Matrix) -> tuple[float, float]:
+    def dual_lower_bound(self, V: Matrix) -> tuple[float, float]:
         """A lower bound of -F*(W), in real arithmetic, for some W of the domain, and a bound of |W - V|_F.
 
         V must be in the interior of the domain up to rounding, as into_domain(V) times a number just below one is.

@@ -90,7 +90,7 @@ class Line:
         """Send an order; within the block all ranks do it."""
         if self.ended and self.ranks.size > 1:
             raise RuntimeError(
-                "the other ranks have gone; use a sharded operator only within the work that led() runs."
+                "the other ranks have gone; use a sharded operator only within the work that run_on_leader() runs."
             )
         with self._lock:
             self.ended = order in (Order.STOP, Order.GIVE_UP)

@@ -21,7 +21,7 @@ _KERNEL = 2**27  # numbers that a kernel or a design may have on rank 0
 _AT_ONCE = 2**24  # numbers of the design that are gathered at a time
 
 
-def led(ranks: Ranks, local: LiftedOperator, work: Callable[["ShardedOperator"], T]) -> T | None:
+def run_on_leader(ranks: Ranks, local: LiftedOperator, work: Callable[["ShardedOperator"], T]) -> T | None:
     """Rank 0 runs ``work`` on the operator of everybody's rows and returns what it returns; the others compute for it.
 
     ``local`` is the operator of a rank's own rows, with the same blocks on all ranks. Only rank 0 decides anything, so
@@ -52,7 +52,7 @@ def _has_kernel(part: Part) -> bool:
 
 
 class ShardedOperator(LiftedOperator):
-    """An operator on samples that are spread over ranks, as rank 0 sees it (see :func:`led`).
+    """An operator on samples that are spread over ranks, as rank 0 sees it (see :func:`run_on_leader`).
 
     Forward sends Z to all ranks and gathers their rows of A Z; the adjoint scatters the rows of V and adds up what
     comes back, in float64.

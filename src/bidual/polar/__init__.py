@@ -1,6 +1,6 @@
 """The polar of the ReLU gauge over all activation patterns: exact where that is affordable, bracketed elsewhere."""
 
-from bidual.polar.base import NeuronOracle, Neurons, Peaks, bound_near, steepness
+from bidual.polar.base import NeuronOracle, Neurons, SteepestNeurons, bound_near, steepness
 from bidual.polar.exact.faces import Faces
 from bidual.polar.exact.norms import NormFaces
 from bidual.polar.pooled import Pooled, oracle_for
@@ -21,11 +21,11 @@ __all__ = [
     "Neurons",
     "NormFaces",
     "NormSearch",
-    "Peaks",
     "Pooled",
     "RidgeSearch",
     "SemidefiniteBound",
     "Sphere",
+    "SteepestNeurons",
     "bound_near",
     "oracle_for",
     "steepness",

@@ -22,7 +22,7 @@ _SHORTEST = 2.0**-960  # rows that matter and are shorter may have lost digits o
 
 
 @dataclass(frozen=True, eq=False)
-class Peaks:
+class SteepestNeurons:
     """What an oracle knows about max { |V^T (X u)_+| : |u| <= 1 }: a bracket, and directions u that climb high.
 
     Attributes:
@@ -35,15 +35,15 @@ class Peaks:
     neurons: Neurons
     values: Float[Tensor, " q"]
 
-    def scaled(self, factor: float) -> "Peaks":
+    def scaled(self, factor: float) -> "SteepestNeurons":
         """The answer for ``factor`` times V; the upper bound is rounded up, and never underflows."""
         upper = rounded_up(max(factor, _SMALLEST) * self.bracket.upper)
-        return Peaks(Bracket(factor * self.bracket.lower, upper), self.neurons, factor * self.values)
+        return SteepestNeurons(Bracket(factor * self.bracket.lower, upper), self.neurons, factor * self.values)
 
-    def raised(self, allowance: float) -> "Peaks":
+    def raised(self, allowance: float) -> "SteepestNeurons":
         """The answer with an upper bound that leaves more room."""
         upper = rounded_up(self.bracket.upper + allowance)
-        return Peaks(Bracket(self.bracket.lower, upper), self.neurons, self.values)
+        return SteepestNeurons(Bracket(self.bracket.lower, upper), self.neurons, self.values)
 
 
 class NeuronOracle(ABC):
@@ -75,7 +75,7 @@ class NeuronOracle(ABC):
         rows, lengths = _normalised(X)
         return self.X.shape == rows.shape and torch.equal(self.X, rows) and torch.equal(self.lengths, lengths)
 
-    def peaks(self, V: Matrix, above: float = 0.0, seeds: Neurons | None = None) -> Peaks:
+    def steepest(self, V: Matrix, above: float = 0.0, seeds: Neurons | None = None) -> SteepestNeurons:
         """Bracket the maximum at V; list directions whose value exceeds ``above``, perhaps found from ``seeds``.
 
         The bracket may be as wide as [lower, ``above``] when all that is left to know is that nothing exceeds it.
@@ -91,7 +91,7 @@ class NeuronOracle(ABC):
         if not (math.isfinite(steepest * longest) and share > _SMALLEST and share * longest > _SHORTEST):
             return self._nothing(math.inf)  # out of the range of numbers
         size, W = steepest * longest * share, W / share
-        found = self._peaks(W, above / size if size > 0 else math.inf, seeds)
+        found = self._steepest(W, above / size if size > 0 else math.inf, seeds)
         return found.raised(self._rounding(W, share)).scaled(size)
 
     @property
@@ -107,11 +107,11 @@ class NeuronOracle(ABC):
         total = float(self.output_norm.dual.value(W).sum()) * (1 + gamma(sum(W.shape) + 8))
         return (gamma(12) * total + 8 * W.numel() * W.shape[1] * TINY / share) * self.slope
 
-    def _nothing(self, upper: float) -> Peaks:
-        return Peaks(Bracket(0.0, upper), self.X.new_zeros(0, self.X.shape[1]), self.X.new_zeros(0))
+    def _nothing(self, upper: float) -> SteepestNeurons:
+        return SteepestNeurons(Bracket(0.0, upper), self.X.new_zeros(0, self.X.shape[1]), self.X.new_zeros(0))
 
     @abstractmethod
-    def _peaks(self, V: Tensor, above: float, seeds: Tensor | None) -> Peaks: ...
+    def _steepest(self, V: Tensor, above: float, seeds: Tensor | None) -> SteepestNeurons: ...
 
 
 def _normalised(X: Float[Tensor, "n d"]) -> tuple[Float[Tensor, "n d"], Float[Tensor, " n"]]:

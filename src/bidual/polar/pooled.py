@@ -10,7 +10,7 @@ from torch import Tensor
 from bidual.gauges import Bracket
 from bidual.numerics.rounding import gamma, length, rounded_up
 from bidual.operators.patches import Patches
-from bidual.polar.base import NeuronOracle, Neurons, Peaks
+from bidual.polar.base import NeuronOracle, Neurons, SteepestNeurons
 from bidual.types import Matrix
 
 Make = Callable[[Float[Tensor, "n d"]], NeuronOracle]
@@ -37,7 +37,7 @@ class Pooled(NeuronOracle):
     def is_for(self, X: Float[Tensor, "n d"]) -> bool:
         return X.shape == self._rows.shape and torch.equal(X.to(self._rows), self._rows)
 
-    def peaks(self, V: Matrix, above: float = 0.0, seeds: Neurons | None = None) -> Peaks:
+    def steepest(self, V: Matrix, above: float = 0.0, seeds: Neurons | None = None) -> SteepestNeurons:
         assert self.readout is not None
         if V.ndim != 2 or len(V) != self.readout.n_predictions:
             raise ValueError(
@@ -45,7 +45,7 @@ class Pooled(NeuronOracle):
             )
         spread = self._exact.spread(V.to(self._rows))
         merged = spread.new_zeros(len(self.X), spread.shape[1]).index_add_(0, self._index, spread)
-        found = self.inner.peaks(merged, above, seeds)
+        found = self.inner.steepest(merged, above, seeds)
         upper = rounded_up(found.bracket.upper + self._of_readout(V))
         return replace(found, bracket=Bracket(found.bracket.lower, upper))
 
@@ -54,15 +54,15 @@ class Pooled(NeuronOracle):
 
         The entry (a, k) of V^T L[(X u)_+] is sum_r sum_N V_Nk L_Nar (x_r u)_+, of which (L* V)_r is computed: its terms
         go through a quotient and a product in L*, at most as many sums as there are equal patches, and ten operations
-        in :meth:`NeuronOracle.peaks`; rows that are products of tokens are rounded once. So the entry is off by at
+        in :meth:`NeuronOracle.steepest`; rows that are products of tokens are rounded once. So the entry is off by at
         most gamma times sum_N |V_Nk| R_Na with R_Na = sum_r |L_Nar| |x_r|, the readout's reach, and all entries
         together by gamma |R|_F |V|_F.
         """
         most = int(torch.bincount(self._index).max()) if len(self._index) else 0
         return rounded_up(gamma(most + self._exact.depth) * self._exact.magnitude * length(V))
 
-    def _peaks(self, V: Tensor, above: float, seeds: Tensor | None) -> Peaks:
-        return self.inner._peaks(V, above, seeds)
+    def _steepest(self, V: Tensor, above: float, seeds: Tensor | None) -> SteepestNeurons:
+        return self.inner._steepest(V, above, seeds)
 
 
 def oracle_for(X: Float[Tensor, "n d"], readout: Patches | None, make: Make) -> NeuronOracle:

@@ -78,14 +78,14 @@ class Certificate:
         _assert_weak_duality(self.primal, other.dual)
         return replace(self, dual=other.dual, dual_point=other.dual_point, polar=other.polar)
 
-    def recheck(self, problem: Problem, everywhere: NeuronOracle | None = None) -> bool:
+    def recheck(self, problem: Problem, oracle: NeuronOracle | None = None) -> bool:
         """Recompute both bounds from the witnesses alone; True if they hold for ``problem`` (to float64 rounding).
 
         A certificate over all patterns needs an oracle for them, such as ``bidual.polar.Faces(X)``.
         """
         again = problem.to(torch.float64)
-        if (self.scope is Scope.ALL_PATTERNS) is (everywhere is None):
-            how = "with" if everywhere is None else "without"
+        if (self.scope is Scope.ALL_PATTERNS) is (oracle is None):
+            how = "with" if oracle is None else "without"
             raise ValueError(f"a certificate of scope {self.scope.name} is rechecked {how} an oracle, like Faces(X).")
         fits = tuple(self.point.shape) == again.operator.block_shape
         fits = fits and self.dual_point.shape == again.datafit.targets.shape
@@ -95,12 +95,12 @@ class Certificate:
             return False
         V = again.datafit.into_domain(self.dual_point)
         moved = float(torch.linalg.vector_norm(V - self.dual_point)) > 1e-9 * float(torch.linalg.vector_norm(V))
-        bound = problem_polar(again) if everywhere is None else lambda W: everywhere.peaks(W).bracket.upper
+        bound = problem_polar(again) if oracle is None else lambda W: oracle.steepest(W).bracket.upper
         slack = 2 * again.rounding_of_polar(V)
         polar = bound(V)
         if moved or polar > again.beta * (1 + 1e-9) + slack or polar > self.polar * (1 + 1e-9) + slack + 1e-300:
             return False
-        primal, dual = again.most(self.point, again.operator.forward(self.point)), -again.datafit.conjugate(V)
+        primal, dual = again.upper_bound(self.point, again.operator.forward(self.point)), -again.datafit.conjugate(V)
         allowed = 1e-9 * abs(self.primal)
         return abs(primal - self.primal) <= allowed and dual >= self.dual - allowed
 
@@ -112,21 +112,21 @@ class Certificate:
 
 
 def certify(
-    problem: Problem, Z: Blocks, candidates: Sequence[Matrix] = (), everywhere: NeuronOracle | None = None
+    problem: Problem, Z: Blocks, candidates: Sequence[Matrix] = (), oracle: NeuronOracle | None = None
 ) -> Certificate:
     r"""Judge Z: evaluate P(Z), and the best lower bound from grad F(A Z) and the solver's own dual candidates.
 
     Every candidate is moved into dom F*, scaled by the s in [0, beta / Omega°(-A* V)] that maximises -F*(s V), and
-    evaluated. Sound at any point: nothing is assumed about Z or the candidates. With an oracle for ``everywhere``, the
+    evaluated. Sound at any point: nothing is assumed about Z or the candidates. With an oracle for ``oracle``, the
     polar is over all activation patterns, and so is the scope.
     """
     problem, Z = problem.to(torch.float64), Z.to(torch.float64)
-    scope = Scope.BLOCKS if everywhere is None else Scope.ALL_PATTERNS
+    scope = Scope.BLOCKS if oracle is None else Scope.ALL_PATTERNS
     if not bool(torch.isfinite(Z).all()):
         return _no_point(problem, Z, scope)
     predictions = problem.operator.forward(Z)
     trials = [problem.datafit.grad(predictions), *(V.to(torch.float64) for V in candidates)]
-    polar = problem_polar(problem) if everywhere is None else lambda V: everywhere.peaks(V).bracket.upper
+    polar = problem_polar(problem) if oracle is None else lambda V: oracle.steepest(V).bracket.upper
     found = [judge(problem, Z, V, polar, scope, predictions) for V in trials]
     return max(found, key=lambda certificate: certificate.dual)
 
@@ -148,7 +148,7 @@ def judge(
     V = _into_domain(problem, V)
     bound = polar(V) + problem.rounding_of_polar(V)
     predictions = problem.operator.forward(Z) if predictions is None else predictions.to(torch.float64)
-    primal = problem.most(Z, predictions)
+    primal = problem.upper_bound(Z, predictions)
     dual, V, bound = _lower_bound(problem, V, bound)
     _assert_weak_duality(primal, dual)
     return Certificate(primal, dual, Z, V, bound, scope, problem.datafit.scale)
@@ -184,7 +184,7 @@ def _lower_bound(problem: Problem, V: Tensor, polar: float) -> tuple[float, Tens
     inside = 1 - gamma(64 + 8 * V.shape[1])  # so that no rounding leads out of the domain
     scale = inside * _best_scale(lambda s: -problem.datafit.conjugate(s * V), largest)
     V = scale * V
-    value, distance = problem.datafit.least_dual(V)
+    value, distance = problem.datafit.dual_lower_bound(V)
     reach = rounded_up(scale * polar + problem.sensitivity * distance) if scale > 0 else 0.0
     share = min(problem.beta / reach, 1.0) * (1 - 8 * UNIT) if reach > 0 else 1.0
     if not (value > 0 and share > 0):

@@ -30,7 +30,7 @@ class NeuronProblem(ABC):
         return self.X.shape[1]
 
     @abstractmethod
-    def over(self, neurons: Neurons) -> Problem:
+    def restricted_to(self, neurons: Neurons) -> Problem:
         """The convex program over a dictionary of neurons, which are scaled to length one."""
 
     @abstractmethod

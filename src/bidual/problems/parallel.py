@@ -62,7 +62,7 @@ class ParallelProblem(NeuronProblem):
     def neuron_size(self) -> int:
         return sub_network_size(as_widths(self.widths), self.X.shape[1])
 
-    def over(self, neurons: Neurons) -> Problem:
+    def restricted_to(self, neurons: Neurons) -> Problem:
         operator = ParallelOperator(self.X, L2.unit(neurons), self.datafit.targets.shape[1], self.widths)
         return Problem(operator, self.datafit, Group(), self.beta)
 

@@ -40,14 +40,14 @@ class Problem:
         """P(Z)."""
         return self.datafit.value(self.operator.forward(Z)) + self.beta * self.gauge.value(Z)
 
-    def most(self, Z: Blocks, predictions: Matrix) -> float:
+    def upper_bound(self, Z: Blocks, predictions: Matrix) -> float:
         """An upper bound of P(Z) in real arithmetic, where ``predictions`` are A Z as it was computed.
 
         Prices of neurons count their hidden weights as of length one, which they are to as many roundings as they have
         entries.
         """
-        fit = self.datafit.most(predictions, self.rounding_of_forward(Z))
-        price = self.gauge.most(Z) * (1 + gamma(self.operator.depth.forward + 4) + self.operator.excess)
+        fit = self.datafit.upper_bound(predictions, self.rounding_of_forward(Z))
+        price = self.gauge.upper_bound(Z) * (1 + gamma(self.operator.depth.forward + 4) + self.operator.excess)
         return rounded_up(fit + self.beta * price) if fit or price else 0.0
 
     def residual(self, Z: Blocks) -> Matrix:
@@ -91,7 +91,7 @@ class Problem:
         if not bool(Z.any()):
             return 0.0
         underflow = TINY * Z.numel() * math.sqrt(math.prod(self.operator.output_shape))
-        error = gamma(self.operator.depth.forward + 4, Z.dtype) * Group().most(Z) * self.operator.magnitude
+        error = gamma(self.operator.depth.forward + 4, Z.dtype) * Group().upper_bound(Z) * self.operator.magnitude
         return rounded_up(error + underflow)
 
     def with_beta(self, beta: float) -> Self:

@@ -66,7 +66,7 @@ class ReluProblem(NeuronProblem):
         """The problem of a ReLU network on patches."""
         return cls(patches.rows(), datafit, beta, readout=patches)
 
-    def over(self, neurons: Neurons) -> Problem:
+    def restricted_to(self, neurons: Neurons) -> Problem:
         units = self.hidden_norm.unit(neurons)
         longest = self.hidden_norm.times_l2(self.X.shape[1])
         operator = NeuronOperator(self.X, units, self.datafit.targets.shape[1], self.readout, longest)

@@ -16,7 +16,7 @@ def parse_json(text: str | bytes) -> Any:
         raise ValueError(f"it is no text in {error.encoding}: {error.reason}") from error
 
 
-def shortly(error: BaseException) -> str:
+def one_line(error: BaseException) -> str:
     """What an error says, in one line that is not too long."""
     text = " ".join(str(error).split()).rstrip(".") or type(error).__name__
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."

@@ -20,7 +20,7 @@ def check_magnitude(name: str, values: NDArray[Any], largest: float = LARGEST) -
 
 
 @contextmanager
-def breakdown_said() -> Iterator[None]:
+def numerical_errors_as_value_error() -> Iterator[None]:
     """A ValueError where a computation breaks down on its numbers."""
     try:
         yield

@@ -152,7 +152,7 @@ class Ranks:
             dist.all_gather(parts, _padded(mine, max(sizes)))
         return [_decoded(part[:size]) for part, size in zip(parts, sizes, strict=True)]
 
-    def tell(self, value: Any) -> Any:
+    def broadcast_json(self, value: Any) -> Any:
         """Rank 0's small object of lists, mappings, numbers and texts, on every rank."""
         return json.loads(self.tell_bytes(json.dumps(value).encode() if self.leads else None))
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from bidual.io.datasets import IMAGE_SOURCES, ImageData, load_images
-from helpers.official_files import SHARED, cifar_files, cifar_source, mnist_files, mnist_source, write
+from helpers.official_files import cifar_files, cifar_source, mnist_files, mnist_source, write
+from helpers.places import SHARED
 
 MNIST_FILES, CIFAR_FILES = mnist_files(), cifar_files()
 TEST_FILES = {name: raw for name, raw in MNIST_FILES.items() if name.startswith("t10k")}

@@ -6,7 +6,7 @@ import pytest
 from bidual.io.datasets import UCI_NAMES, load_uci
 from bidual.io.datasets.sources import UCI_SHAPES
 from bidual.io.datasets.uci import read_uci
-from helpers.official_files import SHARED
+from helpers.places import SHARED
 
 GOOD = "f0,f1,label\n1,2.5,0\n-3,4e-1,1\n0,0,0\n1,1,1\n"
 HALVES, FOLDS = "0 1\n2 3\n", "0 1 2\n3\n1 2 3\n0\n"

@@ -10,7 +10,7 @@ from bidual.losses import Squared
 from bidual.losses.datafit import Datafit
 from bidual.papers.experiments import pr_figure_7
 from bidual.papers.experiments.pr_figure_7 import Spectrum, spectrum
-from bidual.papers.reproduction import Means, Scale
+from bidual.papers.reproduction import Context, Scale
 from bidual.problems.parallel import ParallelProblem
 from bidual.training.parallel.low_rank import guarantee
 from bidual.training.parallel.training import ParallelTrainer
@@ -101,7 +101,7 @@ def test_ranks_of_the_guarantee() -> None:
     assert one.factor(100, 0.1) == 1
 
 
-def images_of(self: Means, name: str, part: str) -> ImageData:
+def images_of(self: Context, name: str, part: str) -> ImageData:
     """Fashion-MNIST with training images, MNIST without."""
     if name == "mnist" and part == "train":
         raise FileNotFoundError("no training images")
@@ -115,8 +115,8 @@ def images_of(self: Means, name: str, part: str) -> ImageData:
 
 @pytest.mark.parametrize(("configuration", "count"), [("cpu", "10,000"), ("paper", "12,000")])
 def test_scales(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, configuration: Scale, count: str) -> None:
-    monkeypatch.setattr(Means, "images", images_of)
-    spectra = pr_figure_7.run(configuration, Means(tmp_path), ("mnist", "fashion-mnist"))
+    monkeypatch.setattr(Context, "images", images_of)
+    spectra = pr_figure_7.run(configuration, Context(tmp_path), ("mnist", "fashion-mnist"))
     assert [one.images for one in spectra] == [f"{count} test", f"{count} training"]
     assert {one.configuration for one in spectra} == {configuration}
     text = pr_figure_7.table(spectra)
@@ -132,7 +132,7 @@ def test_bad_input() -> None:
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the official files are not in ../shared/data")
 def test_mnist_decays_like_a_power_first(tmp_path: Path) -> None:
-    (one,) = pr_figure_7.run("cpu", Means(tmp_path, SHARED), ("mnist",))
+    (one,) = pr_figure_7.run("cpu", Context(tmp_path, SHARED), ("mnist",))
     exponential, power = one.fits("head")
     assert one.rank == 661 or "training" in one.images
     assert power.error < 0.1 < exponential.error

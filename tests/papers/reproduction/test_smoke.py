@@ -15,7 +15,7 @@ from bidual.cli.app import main
 from bidual.io.datasets import ImageData
 from bidual.papers.experiments import cp_figure_1, pr_figure_1, staged_accuracy
 from bidual.papers.experiments.staged_accuracy import Plan, StagedRow, grow
-from bidual.papers.reproduction import ROWS, Claim, Experiment, Means, find, read, reproduce
+from bidual.papers.reproduction import ROWS, Claim, Context, Experiment, find, read, reproduce
 from bidual.papers.reproduction.page import page, write_page
 
 
@@ -105,7 +105,7 @@ def test_force_sets_the_old_result_aside_and_a_plain_run_goes_on(
 
 
 def _broken(experiment: Experiment) -> Experiment:
-    def study(scale: str, means: Means) -> None:
+    def study(scale: str, means: Context) -> None:
         raise KeyboardInterrupt
 
     return Experiment(experiment.row, experiment.name, "", "", 0, study)  # type: ignore[arg-type]

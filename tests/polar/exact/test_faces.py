@@ -12,7 +12,7 @@ from torch import Tensor
 
 from bidual.losses import Squared
 from bidual.losses.datafit import Datafit
-from bidual.polar import Faces, LocalSearch, Peaks, steepness
+from bidual.polar import Faces, LocalSearch, SteepestNeurons, steepness
 from bidual.problems.certificate import Scope, certify, judge
 from bidual.problems.relu import ReluProblem
 from bidual.testing import own_checks_only
@@ -32,7 +32,7 @@ def matrix(*rows: list[float]) -> Tensor:
     return torch.tensor(rows, dtype=torch.float64)
 
 
-def check_peaks(X: Tensor, V: Tensor, peaks: Peaks) -> None:
+def check_peaks(X: Tensor, V: Tensor, peaks: SteepestNeurons) -> None:
     """The listed directions are unit vectors, best first, with the values that they have; the best is ``lower``."""
     assert torch.allclose(peaks.values, steepness(X, V, peaks.neurons), rtol=1e-12, atol=1e-12 * peaks.bracket.lower)
     assert torch.allclose(torch.linalg.vector_norm(peaks.neurons, dim=1), X.new_ones(()), rtol=1e-9)
@@ -47,16 +47,16 @@ def check_exact(X: Tensor, V: Tensor, best: float | None = None) -> float:
     oracle = Faces(X)
     size = float(torch.linalg.vector_norm(X) * torch.linalg.vector_norm(V))
     for above in (0.0, 0.5 * best, best, 2.0 * best):
-        peaks = oracle.peaks(V, above)
+        peaks = oracle.steepest(V, above)
         assert peaks.bracket.upper >= best * (1 - 1e-12)
         assert peaks.bracket.upper <= max(best, above) * (1 + 1e-6) + 1e-9 * size
         assert peaks.bracket.lower <= peaks.bracket.upper
         if above < best:
             assert peaks.bracket.lower >= best * (1 - 1e-6) - 1e-9 * size
         check_peaks(X, V, peaks)
-    found = LocalSearch(X, starts=30).peaks(V)
+    found = LocalSearch(X, starts=30).steepest(V)
     check_peaks(X, V, found)
-    assert found.bracket.lower <= oracle.peaks(V).bracket.upper
+    assert found.bracket.lower <= oracle.steepest(V).bracket.upper
     assert found.bracket.upper in (0.0, inf)
     return best
 
@@ -146,17 +146,17 @@ def test_nothing_to_climb(oracle: type) -> None:
         (normal(3, 2), torch.zeros(3, 2)),
         (torch.zeros(3, 0), normal(3, 1)),
     ]:
-        peaks = oracle(X.double()).peaks(V.double())
+        peaks = oracle(X.double()).steepest(V.double())
         assert (peaks.bracket.lower, peaks.bracket.upper, len(peaks.values)) == (0.0, 0.0, 0)
     with own_checks_only(), pytest.raises(ValueError, match="one row per sample"):
-        oracle(normal(3, 2)).peaks(normal(4, 1))
+        oracle(normal(3, 2)).steepest(normal(4, 1))
 
 
 def test_seeds_are_climbed_from_and_never_lower_the_search() -> None:
     X, V = normal(12, 4), normal(12, 2, seed=1)
-    best = Faces(X).peaks(V)
+    best = Faces(X).steepest(V)
     search = LocalSearch(X, starts=1, seed=1)
-    assert search.peaks(V, 0.0, best.neurons[:1]).bracket.lower >= best.bracket.lower * (1 - 1e-12)
+    assert search.steepest(V, 0.0, best.neurons[:1]).bracket.lower >= best.bracket.lower * (1 - 1e-12)
 
 
 class NaiveSearch(LocalSearch):
@@ -165,8 +165,8 @@ class NaiveSearch(LocalSearch):
     def _starts(self, V: Tensor) -> Tensor:
         return torch.randn(self.starts, self.X.shape[1], generator=self._generator, dtype=torch.float64)
 
-    def _peaks(self, V: Tensor, above: float, seeds: Tensor | None) -> Peaks:
-        return super()._peaks(V, above, None)
+    def _steepest(self, V: Tensor, above: float, seeds: Tensor | None) -> SteepestNeurons:
+        return super()._steepest(V, above, None)
 
 
 def test_what_a_search_found_is_never_an_upper_bound() -> None:
@@ -178,12 +178,12 @@ def test_what_a_search_found_is_never_an_upper_bound() -> None:
     oracle = NaiveSearch(X, starts=20, seed=3)
     done = ColumnGeneration().train(problem, oracle, tol=1e-5)
     Z, V = done.solution.Z, done.dual_point
-    peaks = oracle.peaks(V)
+    peaks = oracle.steepest(V)
     believed = judge(done.problem, Z, V, lambda W: max(peaks.bracket.lower, problem.beta), Scope.ALL_PATTERNS)
     assert done.search_gap <= 1e-5
     assert believed.dual > 1.005 * optimum  # a false bound, if one trusted the search
     assert peaks.bracket.upper == inf
-    assert done.solution.certificate.dual == certify(done.problem, Z, [V], everywhere=oracle).dual == 0
+    assert done.solution.certificate.dual == certify(done.problem, Z, [V], oracle=oracle).dual == 0
     assert done.solution.certificate.relative_gap == 1
     better = ColumnGeneration().train(problem, LocalSearch(X), tol=1e-5)
     assert better.solution.certificate.primal == pytest.approx(optimum, rel=1e-5)

@@ -38,7 +38,7 @@ def values(X: Tensor, V: Tensor, U: np.ndarray, hidden: Norm, output: Norm) -> n
 @pytest.mark.parametrize("case", PLANAR)
 def test_agrees_with_going_all_around_the_plane(hidden: Norm, output: Norm, case: str) -> None:
     X, V = PLANAR[case]
-    found = NormFaces(X, hidden, output).peaks(V)
+    found = NormFaces(X, hidden, output).steepest(V)
     best = values(X, V, planar_directions(X.numpy(), 60_000), hidden, output).max()
     assert best * (1 - 1e-12) <= found.bracket.upper <= best * (1 + 1e-6)
     assert found.bracket.upper - found.bracket.lower <= 1e-8 * best
@@ -62,7 +62,7 @@ def spatial_rays(X: np.ndarray, hidden: Norm) -> np.ndarray:
 @pytest.mark.parametrize("case", ["rank 3", "one output", "one sample", "all negative features"])
 def test_agrees_with_all_rays_in_space(hidden: Norm, output: Norm, case: str) -> None:
     X, V = CASES[case]
-    upper = NormFaces(X, hidden, output).peaks(V).bracket.upper
+    upper = NormFaces(X, hidden, output).steepest(V).bracket.upper
     assert upper == pytest.approx(values(X, V, spatial_rays(X.numpy(), hidden), hidden, output).max(), rel=1e-9)
 
 
@@ -71,7 +71,7 @@ def test_agrees_with_all_rays_in_space(hidden: Norm, output: Norm, case: str) ->
 def test_nothing_drawn_is_steeper(hidden: Norm, output: Norm, case: str) -> None:
     X, V = CASES[case]
     U = np.concatenate([normal(20_000, X.shape[1], 11).numpy(), X.numpy()[X.numpy().any(1)]])
-    found = NormFaces(X, hidden, output).peaks(V)
+    found = NormFaces(X, hidden, output).steepest(V)
     assert values(X, V, U, hidden, output).max() <= found.bracket.upper
     assert found.bracket.upper <= found.bracket.lower * (1 + 1e-8)
 
@@ -79,9 +79,9 @@ def test_nothing_drawn_is_steeper(hidden: Norm, output: Norm, case: str) -> None
 @EVERY_PAIR
 def test_search_brackets_the_exact_value(hidden: Norm, output: Norm) -> None:
     X, V = normal(12, 3), normal(12, 2, 1)
-    exact = NormFaces(X, hidden, output).peaks(V).bracket
+    exact = NormFaces(X, hidden, output).steepest(V).bracket
     for oracle, sure in ((Faces(X), True), (DiagonalBound(X, steps=10), True), (None, False)):
-        found = NormSearch(X, hidden, output, oracle).peaks(V)
+        found = NormSearch(X, hidden, output, oracle).steepest(V)
         assert 0.97 * exact.lower <= found.bracket.lower <= exact.upper
         assert found.bracket.upper >= exact.lower
         assert np.isfinite(found.bracket.upper) == sure
@@ -90,18 +90,18 @@ def test_search_brackets_the_exact_value(hidden: Norm, output: Norm) -> None:
 def test_search_climbs_from_seeds() -> None:
     X, V = normal(30, 6), normal(30, 2, 1)
     search = NormSearch(X, L1, LINF, starts=16)
-    best = search.peaks(V)
-    again = search.peaks(V, seeds=best.neurons[:1])
+    best = search.steepest(V)
+    again = search.steepest(V, seeds=best.neurons[:1])
     assert again.bracket.lower >= best.bracket.lower
-    assert len(search.peaks(V, above=0.5 * best.bracket.lower).neurons) > 1
+    assert len(search.steepest(V, above=0.5 * best.bracket.lower).neurons) > 1
 
 
 @EVERY_PAIR
 def test_only_what_exceeds_the_threshold_is_listed(hidden: Norm, output: Norm) -> None:
     X, V = PLANAR["generic"]
     oracle = NormFaces(X, hidden, output)
-    top = oracle.peaks(V).bracket.lower
-    listed = oracle.peaks(V, above=0.8 * top, seeds=normal(3, 2, 5))
+    top = oracle.steepest(V).bracket.lower
+    listed = oracle.steepest(V, above=0.8 * top, seeds=normal(3, 2, 5))
     assert len(listed.values) >= 1
     assert bool((listed.values > 0.8 * top).all())
     assert float(listed.values[0]) == pytest.approx(top, rel=1e-12)
@@ -109,12 +109,14 @@ def test_only_what_exceeds_the_threshold_is_listed(hidden: Norm, output: Norm) -
 
 def test_euclidean_norms_are_faces() -> None:
     X, V = CASES["rank 3"]
-    assert NormFaces(X, L2, L2).peaks(V).bracket.upper == pytest.approx(Faces(X).peaks(V).bracket.upper, rel=1e-12)
+    assert NormFaces(X, L2, L2).steepest(V).bracket.upper == pytest.approx(
+        Faces(X).steepest(V).bracket.upper, rel=1e-12
+    )
 
 
 def test_more_signs_than_can_be_tried_are_refused() -> None:
     with pytest.raises(ValueError, match=r"the linf norm on 13 outputs asks the exact oracle 4,096 times"):
-        NormFaces(normal(5, 2), L2, LINF).peaks(normal(5, 13))
+        NormFaces(normal(5, 2), L2, LINF).steepest(normal(5, 13))
 
 
 def test_more_corners_than_fit_are_refused() -> None:

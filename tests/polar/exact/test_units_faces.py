@@ -274,7 +274,7 @@ def test_the_allowance_covers_what_the_rank_cut_dropped() -> None:
 @pytest.mark.parametrize(("d", "c"), [(1, 2), (2, 2), (3, 1), (3, 3), (4, 2)])
 def test_the_bracket_holds_the_best_of_many_directions(d: int, c: int) -> None:
     X, V = normal(6, d), normal(6, c, 1)
-    peaks = Faces(X).peaks(V)
+    peaks = Faces(X).steepest(V)
     best = float(steepness(X, V, normal(20_000, d, 2)).max())
     assert best * (1 - 1e-12) <= peaks.bracket.lower <= peaks.bracket.upper <= best * 1.05
     assert peaks.bracket.upper - peaks.bracket.lower <= 1e-10 * best
@@ -285,7 +285,7 @@ def test_the_bracket_holds_the_best_of_many_directions(d: int, c: int) -> None:
 def test_seeds_are_listed_among_the_directions_that_were_found() -> None:
     X, V = normal(6, 3), normal(6, 2, 1)
     oracle, seeds = Faces(X), torch.nn.functional.normalize(normal(50, 3, 5))
-    alone, both = oracle.peaks(V, 0.0), oracle.peaks(V, 0.0, seeds)
+    alone, both = oracle.steepest(V, 0.0), oracle.steepest(V, 0.0, seeds)
     assert len(both.values) == len(alone.values) + int((steepness(X, V, seeds) > 0).sum())
     assert steepness(X, V, both.neurons) == pytest.approx(both.values, rel=1e-12)
     assert both.bracket.upper == alone.bracket.upper
@@ -295,9 +295,9 @@ def test_seeds_are_listed_among_the_directions_that_were_found() -> None:
 def test_only_what_exceeds_above_is_listed(d: int) -> None:
     X, V = normal(6, d), normal(6, 2, 1)
     oracle = Faces(X)
-    every = oracle.peaks(V)
+    every = oracle.steepest(V)
     above = 0.8 * every.bracket.lower
-    some = oracle.peaks(V, above)
+    some = oracle.steepest(V, above)
     assert len(some.values) >= 1
     assert bool((some.values > above).all())
     assert some.bracket.lower == pytest.approx(every.bracket.lower, rel=1e-12)
@@ -307,8 +307,8 @@ def test_only_what_exceeds_above_is_listed(d: int) -> None:
 @pytest.mark.parametrize("d", [3, 4])
 def test_what_is_not_above_is_not_looked_at(d: int) -> None:
     X, V = normal(6, d), normal(6, 2, 1)
-    best = Faces(X).peaks(V).bracket.upper
-    far = Faces(X).peaks(V, 2 * best)
+    best = Faces(X).steepest(V).bracket.upper
+    far = Faces(X).steepest(V, 2 * best)
     assert far.bracket.upper == pytest.approx(2 * best, rel=1e-9)
     assert len(far.values) >= 1
     assert Faces(X)._tops(V.numpy(), inf).upper == inf
@@ -396,7 +396,7 @@ def test_nearly_parallel_samples_keep_the_bracket_closed_and_right(gap: float, d
     X[1:3] = X[0] + gap * unit(2, d, 9)
     V = normal(6, 2, 4)
     oracle = Faces(torch.from_numpy(X))
-    found = oracle.peaks(V)
+    found = oracle.steepest(V)
     U = found.neurons.numpy().astype(np.longdouble)
     hidden = np.maximum(U @ X.T.astype(np.longdouble), 0) @ V.numpy().astype(np.longdouble)
     best = np.sqrt((hidden**2).sum(1) / (U**2).sum(1)).max()

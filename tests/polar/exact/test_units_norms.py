@@ -11,7 +11,7 @@ from torch import Tensor
 
 from bidual.gauges import Bracket
 from bidual.numerics.norms import L1, L2, LINF, NORMS, Norm
-from bidual.polar import Faces, NormFaces, Peaks
+from bidual.polar import Faces, NormFaces, SteepestNeurons
 from bidual.polar.exact.norms import _questions, ranked, steepness_in
 
 UNIT = 2.0**-53
@@ -35,10 +35,10 @@ def values(X: Tensor, V: Tensor, U: Tensor, hidden: Norm, output: Norm) -> np.nd
 class Told(Faces):
     """Answers what it was told to, one answer a question."""
 
-    def __init__(self, answers: list[Peaks]) -> None:
+    def __init__(self, answers: list[SteepestNeurons]) -> None:
         self.answers, self.asked = answers, list[tuple[Tensor, float]]()
 
-    def peaks(self, V: Tensor, above: float = 0.0, seeds: Tensor | None = None) -> Peaks:
+    def steepest(self, V: Tensor, above: float = 0.0, seeds: Tensor | None = None) -> SteepestNeurons:
         self.asked.append((V, above))
         return self.answers[len(self.asked) - 1]
 
@@ -127,7 +127,8 @@ def test_twelve_outputs_have_all_their_signs_tried_and_thirteen_do_not() -> None
 def test_euclidean_questions_are_asked_with_the_threshold_and_their_answers_joined() -> None:
     oracle, V = NormFaces(normal(6, 2), L2, L1), normal(6, 3, 1)
     answers = [
-        Peaks(Bracket(0.0, upper), normal(k, 2, k), torch.ones(k)) for k, upper in ((1, 2.0), (2, 3.0), (0, 1.0))
+        SteepestNeurons(Bracket(0.0, upper), normal(k, 2, k), torch.ones(k))
+        for k, upper in ((1, 2.0), (2, 3.0), (0, 1.0))
     ]
     faces = Told(answers)
     neurons, upper = oracle._by_faces(faces, V, 0.25)
@@ -205,7 +206,7 @@ def test_the_bracket_holds_the_best_of_a_circle_and_seeds_join_the_list(hidden: 
     angles = torch.linspace(0, 2 * math.pi, 20_001, dtype=torch.float64)
     best = values(X, V, torch.stack([angles.cos(), angles.sin()], 1), hidden, output).max()
     oracle, seed = NormFaces(X, hidden, output), torch.tensor([[0.3, 0.4]])
-    found = oracle.peaks(V, 0.0, seed)
+    found = oracle.steepest(V, 0.0, seed)
     assert best * (1 - 1e-12) <= found.bracket.upper <= best * (1 + 1e-5)
     assert found.bracket.lower == pytest.approx(float(found.values[0]), rel=1e-15)
     own = hidden.unit(seed.double())
@@ -224,6 +225,6 @@ def test_only_euclidean_neurons_are_found_on_faces() -> None:
 
 def test_the_upper_end_is_never_below_the_lower() -> None:
     oracle = NormFaces(normal(6, 2), L2, L2)
-    oracle._faces = Told([Peaks(Bracket(0.0, 0.0), normal(0, 2), torch.zeros(0).double())])
-    found = oracle._peaks(normal(6, 1, 1), 0.0, normal(5, 2, 2))
+    oracle._faces = Told([SteepestNeurons(Bracket(0.0, 0.0), normal(0, 2), torch.zeros(0).double())])
+    found = oracle._steepest(normal(6, 1, 1), 0.0, normal(5, 2, 2))
     assert found.bracket.upper >= found.bracket.lower > 0.01

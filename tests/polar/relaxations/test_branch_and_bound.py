@@ -12,7 +12,7 @@ from helpers.polar_cases import CASES, normal, steepest
 @pytest.mark.parametrize("case", CASES)
 def test_bracket_closes_on_brute_force(case: str) -> None:
     X, V = CASES[case]
-    found = BranchAndBound(X, max_nodes=30, tol=2e-3, starts=32).peaks(V)
+    found = BranchAndBound(X, max_nodes=30, tol=2e-3, starts=32).steepest(V)
     best = steepest(case)
     assert best <= found.bracket.upper
     assert found.bracket.lower <= best * (1 + 1e-9)
@@ -22,27 +22,27 @@ def test_bracket_closes_on_brute_force(case: str) -> None:
 @pytest.mark.parametrize("nodes", [0, 1, 4])
 def test_bracket_is_true_whenever_it_stops(nodes: int) -> None:
     X, V = CASES["rank 3"]
-    bracket = BranchAndBound(X, max_nodes=nodes, steps=50, starts=8).peaks(V).bracket
+    bracket = BranchAndBound(X, max_nodes=nodes, steps=50, starts=8).steepest(V).bracket
     assert bracket.lower <= steepest("rank 3") * (1 + 1e-9)
     assert steepest("rank 3") <= bracket.upper < np.inf
 
 
 def test_more_nodes_never_loosen() -> None:
     X, V = normal(14, 4, 3), normal(14, 1, 4)
-    uppers = [BranchAndBound(X, max_nodes=k, steps=100).peaks(V).bracket.upper for k in (0, 1, 8)]
+    uppers = [BranchAndBound(X, max_nodes=k, steps=100).steepest(V).bracket.upper for k in (0, 1, 8)]
     assert uppers == sorted(uppers, reverse=True)
 
 
 def test_it_stops_once_nothing_can_exceed_the_threshold() -> None:
     X, V = CASES["rank 3"]
     best = steepest("rank 3")
-    assert BranchAndBound(X, max_nodes=50).peaks(V, above=1.2 * best).bracket.upper <= 1.2 * best
-    assert BranchAndBound(X, max_time=0.0).peaks(V).bracket.upper >= best
+    assert BranchAndBound(X, max_nodes=50).steepest(V, above=1.2 * best).bracket.upper <= 1.2 * best
+    assert BranchAndBound(X, max_time=0.0).steepest(V).bracket.upper >= best
 
 
 def test_found_neurons_attain_the_lower_bound() -> None:
     X, V = CASES["one output"]
-    found = BranchAndBound(X, max_nodes=10).peaks(V, seeds=normal(3, 3, 9))
+    found = BranchAndBound(X, max_nodes=10).steepest(V, seeds=normal(3, 3, 9))
     values = torch.linalg.vector_norm((X @ found.neurons.T).clamp(min=0).T @ V, dim=1)
     assert torch.allclose(values, found.values)
     assert found.bracket.lower == pytest.approx(float(found.values[0]))
@@ -80,5 +80,5 @@ def test_moments_whose_price_is_negative_by_rounding_leave_a_bracket_too() -> No
         [-0.91108642, -0.64560901],
     ]
     X, V = (torch.tensor(rows, dtype=torch.float64) for rows in (near, slopes))
-    bracket = BranchAndBound(X, max_nodes=6, tol=1e-9, steps=100).peaks(V).bracket
+    bracket = BranchAndBound(X, max_nodes=6, tol=1e-9, steps=100).steepest(V).bracket
     assert 0 < bracket.lower <= bracket.upper <= 2 * bracket.lower

@@ -75,7 +75,7 @@ def test_cutting_the_sphere_tightens_the_bound() -> None:
 def test_exact_polar_agrees_in_the_plane() -> None:
     problem = relu_problem(normal(8, 2), "squared", 2, 0.5)
     found = joint_bound(problem, 1, max_steps=300)
-    exact = Faces(problem.X).peaks(found.V).bracket
+    exact = Faces(problem.X).steepest(found.V).bracket
     assert exact.lower <= found.polar
     assert found.polar <= exact.upper * 1.1
 

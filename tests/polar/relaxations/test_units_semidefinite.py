@@ -9,7 +9,7 @@ from numpy import ndarray
 from torch import Tensor
 
 from bidual.gauges import Bracket
-from bidual.polar.base import Peaks
+from bidual.polar.base import SteepestNeurons
 from bidual.polar.relaxations import semidefinite as module
 from bidual.polar.relaxations.semidefinite import CellRelaxation, SemidefiniteBound, elementary, stalled
 from bidual.polar.relaxations.sign_cells import Cell
@@ -196,16 +196,16 @@ def test_the_oracle_passes_on_what_it_was_asked(monkeypatch: pytest.MonkeyPatch,
     X, V, seeds = normal(6, 3), normal(6, 2, 1), normal(1, 3, 2)
     oracle = SemidefiniteBound(X, tol=0.25, max_steps=70, starts=5)
     searched, runs = [], []
-    known = Peaks(Bracket(1.5, np.inf), oracle.X[:2], torch.tensor([1.5, 1.0], dtype=torch.float64))
+    known = SteepestNeurons(Bracket(1.5, np.inf), oracle.X[:2], torch.tensor([1.5, 1.0], dtype=torch.float64))
 
     class Search(module.LocalSearch):
-        def _peaks(self, *args: object) -> Peaks:
+        def _steepest(self, *args: object) -> SteepestNeurons:
             searched.append((self.X, self.starts, *args))
             return known
 
     monkeypatch.setattr(module, "LocalSearch", Search)
     monkeypatch.setattr(CellRelaxation, "run", lambda self, *args: runs.append((self, *args)) or 0.75)
-    found = oracle._peaks(V, above, seeds)
+    found = oracle._steepest(V, above, seeds)
     assert torch.allclose(searched[0][0], oracle.X)
     assert searched[0][1] == 5
     assert searched[0][2] is V

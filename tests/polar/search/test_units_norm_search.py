@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bidual.gauges import Bracket
 from bidual.numerics.norms import L1, L2, LINF, NORMS, Norm
-from bidual.polar import Faces, NeuronOracle, NormFaces, NormSearch, Peaks
+from bidual.polar import Faces, NeuronOracle, NormFaces, NormSearch, SteepestNeurons
 from bidual.polar.exact.norms import steepness_in
 
 EVERY_PAIR = pytest.mark.parametrize(
@@ -30,11 +30,11 @@ class Told(NeuronOracle):
         vars(self).update(norms)
         self.asked = list[tuple[Tensor, float]]()
 
-    def peaks(self, V: Tensor, above: float = 0.0, seeds: Tensor | None = None) -> Peaks:
+    def steepest(self, V: Tensor, above: float = 0.0, seeds: Tensor | None = None) -> SteepestNeurons:
         self.asked.append((V, above))
-        return Peaks(Bracket(0.0, 3.0), self.X[:0], self.lengths[:0])
+        return SteepestNeurons(Bracket(0.0, 3.0), self.X[:0], self.lengths[:0])
 
-    def _peaks(self, V: Tensor, above: float, seeds: Tensor | None) -> Peaks:
+    def _steepest(self, V: Tensor, above: float, seeds: Tensor | None) -> SteepestNeurons:
         raise NotImplementedError
 
 
@@ -143,7 +143,7 @@ def test_rounds_are_obeyed(rounds: int, monkeypatch: pytest.MonkeyPatch) -> None
         return own(U, top, V)[0], top + 1.0
 
     monkeypatch.setattr(search, "_climbed", climbed)
-    search.peaks(normal(30, 2, 1))
+    search.steepest(normal(30, 2, 1))
     assert len(made) == rounds
 
 
@@ -153,15 +153,15 @@ def test_climbing_stops_where_nothing_rises_by_a_billionth(
 ) -> None:
     search, made = NormSearch(normal(9, 3), LINF, L1, rounds=6), []
     monkeypatch.setattr(search, "_climbed", lambda U, top, V: made.append(1) or (U, top * rise))
-    search.peaks(normal(9, 2, 1))
+    search.steepest(normal(9, 2, 1))
     assert len(made) == rounds
 
 
 @EVERY_PAIR
 def test_the_bracket_holds_the_exact_value_and_the_list_attains_its_lower_end(hidden: Norm, output: Norm) -> None:
     X, V = normal(8, 2), normal(8, 2, 1)
-    exact, search = NormFaces(X, hidden, output).peaks(V).bracket, NormSearch(X, hidden, output, Faces(X), starts=32)
-    found = search.peaks(V)
+    exact, search = NormFaces(X, hidden, output).steepest(V).bracket, NormSearch(X, hidden, output, Faces(X), starts=32)
+    found = search.steepest(V)
     assert 0.95 * exact.lower <= found.bracket.lower <= exact.upper <= found.bracket.upper * (1 + 1e-9)
     assert float(found.values[0]) == pytest.approx(found.bracket.lower, rel=1e-14)
     np.testing.assert_allclose(hidden.value(found.neurons).numpy(), 1.0, rtol=1e-13)
@@ -171,15 +171,15 @@ def test_the_threshold_decides_what_is_listed_and_is_handed_on() -> None:
     X, V = normal(30, 4), normal(30, 2, 1)
     oracle = Told(X)
     search = NormSearch(X, L1, L1, oracle)
-    top = search.peaks(V).bracket.lower
-    found = search.peaks(V, 0.7 * top)
+    top = search.steepest(V).bracket.lower
+    found = search.steepest(V, 0.7 * top)
     assert oracle.asked[-1][1] > 0
     assert len(found.values) > 1
     assert bool((found.values > 0.7 * top).all())
-    assert len(search.peaks(V, 10 * top).values) < len(found.values)
+    assert len(search.steepest(V, 10 * top).values) < len(found.values)
 
 
 def test_the_upper_end_is_never_below_what_was_found() -> None:
     X, V = torch.eye(3).double().repeat(4, 1), torch.ones(12, 1).double()
-    found = NormSearch(X, L1, L2, Told(X)).peaks(V)
+    found = NormSearch(X, L1, L2, Told(X)).steepest(V)
     assert found.bracket.upper >= found.bracket.lower == pytest.approx(4.0)

@@ -45,11 +45,11 @@ def test_ascent_never_falls_and_keeps_directions_unit(c: int) -> None:
 
 def test_a_search_over_ridges_proves_nothing_and_lists_the_best_first() -> None:
     X, V = torch.from_numpy(normal(8, 3)), torch.from_numpy(normal(8, 2, 1))
-    peaks = RidgeSearch(X, starts=16).peaks(V)
+    peaks = RidgeSearch(X, starts=16).steepest(V)
     assert peaks.bracket.upper == inf
     assert peaks.bracket.lower == float(peaks.values[0])
     assert bool((peaks.values.diff() <= 0).all())
-    assert RidgeSearch(X, starts=16).peaks(V, 1e9).values[0] == peaks.values[0]
+    assert RidgeSearch(X, starts=16).steepest(V, 1e9).values[0] == peaks.values[0]
 
 
 def test_the_elementary_witness_has_the_elementary_bound() -> None:

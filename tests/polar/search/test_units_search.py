@@ -103,7 +103,7 @@ def test_draws_are_wider_along_features_that_are_small() -> None:
 
 def test_a_feature_of_zeros_leaves_starts_finite() -> None:
     X = torch.cat([normal(5, 2), torch.zeros(5, 1).double()], 1)
-    found = LocalSearch(X).peaks(normal(5, 2, 1))
+    found = LocalSearch(X).steepest(normal(5, 2, 1))
     assert bool(torch.isfinite(found.neurons).all())
     assert found.bracket.lower > 0
 
@@ -131,7 +131,7 @@ def test_a_step_is_a_power_iteration_on_the_pattern() -> None:
 
 def test_peaks_are_units_and_worth_what_is_claimed() -> None:
     X, V = normal(12, 3), normal(12, 2, 1)
-    found = LocalSearch(X).peaks(V)
+    found = LocalSearch(X).steepest(V)
     torch.testing.assert_close(torch.linalg.vector_norm(found.neurons, dim=1), found.values.new_ones(len(found.values)))
     torch.testing.assert_close(steepness(X, V, found.neurons), found.values)
     assert found.bracket.upper == math.inf
@@ -141,10 +141,10 @@ def test_peaks_are_units_and_worth_what_is_claimed() -> None:
 def test_seeds_are_climbed_from_in_any_precision() -> None:
     """Few starts and no rounds: a seed that is the best direction known is what is found."""
     X, V = normal(40, 6), normal(40, 1, 1)
-    best = LocalSearch(X).peaks(V)
+    best = LocalSearch(X).steepest(V)
     poor = LocalSearch(X, starts=6, rounds=0)
-    found = poor.peaks(V, seeds=7 * best.neurons[:1].float())
-    assert poor.peaks(V).bracket.lower < 0.999 * best.bracket.lower
+    found = poor.steepest(V, seeds=7 * best.neurons[:1].float())
+    assert poor.steepest(V).bracket.lower < 0.999 * best.bracket.lower
     assert found.bracket.lower == pytest.approx(best.bracket.lower, rel=1e-6)
     assert found.neurons.dtype == torch.float64
 
@@ -153,7 +153,7 @@ def test_rounds_are_obeyed(monkeypatch: pytest.MonkeyPatch) -> None:
     search, made = LocalSearch(normal(30, 5), rounds=2), []
     own = search._climb
     monkeypatch.setattr(search, "_climb", lambda U, V: made.append(1) or own(U, V))
-    search.peaks(normal(30, 2, 1))
+    search.steepest(normal(30, 2, 1))
     assert len(made) == 2
 
 

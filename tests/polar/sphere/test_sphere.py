@@ -28,7 +28,7 @@ def residuals(X: Tensor, c: int, seed: int = 0) -> Tensor:
 
 
 def agrees(X: Tensor, V: Tensor, tol: float = 1e-6) -> None:
-    exact, found = Faces(X).peaks(V).bracket, Sphere(X, tol=tol).peaks(V).bracket
+    exact, found = Faces(X).steepest(V).bracket, Sphere(X, tol=tol).steepest(V).bracket
     assert exact.lower <= found.upper <= found.lower * (1 + 1.01 * tol) + 1e-12
     assert found.lower <= exact.upper
 
@@ -36,7 +36,7 @@ def agrees(X: Tensor, V: Tensor, tol: float = 1e-6) -> None:
 @pytest.mark.parametrize("case", CASES)
 def test_bracket_closes_on_brute_force(case: str) -> None:
     X, V = CASES[case]
-    found = Sphere(X).peaks(V).bracket
+    found = Sphere(X).steepest(V).bracket
     best = steepest(case)
     assert found.lower <= best * (1 + 1e-9)
     assert best <= found.upper <= best * (1 + 2e-6)
@@ -84,7 +84,7 @@ def test_narrow_cells_are_bounded_too(seed: int) -> None:
     X[:, 1] = 1
     X, V = X * torch.tensor([1e-3, 1e3], dtype=torch.float64), normal(40, 1, seed + 50)
     V = V - X @ torch.linalg.lstsq(X, V).solution
-    exact, found = Faces(X).peaks(V).bracket, Sphere(X).peaks(V).bracket
+    exact, found = Faces(X).steepest(V).bracket, Sphere(X).steepest(V).bracket
     assert exact.lower <= found.upper <= exact.lower * (1 + 1e-4)
 
 
@@ -107,8 +107,8 @@ def test_it_proves_a_trained_network_optimal(c: int) -> None:
     Y = torch.sin(2 * X[:, :1]) * X[:, 1:2] + 0.2 * normal(60, c, 7)
     problem = ReluProblem(X, Datafit(Squared(), Y, None, True), 0.05)
     done = ColumnGeneration().train(problem, Faces(X), tol=1e-7)
-    found = Sphere(X, tol=1e-6).peaks(done.dual_point, problem.beta, done.neurons)
-    exact = Faces(X).peaks(done.dual_point).bracket
+    found = Sphere(X, tol=1e-6).steepest(done.dual_point, problem.beta, done.neurons)
+    exact = Faces(X).steepest(done.dual_point).bracket
     assert exact.lower <= found.bracket.upper <= problem.beta * (1 + 1e-5)
 
 
@@ -124,7 +124,7 @@ def test_it_trains() -> None:
 @pytest.mark.parametrize("limits", [{"max_time": 0.0}, {"max_cells": 10}, {"max_cells": 300}])
 def test_bracket_is_true_whenever_it_stops(limits: dict[str, float]) -> None:
     X, V = CASES["rank 3"]
-    bracket = Sphere(X, **limits).peaks(V).bracket
+    bracket = Sphere(X, **limits).steepest(V).bracket
     assert bracket.lower <= steepest("rank 3") * (1 + 1e-9)
     assert steepest("rank 3") <= bracket.upper < np.inf
 
@@ -132,14 +132,14 @@ def test_bracket_is_true_whenever_it_stops(limits: dict[str, float]) -> None:
 def test_it_stops_once_nothing_can_exceed_the_threshold() -> None:
     X, V = CASES["rank 3"]
     best = steepest("rank 3")
-    found = Sphere(X).peaks(V, above=1.2 * best)
+    found = Sphere(X).steepest(V, above=1.2 * best)
     assert best <= found.bracket.upper <= 1.2 * best * (1 + 1e-6)
 
 
 def test_it_lists_steep_directions_best_first() -> None:
     X, V = normal(40, 3, 1), normal(40, 2, 2)
-    level = 0.8 * Sphere(X).peaks(V).bracket.lower
-    found = Sphere(X).peaks(V, above=level)
+    level = 0.8 * Sphere(X).steepest(V).bracket.lower
+    found = Sphere(X).steepest(V, above=level)
     assert len(found.values) > 10
     assert bool((found.values > level).all())
     assert bool((found.values.diff() <= 0).all())
@@ -153,13 +153,13 @@ def test_ascent_never_goes_down_and_finds_ridges() -> None:
     U = normal(200, 3, 9)
     climbed = torch.from_numpy(ascend(X.numpy(), V.numpy(), U.numpy()))
     assert bool((steepness(X, V, climbed) >= steepness(X, V, U) * (1 - 1e-12)).all())
-    assert float(steepness(X, V, climbed).max()) >= Faces(X).peaks(V).bracket.lower * (1 - 1e-3)
+    assert float(steepness(X, V, climbed).max()) >= Faces(X).steepest(V).bracket.lower * (1 - 1e-3)
 
 
 def test_ridge_search_is_a_lower_bound_that_is_nearly_reached() -> None:
     X = normal(40, 3, 4)
     V = residuals(X, 2, 2)
-    found, exact = RidgeSearch(X, starts=64).peaks(V), Faces(X).peaks(V).bracket
+    found, exact = RidgeSearch(X, starts=64).steepest(V), Faces(X).steepest(V).bracket
     assert found.bracket.upper == float("inf")
     assert exact.lower * (1 - 1e-3) <= found.bracket.lower <= exact.upper
 

@@ -99,7 +99,7 @@ def test_copies_of_a_row_are_added_without_loss(seed: int) -> None:
     V = torch.from_numpy(rng.standard_normal((150, 1)))
     V = V / V.abs().max()
     oracle = Sphere(X, tol=1e-9)
-    upper = oracle._peaks(V, 0.0, None).bracket.upper
+    upper = oracle._steepest(V, 0.0, None).bracket.upper
     total = sum(Fraction(v) for v in V[:, 0].tolist())
     square = total**2 * sum(Fraction(x) ** 2 for x in oracle.X[0].tolist())
     assert square <= Fraction(upper) ** 2 <= square * (1 + Fraction(1e-9)) ** 2
@@ -145,7 +145,7 @@ def test_brackets_hold_the_maximum_over_the_circle(c: int, case: str) -> None:
         X[8:16, 1] *= 1 + 2.0**-50
     if case == "uneven":
         V = V * 10.0 ** torch.arange(-12, 12, dtype=torch.float64)[:, None]
-    found, best = Sphere(X, tol=1e-9).peaks(V).bracket, planar(X.numpy(), V.numpy())
+    found, best = Sphere(X, tol=1e-9).steepest(V).bracket, planar(X.numpy(), V.numpy())
     assert best <= found.upper <= best * (1 + 1.1e-9)
     assert found.lower <= best * (1 + 1e-14)
 

@@ -61,7 +61,7 @@ def test_rank_is_that_of_the_data(r: int) -> None:
 def test_peaks_are_unit_and_sorted_with_the_values_they_have(above: float) -> None:
     X, V = normal(12, 3), normal(12, 2, 1)
     oracle = Sphere(X)
-    found = oracle._peaks(V, above, None)
+    found = oracle._steepest(V, above, None)
     assert torch.allclose(torch.linalg.vector_norm(found.neurons, dim=1), torch.ones(1, dtype=torch.float64))
     assert torch.equal(found.values, found.values.sort(descending=True).values)
     assert torch.allclose(found.values, steepness(oracle.X, V, found.neurons), rtol=1e-13)
@@ -73,8 +73,8 @@ def test_peaks_are_unit_and_sorted_with_the_values_they_have(above: float) -> No
 
 def test_only_the_best_is_listed_if_nothing_exceeds_the_question() -> None:
     oracle, V = Sphere(normal(12, 3)), normal(12, 2, 1)
-    best = oracle._peaks(V, 0.0, None).bracket
-    found = oracle._peaks(V, 2 * best.lower, None)
+    best = oracle._steepest(V, 0.0, None).bracket
+    found = oracle._steepest(V, 2 * best.lower, None)
     assert len(found.values) >= 1
     assert float(found.values.min()) >= found.bracket.lower * (1 - 2e-12)
     assert found.bracket.upper <= 2 * best.lower * (1 + 2e-6)
@@ -86,14 +86,14 @@ def test_the_upper_bound_is_what_the_run_proved_of_reduced_samples(monkeypatch: 
     search = _Run.search
     monkeypatch.setattr(_Run, "search", lambda self: (seen.append(self), search(self)))
     monkeypatch.setattr(Reduced, "lost", lambda self, W: 0.25 if W is V else 0.0)
-    found = oracle._peaks(V, 0.5, None)
+    found = oracle._steepest(V, 0.5, None)
     assert seen[0].proved + 0.25 < found.bracket.upper <= (seen[0].proved + 0.25) * (1 + 1e-14)
     assert seen[0].above == 0.5
     assert seen[0].settings is oracle
     assert np.array_equal(seen[0].V, V.numpy())
     assert seen[0].X is oracle._reduced.samples
     monkeypatch.setattr(Reduced, "lost", lambda self, W: -1e9)
-    again = oracle._peaks(V, 0.5, None).bracket
+    again = oracle._steepest(V, 0.5, None).bracket
     assert again.upper == again.lower
 
 
@@ -124,16 +124,16 @@ def test_the_local_search_gets_the_question_and_the_seeds(monkeypatch: pytest.Mo
     asked: list[tuple] = []
 
     class Recorder(module.LocalSearch):
-        def peaks(self, *args: object) -> object:
+        def steepest(self, *args: object) -> object:
             asked.append((self.X, self.starts, self.rounds, *args))
-            return super().peaks(*args)
+            return super().steepest(*args)
 
     monkeypatch.setattr(module, "LocalSearch", Recorder)
     known: list[ndarray] = []
     start = _Run.start
     monkeypatch.setattr(_Run, "start", lambda self, U: (known.append(U), start(self, U)))
     oracle = Sphere(X)
-    oracle._peaks(V, 0.25, seeds)
+    oracle._steepest(V, 0.25, seeds)
     assert asked[0][1:3] == (64, 20)
     assert torch.allclose(asked[0][0], oracle.X)
     assert asked[0][3] is V
@@ -195,7 +195,7 @@ def test_a_run_is_late_when_its_time_is_over(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_stopped_search_proves_less_and_stops_soon() -> None:
     X, V = normal(30, 4), normal(30, 2, 1)
-    full, few = Sphere(X)._peaks(V, 0.0, None).bracket, Sphere(X, max_cells=16)._peaks(V, 0.0, None).bracket
+    full, few = Sphere(X)._steepest(V, 0.0, None).bracket, Sphere(X, max_cells=16)._steepest(V, 0.0, None).bracket
     assert few.upper > full.upper
     assert few.lower <= full.upper
     asked = run(30, 4, max_cells=16)

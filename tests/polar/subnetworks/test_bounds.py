@@ -13,7 +13,7 @@ from bidual.losses import Squared
 from bidual.losses.datafit import Datafit
 from bidual.numerics.eigenvalue_bounds import orthogonality_error
 from bidual.operators.parallel import sub_network_features, sub_network_size
-from bidual.polar import Faces, Peaks
+from bidual.polar import Faces, SteepestNeurons
 from bidual.polar.subnetworks.base import ParallelOracle, copies
 from bidual.polar.subnetworks.bound import RelaxedBound
 from bidual.polar.subnetworks.outputs import AllOutputs, _cone_bound, _principal, _Run
@@ -46,8 +46,8 @@ class Recorded(ExactParallel):
         super().__post_init__()
         self.answers: list[tuple[Tensor, float, float, Tensor]] = []
 
-    def peaks(self, V: Tensor, above: float = 0.0, seeds: Tensor | None = None) -> Peaks:
-        found = super().peaks(V, above, seeds)
+    def steepest(self, V: Tensor, above: float = 0.0, seeds: Tensor | None = None) -> SteepestNeurons:
+        found = super().steepest(V, above, seeds)
         self.answers.append((V, above, found.bracket.upper, found.neurons[:5]))
         return found
 
@@ -64,7 +64,7 @@ def test_no_answer_in_a_training_is_below_a_sub_network(seed: int) -> None:
     known = torch.cat([neurons for *_, neurons in oracle.answers])
     assert len(oracle.answers) > 2
     for V, above, upper, _ in oracle.answers:
-        steep = ParallelSearch(X, 3, starts=500).peaks(V, seeds=known).bracket.lower
+        steep = ParallelSearch(X, 3, starts=500).steepest(V, seeds=known).bracket.lower
         assert max(steep, float((sub_network_features(X, known, (3,)).T @ V).abs().max())) <= max(upper, above)
 
 
@@ -74,27 +74,27 @@ def test_no_answer_in_a_training_is_below_a_sub_network(seed: int) -> None:
 @pytest.mark.parametrize("seed", [0, 1])
 def test_the_relaxed_bound_holds_for_what_a_search_finds(n: int, d: int, widths: tuple[int, ...], seed: int) -> None:
     X, v = drawn(n, d, 1, seed)
-    bracket = RelaxedBound(X, widths).peaks(v).bracket
-    found = ParallelSearch(X, widths, starts=2000).peaks(v).bracket.lower
+    bracket = RelaxedBound(X, widths).steepest(v).bracket
+    found = ParallelSearch(X, widths, starts=2000).steepest(v).bracket.lower
     assert found <= bracket.upper
     assert bracket.lower <= found * (1 + 1e-3)
     if d == 2:
-        assert bracket.lower >= float(np.prod(widths)) ** 0.5 * Faces(X).peaks(v).bracket.lower * (1 - 1e-9)
+        assert bracket.lower >= float(np.prod(widths)) ** 0.5 * Faces(X).steepest(v).bracket.lower * (1 - 1e-9)
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_the_relaxed_bound_is_above_exact_pricing_and_below_the_positive_part(seed: int) -> None:
     X, v = drawn(6, 2, 1, seed)
-    exact, bound = ExactParallel(X, 2).peaks(v).bracket, RelaxedBound(X, 2).peaks(v).bracket
-    parts = [Faces(X).peaks((sign * v).clamp(min=0)).bracket.upper for sign in (1, -1)]
+    exact, bound = ExactParallel(X, 2).steepest(v).bracket, RelaxedBound(X, 2).steepest(v).bracket
+    parts = [Faces(X).steepest((sign * v).clamp(min=0)).bracket.upper for sign in (1, -1)]
     assert exact.lower <= bound.upper <= 2**0.5 * max(parts) * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_decided_rows_tighten_the_bound_and_never_below_exact_pricing(seed: int) -> None:
     X, v = drawn(8, 2, 1, seed)
-    exact = ExactParallel(X, 2).peaks(v).bracket.lower
-    bounds = [RelaxedBound(X, 2, nodes=nodes).peaks(v).bracket.upper for nodes in (0, 8, 400)]
+    exact = ExactParallel(X, 2).steepest(v).bracket.lower
+    bounds = [RelaxedBound(X, 2, nodes=nodes).steepest(v).bracket.upper for nodes in (0, 8, 400)]
     assert exact <= bounds[2] * (1 + 1e-12)
     assert bounds[2] <= bounds[1] * (1 + 1e-9)
     assert bounds[1] <= bounds[0] * (1 + 1e-9)
@@ -103,8 +103,8 @@ def test_decided_rows_tighten_the_bound_and_never_below_exact_pricing(seed: int)
 def test_all_rows_decided_is_the_limit_of_many_units() -> None:
     """N_m / sqrt(m) for m = 1, ..., 4 is at most N_inf, which they approach (notes on PR, Q3)."""
     X, v = drawn(5, 2, 1, 1)
-    limit = RelaxedBound(X, 1, nodes=10_000).peaks(v).bracket.upper
-    exact = [ExactParallel(X, m).peaks(v).bracket.lower / m**0.5 for m in (1, 2, 4)]
+    limit = RelaxedBound(X, 1, nodes=10_000).steepest(v).bracket.upper
+    exact = [ExactParallel(X, m).steepest(v).bracket.lower / m**0.5 for m in (1, 2, 4)]
     assert max(exact) <= limit * (1 + 1e-9)
     assert limit <= max(exact) * 1.1
 
@@ -112,7 +112,7 @@ def test_all_rows_decided_is_the_limit_of_many_units() -> None:
 def test_units_of_four_layers_by_brute_force() -> None:
     """All signs, and weights on a grid of directions: the bound is above each of them."""
     X, v = drawn(3, 2, 1, 5)
-    upper = RelaxedBound(X, (2, 2)).peaks(v).bracket.upper
+    upper = RelaxedBound(X, (2, 2)).steepest(v).bracket.upper
     angles = torch.arange(0, 360, 30) * torch.pi / 180
     u = torch.stack([angles.cos(), angles.sin()], 1).double()
     hidden = torch.relu(X @ u.T)
@@ -124,34 +124,34 @@ def test_units_of_four_layers_by_brute_force() -> None:
         for s, t in product((1, -1), repeat=2)
     )
     assert 0 < best / 2 <= upper  # four units of length 1/2
-    assert best / 2 <= ParallelSearch(X, (2, 2), starts=2000).peaks(v).bracket.lower * (1 + 1e-6)
+    assert best / 2 <= ParallelSearch(X, (2, 2), starts=2000).steepest(v).bracket.lower * (1 + 1e-6)
 
 
 @pytest.mark.parametrize("c", [2, 3])
 def test_several_outputs_against_a_grid_of_directions(c: int) -> None:
     X, V = drawn(4, 2, c, c)
     exact = ExactParallel(X, 2)
-    bracket = AllOutputs(exact).peaks(V).bracket
+    bracket = AllOutputs(exact).steepest(V).bracket
     G = torch.randn(60, c, generator=torch.Generator().manual_seed(1)).double()
-    steep = max(exact.peaks(V @ (g / g.norm())[:, None]).bracket.lower for g in G)
+    steep = max(exact.steepest(V @ (g / g.norm())[:, None]).bracket.lower for g in G)
     assert steep <= bracket.upper
     assert bracket.lower >= steep * (1 - 1e-9)
     assert bracket.upper <= bracket.lower * 1.001
-    assert ParallelSearch(X, 2, starts=2000).peaks(V).bracket.lower <= bracket.upper
+    assert ParallelSearch(X, 2, starts=2000).steepest(V).bracket.lower <= bracket.upper
 
 
 def test_several_outputs_are_one_where_they_are_multiples() -> None:
     X, v = drawn(5, 2, 1, 0)
     g = torch.tensor([[3.0, 0.0, -4.0]]).double()
-    one = ExactParallel(X, 2).peaks(v).bracket
-    many = AllOutputs(ExactParallel(X, 2)).peaks(v @ g).bracket
+    one = ExactParallel(X, 2).steepest(v).bracket
+    many = AllOutputs(ExactParallel(X, 2)).steepest(v @ g).bracket
     assert many.upper == pytest.approx(5 * one.upper, rel=1e-6)
 
 
 def test_many_outputs_have_a_bound_without_cutting() -> None:
     X, V = drawn(5, 2, 6, 2)
-    bracket = AllOutputs(RelaxedBound(X, 2)).peaks(V).bracket
-    assert ParallelSearch(X, 2).peaks(V).bracket.lower <= bracket.upper <= 10 * bracket.lower
+    bracket = AllOutputs(RelaxedBound(X, 2)).steepest(V).bracket
+    assert ParallelSearch(X, 2).steepest(V).bracket.lower <= bracket.upper <= 10 * bracket.lower
 
 
 @pytest.mark.parametrize("widths", [(3,), (2, 3), (2, 1, 2)])
@@ -170,7 +170,7 @@ def test_what_the_bounds_refuse() -> None:
     oracles: list[ParallelOracle] = [RelaxedBound(X, 2), ExactParallel(X, 2)]
     for oracle in oracles:
         with pytest.raises(ValueError, match="is for one output, got 2"):
-            oracle.peaks(V)
+            oracle.steepest(V)
     with pytest.raises(ValueError, match="is for three layers, one width"):
         ExactParallel(X, (2, 2))
     for widths in ((), 0, (2, 0), 1.5, True):

@@ -106,7 +106,7 @@ def test_no_sub_network_is_above_exact_pricing_in_fractions(n: int, d: int, rank
     if apart:
         v[n // 2 :] = -v[: n - n // 2] * (1 + 1e-7)
     oracle = ExactParallel(X, 2)
-    found = oracle.peaks(v)
+    found = oracle.steepest(v)
     for units in found.neurons[:3]:
         assert exact_slope(X, v, units.reshape(2, 2, d)) <= Fraction(found.bracket.upper) ** 2
     assert found.bracket.upper - found.bracket.lower <= 1e-12 * float((v.abs() * X.norm(dim=1, keepdim=True)).sum())
@@ -119,6 +119,6 @@ def test_cells_between_rows_that_nearly_agree_leave_the_bracket_narrow(seed: int
     X, v = (torch.randn(2, k, generator=generator).double().repeat(2, 1) for k in (3, 1))
     X[2:] += 1e-13 * torch.randn(2, 3, generator=generator).double()
     v[2:] *= -(1 + 0.3 * torch.rand(2, 1, generator=generator).double())
-    found = ExactParallel(X, 2).peaks(v)
+    found = ExactParallel(X, 2).steepest(v)
     assert found.bracket.upper <= found.bracket.lower * (1 + 1e-8)
     torch.testing.assert_close(found.neurons.norm(dim=1), torch.ones(len(found.neurons), dtype=torch.float64))

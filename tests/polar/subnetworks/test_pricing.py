@@ -25,8 +25,8 @@ def samples(n: int, d: int, seed: int) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize("seed", [0, 1])
 def test_no_sub_network_is_above_the_bracket_and_one_attains_it(n: int, d: int, width: int, seed: int) -> None:
     X, v = samples(n, d, seed)
-    exact = ExactParallel(X, width).peaks(v)
-    found = ParallelSearch(X, width, starts=2000).peaks(v)
+    exact = ExactParallel(X, width).steepest(v)
+    found = ParallelSearch(X, width, starts=2000).steepest(v)
     assert found.bracket.upper == float("inf")
     assert found.bracket.lower <= exact.bracket.upper
     assert exact.bracket.lower >= found.bracket.lower * (1 - 1e-9)
@@ -41,25 +41,25 @@ def test_no_sub_network_is_above_the_bracket_and_one_attains_it(n: int, d: int, 
 def test_one_unit_is_a_two_layer_network(seed: int) -> None:
     """((X w)_+ s)_+ is (X w)_+ or zero."""
     X, v = samples(6, 2, seed)
-    two = Faces(X).peaks(v).bracket.lower
-    assert ExactParallel(X, 1).peaks(v).bracket.lower == pytest.approx(two, rel=1e-8)
+    two = Faces(X).steepest(v).bracket.lower
+    assert ExactParallel(X, 1).steepest(v).bracket.lower == pytest.approx(two, rel=1e-8)
 
 
 def test_copies_of_a_neuron_are_steeper_by_the_root_of_their_number() -> None:
     X, v = samples(6, 2, 3)
-    u = Faces(X).peaks(v).neurons[:1]
+    u = Faces(X).steepest(v).neurons[:1]
     one, three = (float((features(X, copies(u, m), (m,)).T @ v).abs()) for m in (1, 3))
     assert three == pytest.approx(3**0.5 * one)
-    assert ExactParallel(X, 3).peaks(v).bracket.lower >= three * (1 - 1e-9)
+    assert ExactParallel(X, 3).steepest(v).bracket.lower >= three * (1 - 1e-9)
 
 
 def test_scales_zero_rows_and_zero_duals() -> None:
     X, v = samples(5, 2, 0)
-    base = ExactParallel(X, 2).peaks(v).bracket
-    assert ExactParallel(1e6 * X, 2).peaks(1e-3 * v).bracket.upper == pytest.approx(1e3 * base.upper, rel=1e-6)
+    base = ExactParallel(X, 2).steepest(v).bracket
+    assert ExactParallel(1e6 * X, 2).steepest(1e-3 * v).bracket.upper == pytest.approx(1e3 * base.upper, rel=1e-6)
     padded = torch.cat([X, torch.zeros(1, 2).double()]), torch.cat([v, torch.ones(1, 1).double()])
-    assert ExactParallel(padded[0], 2).peaks(padded[1]).bracket.upper == pytest.approx(base.upper, rel=1e-6)
-    nothing = ExactParallel(X, 2).peaks(torch.zeros_like(v))
+    assert ExactParallel(padded[0], 2).steepest(padded[1]).bracket.upper == pytest.approx(base.upper, rel=1e-6)
+    nothing = ExactParallel(X, 2).steepest(torch.zeros_like(v))
     assert nothing.bracket.upper == 0
     assert nothing.neurons.shape == (0, 8)
 
@@ -67,9 +67,9 @@ def test_scales_zero_rows_and_zero_duals() -> None:
 def test_what_it_refuses() -> None:
     X, v = samples(20, 2, 0)
     with pytest.raises(ValueError, match=r"looks at 2\^\d+ second-layer patterns"):
-        ExactParallel(X, 2).peaks(v.abs())
+        ExactParallel(X, 2).steepest(v.abs())
     with pytest.raises(ValueError, match="is for one output, got 2"):
-        ExactParallel(X[:4], 2).peaks(torch.ones(4, 2).double())
+        ExactParallel(X[:4], 2).steepest(torch.ones(4, 2).double())
     data = Datafit(Squared(), v[:4])
     problem = ParallelProblem(X[:4], data, 0.1, 2)
     for oracle in (ExactParallel(X[:4], 3), ExactParallel(X[1:5], 2), Faces(X[:4])):

@@ -25,12 +25,12 @@ def relu_problem(X: Tensor, loss: Loss, *, intercept: bool = False, weighted: bo
     targets = random_targets(loss, len(X), 1, generator)
     weight = 0.5 + torch.rand(len(X), generator=generator, dtype=torch.float64) if weighted else None
     problem, patterns = ReluProblem(X, Datafit(loss, targets, weight, intercept), 1.0), enumerate_patterns(X)
-    return problem.with_beta(share * problem.over(patterns.directions).beta_max or 0.1), patterns.active
+    return problem.with_beta(share * problem.restricted_to(patterns.directions).beta_max or 0.1), patterns.active
 
 
 def assert_a_network(problem: ReluProblem, solution: ConeSolution) -> None:
     """The objective is that of the neurons, evaluated by the certificate's routine and by hand."""
-    judged = certify(problem.over(solution.neurons), solution.lifted, (solution.dual,))
+    judged = certify(problem.restricted_to(solution.neurons), solution.lifted, (solution.dual,))
     assert judged.primal == pytest.approx(solution.objective, rel=1e-12)
     outputs = (problem.X @ solution.neurons.T).clamp(min=0) @ solution.weights
     price = (solution.neurons.norm(dim=1) * solution.weights.norm(dim=1)).sum()

@@ -127,7 +127,7 @@ def test_the_relaxed_dual_is_better_than_that_of_two_layers() -> None:
     assert V is not None
     values = []
     for point in (V, two.dual_point):
-        scale = min(1.0, problem.beta / oracle.peaks(point).bracket.upper)
+        scale = min(1.0, problem.beta / oracle.steepest(point).bracket.upper)
         values.append(float(-(0.5 * (scale * point).square() + scale * point * y).sum()))
     assert values[0] > values[1] > 0
 
@@ -220,6 +220,6 @@ def test_stopped_questions_are_answered_soundly() -> None:
     X, y = drawn(9, 2, 1, 1)
     exact = ExactParallel(X, 3)
     for oracle in (exact, RelaxedBound(X, 3), AllOutputs(exact)):
-        stopped, whole = oracle.within(1e-9).peaks(y).bracket, exact.peaks(y).bracket
+        stopped, whole = oracle.within(1e-9).steepest(y).bracket, exact.steepest(y).bracket
         assert stopped.upper >= whole.lower
         assert stopped.lower <= whole.upper

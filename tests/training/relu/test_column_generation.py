@@ -101,7 +101,7 @@ def test_a_certificate_says_nothing_of_another_problem_or_oracle() -> None:
     problem = relu_problem("squared", 12, 2, 2, seed=0)
     done = train(problem)
     certificate = done.solution.certificate
-    assert not certificate.recheck(problem.with_beta(0.9 * problem.beta).over(done.neurons), Faces(problem.X))
+    assert not certificate.recheck(problem.with_beta(0.9 * problem.beta).restricted_to(done.neurons), Faces(problem.X))
     assert not certificate.recheck(done.problem, Faces(2 * problem.X))
     assert not certificate.recheck(done.problem, LocalSearch(problem.X))
     with pytest.raises(ValueError, match="scope ALL_PATTERNS is rechecked with an oracle"):
@@ -112,9 +112,9 @@ def test_a_certificate_says_nothing_of_another_problem_or_oracle() -> None:
 
 def test_an_optimum_over_some_neurons_is_no_optimum_over_all() -> None:
     problem = relu_problem("squared", 12, 2, 2, seed=0)
-    few = problem.over(circle(problem.X, 4)[:4])
+    few = problem.restricted_to(circle(problem.X, 4)[:4])
     inside = certify(few, few.operator.zeros())
-    assert certify(few, inside.point, everywhere=Faces(problem.X)).dual < inside.dual
+    assert certify(few, inside.point, oracle=Faces(problem.X)).dual < inside.dual
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -196,7 +196,7 @@ def random_networks(problem: ReluProblem, seed: int) -> list[tuple[Problem, Tens
     """Networks that were not trained: random neurons with random output weights, from tiny to large, and zero."""
     generator = torch.Generator().manual_seed(seed)
     neurons = torch.randn(5, problem.X.shape[1], generator=generator, dtype=torch.float64)
-    master = problem.over(neurons)
+    master = problem.restricted_to(neurons)
     shape = master.operator.block_shape
     sizes = (0.0, 1e-3, 0.1, 1.0, 30.0)
     return [(master, size * torch.randn(shape, generator=generator, dtype=torch.float64)) for size in sizes]
@@ -209,7 +209,7 @@ def excess(problem: ReluProblem, seed: int) -> float:
     done = ColumnGeneration().train(problem, oracle, tol=tol, max_rounds=60, max_time=20)
     certificates = [
         done.solution.certificate,
-        *(certify(m, Z, everywhere=oracle) for m, Z in random_networks(problem, seed)),
+        *(certify(m, Z, oracle=oracle) for m, Z in random_networks(problem, seed)),
     ]
     least = min(certificate.primal for certificate in certificates)
     return (max(certificate.dual for certificate in certificates) - least) / max(least, 1e-300)

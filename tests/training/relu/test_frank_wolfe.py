@@ -31,7 +31,9 @@ def test_the_network_has_the_price_of_the_budget_and_the_predictions_of_the_run(
     run = FrankWolfe(max_steps=50).run(problem, oracle, 2.0)
     price = float((torch.linalg.vector_norm(run.neurons, dim=1) * torch.linalg.vector_norm(run.weights, dim=1)).sum())
     assert price <= 2.0 * (1 + 1e-12)
-    assert problem.over(run.neurons).primal(run.weights[:, None]) == pytest.approx(run.certificate.primal, rel=1e-9)
+    assert problem.restricted_to(run.neurons).primal(run.weights[:, None]) == pytest.approx(
+        run.certificate.primal, rel=1e-9
+    )
 
 
 def test_the_search_over_t_is_not_led_astray_by_unfinished_runs() -> None:

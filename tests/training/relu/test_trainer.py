@@ -45,7 +45,7 @@ def test_the_bound_of_a_neighbour_holds() -> None:
     problem = _problem(c=2)
     V, W = problem.datafit.targets, problem.datafit.targets + 0.05 * problem.X[:, :1]
     oracle = Faces(problem.X)
-    assert bound_near(problem.X, V, oracle.peaks(V).bracket.upper)(W) >= oracle.peaks(W).bracket.lower
+    assert bound_near(problem.X, V, oracle.steepest(V).bracket.upper)(W) >= oracle.steepest(W).bracket.lower
 
 
 @pytest.mark.parametrize("scale", [1e-170, 1e-8, 1e8, 1e160])
@@ -54,7 +54,7 @@ def test_the_exact_oracle_does_not_depend_on_units(rank: int, scale: float) -> N
     problem = _problem(8, rank, 2)
     V = problem.datafit.targets
     bracket, in_x, in_v = (
-        Faces(X).peaks(W).bracket for X, W in ((problem.X, V), (problem.X * scale, V), (problem.X, V * scale))
+        Faces(X).steepest(W).bracket for X, W in ((problem.X, V), (problem.X * scale, V), (problem.X, V * scale))
     )
     for scaled in (in_x, in_v):
         assert scaled.lower / scale == pytest.approx(bracket.lower, rel=1e-12)

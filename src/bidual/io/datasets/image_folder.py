@@ -13,7 +13,7 @@ import torch
 
 from bidual.io.datasets.images import ImageData, Images, Labels
 from bidual.runtime.extras import need
-from bidual.runtime.json_text import shortly
+from bidual.runtime.json_text import one_line
 from bidual.runtime.memory import available_bytes, human_bytes
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ def _picture(path: Path, size: tuple[int, int] | None) -> "Image.Image":
             image.load()
     except (*_NO_IMAGE, Image.DecompressionBombError) as error:
         raise ValueError(
-            f"{path} is no image that can be read: {shortly(error)}; repair it, or move it elsewhere."
+            f"{path} is no image that can be read: {one_line(error)}; repair it, or move it elsewhere."
         ) from error
     if frames > 1:
         raise ValueError(f"{path} has {frames} frames; keep one of them.")

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from bidual.io.foreign.graph import Graph, Lazy, Node
 from bidual.io.foreign.weights import TwoLayerWeights
-from bidual.runtime.json_text import shortly
+from bidual.runtime.json_text import one_line
 
 Json = dict[str, Any]
 
@@ -40,7 +40,7 @@ def from_pt2(path: Path) -> TwoLayerWeights:
         with zipfile.ZipFile(path) as archive:
             return _graph(_Archive(archive)).weights()
     except _DAMAGE as error:
-        reason = shortly(error)
+        reason = one_line(error)
         raise ValueError(f"it is not a torch.export archive, or is damaged ({reason}); {_SAVE_AGAIN}.") from error
 
 

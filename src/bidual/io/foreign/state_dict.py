@@ -11,7 +11,7 @@ from bidual.estimators.base import ConvexEstimator
 from bidual.estimators.saving import SavedModel, read
 from bidual.io.foreign.modules import from_module
 from bidual.io.foreign.weights import TwoLayerWeights
-from bidual.runtime.json_text import shortly
+from bidual.runtime.json_text import one_line
 
 Shape = tuple[int, ...]
 
@@ -51,7 +51,7 @@ def from_safetensors(path: Path) -> TwoLayerWeights:
             first, second = _layers(shapes)
             tensors = {name: file.get_tensor(name) for name in shapes}
     except safetensors.SafetensorError as error:
-        raise ValueError(f"it is not a safetensors file, or is cut off ({shortly(error)}); save it again.") from error
+        raise ValueError(f"it is not a safetensors file, or is cut off ({one_line(error)}); save it again.") from error
     return TwoLayerWeights.of(*_of_layer(first, second, "weight", tensors), *_of_layer(first, second, "bias", tensors))  # type: ignore[arg-type]
 
 

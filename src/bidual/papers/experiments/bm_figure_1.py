@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from bidual.papers.experiments.noise import clearly_above
 from bidual.papers.experiments.staged_accuracy import Plan, StagedRow, grow_all, improves, staged_finding
-from bidual.papers.reproduction import Claim, Experiment, Finding, Means, Scale
+from bidual.papers.reproduction import Claim, Context, Experiment, Finding, Scale
 from bidual.training.layerwise import Settings
 
 FACTORS = (1, 2, 4)
@@ -47,7 +47,7 @@ def plans(scale: Scale, data: str) -> list[Plan]:
     return [*many, Plan(wide, images, end_to_end=data == "cifar-10", certified=300)]
 
 
-def run(scale: Scale, means: Means) -> dict[str, list[StagedRow]]:
+def run(scale: Scale, means: Context) -> dict[str, list[StagedRow]]:
     """Train the networks of a scale on both data sets."""
     data = {name: means.images(name) for name in SETS}  # what is missing is said before any training
     return {name: grow_all(plans(scale, name), images, scale, means) for name, images in data.items()}
@@ -88,7 +88,7 @@ def _competitive(rows: Sequence[StagedRow]) -> Claim:
     return Claim(paper, ours, bool(pairs) and all(mine >= rival - _CLOSE for _, mine, rival in pairs), note)
 
 
-def study(scale: Scale, means: Means) -> Finding:
+def study(scale: Scale, means: Context) -> Finding:
     """Train, and check the claims."""
     sets = run(scale, means)
     return staged_finding(sets, claims(sets), {name: plans(scale, name) for name in SETS})

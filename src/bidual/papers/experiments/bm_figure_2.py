@@ -16,7 +16,7 @@ from bidual.io.datasets import make_spiral
 from bidual.losses import Squared
 from bidual.losses.datafit import Datafit
 from bidual.operators import GatedOperator
-from bidual.papers.reproduction import Claim, Experiment, Finding, Means, Scale
+from bidual.papers.reproduction import Claim, Context, Experiment, Finding, Scale
 from bidual.patterns import activations, sample_gates
 from bidual.problems.problem import Problem
 from bidual.reporting.plots import COLOURS, GREY, figure_bytes, new_figure, plain
@@ -282,7 +282,7 @@ def _minor(cells: Sequence[Cell]) -> Claim:
     return Claim(paper, f"median true gap {ours}", max(gaps) <= 10 * min(gaps), "read as: within a factor of ten")
 
 
-def study(scale: Scale, means: Means) -> Finding:
+def study(scale: Scale, means: Context) -> Finding:
     """Run every cell, and check the claims."""
     cells = run(**SETTINGS[scale])
     return Finding(cells, claims(cells), table(cells), lambda suffix: draw(cells, suffix), SETTINGS[scale])

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from bidual.io.datasets import ImageData
 from bidual.papers.experiments.stage_costs import Cost, Form, Measurement, Needs, StageShape, needs, stage_shapes
-from bidual.papers.reproduction import Claim, Experiment, Finding, Means, Scale
+from bidual.papers.reproduction import Claim, Context, Experiment, Finding, Scale
 from bidual.reporting.plots import COLOURS, GREY, figure_bytes, new_figure, plain
 from bidual.runtime.memory import available_bytes, human_bytes
 from bidual.training.layerwise import Settings
@@ -288,7 +288,7 @@ def _beyond_the_card(rows: Sequence[Row]) -> Claim:
     )
 
 
-def study(scale: Scale, means: Means) -> Finding:
+def study(scale: Scale, means: Context) -> Finding:
     """Measure every form and stage, and check the claims."""
     chosen = CONFIGURATIONS[scale]
     rows = run(chosen, means.images("cifar-10", "train"), means.device)

@@ -12,7 +12,7 @@ from torch import Tensor
 from bidual.losses import Squared
 from bidual.losses.datafit import Datafit
 from bidual.papers.experiments.descent import DescentRun, GradientDescent
-from bidual.papers.reproduction import Claim, Experiment, Finding, Means, Scale
+from bidual.papers.reproduction import Claim, Context, Experiment, Finding, Scale
 from bidual.polar import Faces
 from bidual.problems.relu import ReluProblem
 from bidual.reporting.plots import COLOURS, GREY, figure_bytes, new_figure, plain
@@ -170,7 +170,7 @@ def table(result: Figure1) -> str:
     return "\n".join(["| method | objective | certified relative gap | seconds |", "|---|---|---|---|", *lines])
 
 
-def study(scale: Scale, means: Means) -> Finding:
+def study(scale: Scale, means: Context) -> Finding:
     """Run all methods, and check the claims."""
     result = run(**SETTINGS[scale])
     return Finding(result, claims(result), table(result), lambda suffix: draw(result, suffix), SETTINGS[scale])

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from bidual.papers.experiments.whitened_descent import SGD
 from bidual.papers.experiments.whitened_form import CLOSE, Row, Run, Settings, measure
 from bidual.papers.experiments.whitened_images import Setting, split_of
-from bidual.papers.reproduction import Claim, Experiment, Finding, Means, Scale
+from bidual.papers.reproduction import Claim, Context, Experiment, Finding, Scale
 from bidual.reporting.plots import COLOURS, GREY, figure_bytes, new_figure, plain
 
 _FLOOR = 1e-8  # distances that are smaller are drawn here
@@ -173,7 +173,7 @@ def _same(rows: Sequence[Row]) -> Claim:
     return Claim("SGD finds the same solution", f"best run above the certified optimum: {ours}", holds)
 
 
-def study(scale: Scale, means: Means) -> Finding:
+def study(scale: Scale, means: Context) -> Finding:
     """Whiten in three ways, run the formula and SGD, and check the claims."""
     settings = SETTINGS[scale]
     images = split_of(means.images("cifar-10"), settings.per_class)

@@ -13,7 +13,7 @@ from bidual.io.datasets import make_spiral
 from bidual.losses import Squared
 from bidual.losses.datafit import Datafit
 from bidual.papers.experiments.descent import GradientDescent
-from bidual.papers.reproduction import Claim, Experiment, Finding, Means, Scale
+from bidual.papers.reproduction import Claim, Context, Experiment, Finding, Scale
 from bidual.polar import Faces
 from bidual.problems.relu import ReluProblem
 from bidual.reporting.plots import COLOURS, GREY, figure_bytes, new_figure, plain
@@ -255,7 +255,7 @@ def _coincides(paper: str, excess: Mapping[float, float], more: str = "") -> Cla
     return Claim(paper, ours, not far, (why + more).removesuffix("; "))
 
 
-def study(scale: Scale, means: Means) -> Finding:
+def study(scale: Scale, means: Context) -> Finding:
     """Run every beta, and check the claims."""
     rows = run(**SETTINGS[scale])
     return Finding(rows, claims(rows), table(rows), lambda suffix: draw(rows, suffix), SETTINGS[scale])

@@ -18,7 +18,7 @@ from bidual.losses import Squared
 from bidual.losses.datafit import Datafit
 from bidual.papers.experiments.descent import DescentRun, GradientDescent
 from bidual.papers.experiments.whitened_images import balanced
-from bidual.papers.reproduction import Claim, Experiment, Finding, Means, Scale
+from bidual.papers.reproduction import Claim, Context, Experiment, Finding, Scale
 from bidual.problems.relu import ReluProblem
 from bidual.reporting.plots import COLOURS, GREY, figure_bytes, new_figure, plain
 from bidual.training.copositive import CopositiveTraining, relax
@@ -267,7 +267,7 @@ def _where(sets: Mapping[str, Sequence[ImageRow]]) -> Claim:
     )
 
 
-def study(scale: Scale, means: Means) -> Finding:
+def study(scale: Scale, means: Context) -> Finding:
     """Both sets of images, and the claims."""
     settings, multiples, per_class = SETTINGS[scale]
     sets = {}

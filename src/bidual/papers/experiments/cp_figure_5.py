@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from bidual.papers.experiments.generated_labels import Fit, Task, judged, labelled, linear_optimum, relu_certificate
 from bidual.papers.experiments.whitened_descent import SGD, Samples, Trained
 from bidual.papers.experiments.whitened_images import Setting, Whitened, split_of
-from bidual.papers.reproduction import Claim, Experiment, Finding, Means, Scale
+from bidual.papers.reproduction import Claim, Context, Experiment, Finding, Scale
 from bidual.reporting.plots import COLOURS, GREY, figure_bytes, new_figure, plain
 from bidual.training.copositive import CopositiveTraining
 from bidual.training.relu.closed_form import closed_form
@@ -271,7 +271,7 @@ def _half(rows: Sequence[Row], way: tuple[str, str]) -> Claim:
     )
 
 
-def study(scale: Scale, means: Means) -> Finding:
+def study(scale: Scale, means: Context) -> Finding:
     """Both kinds of data, and the claims."""
     settings = SETTINGS[scale]
     images = split_of(means.images("cifar-10"), settings.per_class)

@@ -16,7 +16,7 @@ from bidual import patterns
 from bidual.estimators.whitening import ZCAWhitening
 from bidual.losses import Squared
 from bidual.losses.datafit import Datafit
-from bidual.papers.reproduction import Claim, Experiment, Finding, Means, Scale
+from bidual.papers.reproduction import Claim, Context, Experiment, Finding, Scale
 from bidual.polar import Faces
 from bidual.problems.relu import ReluProblem
 from bidual.reporting.plots import COLOURS, figure_bytes, new_figure, plain
@@ -241,7 +241,7 @@ def claims(curves: Sequence[Curve]) -> tuple[Claim, ...]:
     )
 
 
-def study(scale: Scale, means: Means) -> Finding:
+def study(scale: Scale, means: Context) -> Finding:
     """Time every curve, and compare exponents."""
     sizes, seeds, longest = SETTINGS[scale]
     curves = run(sizes, seeds, longest)

@@ -81,7 +81,7 @@ def relu_certificate(
     V, problem = -(left * sigma.clamp(max=beta)) @ right, task.relu(beta)
     Z = (torch.linalg.vector_norm(neurons, dim=1, keepdim=True) * weights)[:, None]
     polar = lambda W: polar_bound_orthogonal_rows(problem.X, W)  # noqa: E731
-    return judge(problem.over(neurons), Z, V, polar, Scope.ALL_PATTERNS)
+    return judge(problem.restricted_to(neurons), Z, V, polar, Scope.ALL_PATTERNS)
 
 
 def judged(task: Task, certificate: Certificate, neurons: Tensor, weights: Tensor) -> tuple[Fit, float]:

@@ -26,7 +26,7 @@ from bidual.papers.experiments.image_race import (
     stepper,
 )
 from bidual.papers.experiments.race_results import TITLES, Certified, Config, Curve, Decoded, Panel, Point
-from bidual.papers.reproduction.means import silent
+from bidual.papers.reproduction.context import silent
 from bidual.problems.problem import Problem
 from bidual.runtime.threads import one_thread
 from bidual.solvers.plan import solve_auto

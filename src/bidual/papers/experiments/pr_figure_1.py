@@ -18,7 +18,7 @@ from bidual.architectures.cells import Cells
 from bidual.architectures.modules import RebuildableModule
 from bidual.losses import Squared
 from bidual.losses.datafit import Datafit
-from bidual.papers.reproduction import Claim, Experiment, Finding, Means, Scale
+from bidual.papers.reproduction import Claim, Context, Experiment, Finding, Scale
 from bidual.patterns import sample, with_constant
 from bidual.reporting.plots import COLOURS, GREY, figure_bytes, new_figure
 from bidual.training.parallel.constrained import solve_constrained
@@ -227,7 +227,7 @@ def _mean(models: Sequence[SpiralModel], model: str, bias: bool, kind: str) -> f
     return float(np.mean([getattr(m, kind) for m in models if (m.model, m.bias) == (model, bias)]))
 
 
-def study(scale: Scale, means: Means) -> Finding:
+def study(scale: Scale, means: Context) -> Finding:
     """Solve every panel, and check the claims."""
     setting, seeds = SETTINGS[scale]
     models = run(setting, seeds)

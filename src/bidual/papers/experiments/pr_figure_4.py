@@ -18,7 +18,7 @@ from torch import Tensor
 
 from bidual.losses import LOSSES, MarginLoss, Squared
 from bidual.losses.datafit import Datafit
-from bidual.papers.reproduction import Claim, Experiment, Finding, Means, Scale
+from bidual.papers.reproduction import Claim, Context, Experiment, Finding, Scale
 from bidual.patterns import count_bound
 from bidual.patterns import enumerate as all_patterns
 from bidual.problems.certificate import Certificate
@@ -147,7 +147,7 @@ def low_rank_value(X: Float[Tensor, "n d"], data: Datafit, rank: int, tol: float
     """p_r: the objective on X of the network that is best on X_r."""
     small = truncated(X, rank)
     done = ReluTrainer(small).train(ReluProblem(small, data, BETA), tol=tol)
-    return ReluProblem(X, data, BETA).over(done.neurons).primal(done.solution.Z)
+    return ReluProblem(X, data, BETA).restricted_to(done.neurons).primal(done.solution.Z)
 
 
 def _patterns(d: int, seed: int, n: int) -> PatternRow:
@@ -326,7 +326,7 @@ def _corrected(rows: Sequence[tuple[RankRow, float]]) -> Claim:
     )
 
 
-def study(scale: Scale, means: Means) -> Finding:
+def study(scale: Scale, means: Context) -> Finding:
     """Train on X and X_r, and check the bounds."""
     result, scaled = run(**SETTINGS[scale]), run_scaled()
     text = "\n\n".join([table(result), "Squared loss with larger targets:", scaled_table(scaled)])

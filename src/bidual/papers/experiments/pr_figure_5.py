@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from bidual.papers.experiments.image_panels import race_on
 from bidual.papers.experiments.noise import clearly_above
 from bidual.papers.experiments.race_results import TITLES, Config, Panel
-from bidual.papers.reproduction import Claim, Experiment, Finding, Means, Scale
+from bidual.papers.reproduction import Claim, Context, Experiment, Finding, Scale
 from bidual.reporting.plots import COLOURS, figure_bytes, new_figure, plain
 
 NAMES = ("cifar-10", "fashion-mnist")
@@ -29,7 +29,7 @@ class Result:
     panels: tuple[Panel, ...]
 
 
-def run(scale: Scale, means: Means, names: Sequence[str] = NAMES, seed: int = 0) -> Result:
+def run(scale: Scale, means: Context, names: Sequence[str] = NAMES, seed: int = 0) -> Result:
     """Race all methods on every data set; ``seed`` is that of images, cells, starts and batches."""
     config = CONFIGS[scale]
     data = [means.images(name) for name in names]  # what is missing is said before any race
@@ -143,7 +143,7 @@ def _when(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds < inf else "never"
 
 
-def study(scale: Scale, means: Means) -> Finding:
+def study(scale: Scale, means: Context) -> Finding:
     """Race, and check the claims."""
     result = run(scale, means)
     return Finding(result, claims(result), table(result), lambda suffix: draw(result, suffix), CONFIGS[scale])

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from bidual.papers.experiments.noise import clearly_above
 from bidual.papers.experiments.staged_accuracy import Plan, StagedRow, grow_all, improves, staged_finding
-from bidual.papers.reproduction import Claim, Experiment, Finding, Means, Scale
+from bidual.papers.reproduction import Claim, Context, Experiment, Finding, Scale
 from bidual.training.layerwise import Settings
 
 SETS = ("fashion-mnist", "cifar-10")
@@ -36,7 +36,7 @@ def plans(scale: Scale, data: str) -> list[Plan]:
     return [three, replace(three, settings=replace(three.settings, units=1), certified=0)]
 
 
-def run(scale: Scale, means: Means) -> dict[str, list[StagedRow]]:
+def run(scale: Scale, means: Context) -> dict[str, list[StagedRow]]:
     """Train both networks on both data sets."""
     data = {name: means.images(name) for name in SETS}  # what is missing is said before any training
     return {name: grow_all(plans(scale, name), images, scale, means) for name, images in data.items()}
@@ -63,7 +63,7 @@ def claims(sets: Mapping[str, Sequence[StagedRow]]) -> tuple[Claim, ...]:
     )
 
 
-def study(scale: Scale, means: Means) -> Finding:
+def study(scale: Scale, means: Context) -> Finding:
     """Train, and check the claims."""
     sets = run(scale, means)
     return staged_finding(sets, claims(sets), {name: plans(scale, name) for name in SETS})

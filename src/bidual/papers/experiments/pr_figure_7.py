@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from numpy import ndarray
 
 from bidual.io.datasets import IMAGE_SOURCES
-from bidual.papers.reproduction import Claim, Experiment, Finding, Means, Scale
+from bidual.papers.reproduction import Claim, Context, Experiment, Finding, Scale
 from bidual.patterns import count_bound
 from bidual.reporting.plots import COLOURS, GREY, figure_bytes, new_figure, plain
 
@@ -112,7 +112,7 @@ def _fit(x: ndarray, y: ndarray) -> Fit:
     return Fit(float(-slope), float(rest.std()), float(1 - rest.var() / y.var()))
 
 
-def run(configuration: Scale, means: Means, names: Sequence[str] = SETS) -> list[Spectrum]:
+def run(configuration: Scale, means: Context, names: Sequence[str] = SETS) -> list[Spectrum]:
     """The training images of every set, all that are there ("paper") or the first 10,000 ("cpu").
 
     Where a set has no training images its test images are taken, which ``images`` says.
@@ -120,7 +120,7 @@ def run(configuration: Scale, means: Means, names: Sequence[str] = SETS) -> list
     return [_measure(name, configuration, means) for name in names]
 
 
-def _measure(name: str, configuration: Scale, means: Means) -> Spectrum:
+def _measure(name: str, configuration: Scale, means: Context) -> Spectrum:
     try:
         data = means.images(name, "train")
         images, labels, kind = data.train_images, data.train_labels, "training"
@@ -259,7 +259,7 @@ def _close_to_one(one: Spectrum, fraction: float) -> Claim:
     )
 
 
-def study(scale: Scale, means: Means) -> Finding:
+def study(scale: Scale, means: Context) -> Finding:
     """Measure every set, and check the claims."""
     spectra = run(scale, means)
     return Finding(

@@ -17,7 +17,7 @@ from torch import Tensor
 from bidual.losses import Squared
 from bidual.losses.datafit import Datafit
 from bidual.papers.experiments.parallel_descent import ParallelDescent
-from bidual.papers.reproduction import Claim, Experiment, Finding, Means, Scale
+from bidual.papers.reproduction import Claim, Context, Experiment, Finding, Scale
 from bidual.problems.parallel import ParallelProblem
 from bidual.reporting.plots import COLOURS, GREY, figure_bytes, new_figure, plain
 from bidual.training.parallel.training import ParallelTrainer
@@ -298,7 +298,7 @@ def _faster(rows: Sequence[ToyRow]) -> Claim:
     return Claim("the convex program takes 4.9 s, SGD 11.6 to 91.9 s", ours, slowest < min(runs.values()))
 
 
-def study(scale: Scale, means: Means) -> Finding:
+def study(scale: Scale, means: Context) -> Finding:
     """Run all data sets and learning rates, and check the claims."""
     rows = run(**SETTINGS[scale])
     text = "\n\n".join([table(rows), "Runs within 1 % of the optimum:", summary(rows)])

@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from bidual.papers.experiments.uci_duels import PAIRS, Count, Duel, duels
 from bidual.papers.experiments.uci_models import TUNED, Settings
 from bidual.papers.experiments.uci_study import SCALINGS, OnRow, Row, run_study
-from bidual.papers.reproduction import Claim, Experiment, Finding, Means, Scale
+from bidual.papers.reproduction import Claim, Context, Experiment, Finding, Scale
 from bidual.reporting.plots import COLOURS, GREY, figure_bytes, new_figure, plain
 
 TITLES = {
@@ -233,7 +233,7 @@ def _beyond_chance(pair: str, scaling: str, count: Count) -> Claim:
     return Claim(f"our reading, {pair}: it wins on more sets than chance gives", ours, holds, why)
 
 
-def study(scale: Scale, means: Means) -> Finding:
+def study(scale: Scale, means: Context) -> Finding:
     """Go on from the rows of an earlier run, and check the claims."""
     settings, names = SETTINGS[scale], tuple(PAPER)[:2] if scale == "smoke" else tuple(PAPER)
     folder = means.tables(names)
@@ -242,7 +242,7 @@ def study(scale: Scale, means: Means) -> Finding:
     return Finding(rows, claims(rows), text, lambda suffix: draw(rows, suffix), settings)
 
 
-def _teller(means: Means) -> Callable[[Row], None]:
+def _teller(means: Context) -> Callable[[Row], None]:
     return lambda row: means.say(f"{row.name}, {row.method}, {row.scaling}: {row.seconds:.1f} s")
 
 

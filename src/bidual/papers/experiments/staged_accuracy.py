@@ -19,7 +19,7 @@ from bidual.architectures.modules.layerwise import LayerwiseNetwork
 from bidual.io.datasets import ImageData
 from bidual.papers.experiments.end_to_end import train_end_to_end
 from bidual.papers.experiments.noise import clearly_above
-from bidual.papers.reproduction import Claim, Finding, Means
+from bidual.papers.reproduction import Claim, Context, Finding
 from bidual.reporting.plots import COLOURS, GREY, figure_bytes, new_figure, plain
 from bidual.runtime.files import write_atomically
 from bidual.training.layerwise import EpochRecord, Growth, Settings
@@ -84,12 +84,12 @@ class StagedRow:
     n_test: int = 10_000
 
 
-def grow_all(plans: Sequence[Plan], data: ImageData, scale: str, means: Means) -> list[StagedRow]:
+def grow_all(plans: Sequence[Plan], data: ImageData, scale: str, means: Context) -> list[StagedRow]:
     """Every network of an experiment; those that an earlier run finished are read from its folder."""
     return [_kept_or_grown(plan, data, scale, means) for plan in plans]
 
 
-def _kept_or_grown(plan: Plan, data: ImageData, scale: str, means: Means) -> StagedRow:
+def _kept_or_grown(plan: Plan, data: ImageData, scale: str, means: Context) -> StagedRow:
     part = means.folder / f"{data.name}-{hashlib.sha256(repr(plan).encode()).hexdigest()[:12]}.json"
     if part.is_file():
         return kept(part.read_text())[0]

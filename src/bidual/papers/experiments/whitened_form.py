@@ -167,7 +167,7 @@ def certified(problem: ReluProblem, form: ClosedForm) -> Certificate:
     """The formula's network and dual point before the one judge, over all activation patterns."""
     Z = (torch.linalg.vector_norm(form.neurons, dim=1, keepdim=True) * form.weights)[:, None]
     polar = bound_near(problem.X, form.dual_point, form.polar)
-    return judge(problem.over(form.neurons), Z, form.dual_point, polar, Scope.ALL_PATTERNS)
+    return judge(problem.restricted_to(form.neurons), Z, form.dual_point, polar, Scope.ALL_PATTERNS)
 
 
 def theorem_2(Y: Float[Tensor, "n c"], beta: float) -> float:

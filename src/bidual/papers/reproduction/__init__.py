@@ -1,8 +1,8 @@
 """Every published result of the three papers with one command: run, checked claim by claim, kept, and shown."""
 
 from bidual.papers.reproduction.catalogue import ROWS, everything, find
+from bidual.papers.reproduction.context import Context
 from bidual.papers.reproduction.experiment import SCALES, Claim, Experiment, Finding, Scale
-from bidual.papers.reproduction.means import Means
 from bidual.papers.reproduction.run import Reproduction, read, reproduce
 from bidual.papers.reproduction.several import Results, reproduce_all
 
@@ -10,9 +10,9 @@ __all__ = [
     "ROWS",
     "SCALES",
     "Claim",
+    "Context",
     "Experiment",
     "Finding",
-    "Means",
     "Reproduction",
     "Results",
     "Scale",

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from bidual.papers.reproduction.means import Means
+from bidual.papers.reproduction.context import Context
 
 Scale = Literal["paper", "cpu", "smoke"]
 SCALES: tuple[Scale, ...] = get_args(Scale)
@@ -46,7 +46,7 @@ class Finding:
     configuration: Any
 
 
-Study = Callable[[Scale, Means], Finding]
+Study = Callable[[Scale, Context], Finding]
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ from typing import Any
 from bidual.io.datasets.folders import DataDir
 from bidual.papers.reproduction.catalogue import find
 from bidual.papers.reproduction.clock import forget_if_idle, read_spent, timed
+from bidual.papers.reproduction.context import Context, silent
 from bidual.papers.reproduction.experiment import SCALES, Claim, Experiment, Finding, Scale
 from bidual.papers.reproduction.machine import machine
-from bidual.papers.reproduction.means import Means, silent
 from bidual.papers.reproduction.plain_data import plain_data
 from bidual.runtime.files import write_atomically
 from bidual.runtime.json_text import parse_json
@@ -114,7 +114,7 @@ def reproduce(
             say(f"{experiment.name} was made by another version of the experiment; --force runs it again")
         return kept
     with _workplace(folder) as work, timed(work):
-        finding = experiment.study(scale, Means(work, data_dir, download, device, workers, scale == "smoke", say))
+        finding = experiment.study(scale, Context(work, data_dir, download, device, workers, scale == "smoke", say))
     return _keep(experiment, scale, finding, folder, device)
 
 

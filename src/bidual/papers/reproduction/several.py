@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from joblib import effective_n_jobs
 
 from bidual.papers.reproduction.catalogue import DIVIDED, TIMED
+from bidual.papers.reproduction.context import silent
 from bidual.papers.reproduction.experiment import Experiment
-from bidual.papers.reproduction.means import silent
 from bidual.papers.reproduction.run import Reproduction, place, read, reproduce
 from bidual.runtime.files import write_atomically
 from bidual.runtime.jobs import Task, run_all

@@ -15,7 +15,7 @@ from bidual.numerics.rounding import gamma, rounded_up
 from bidual.patterns import check_enumerable
 from bidual.patterns.arrangement import MERGE, Arrangement, Flat
 from bidual.patterns.reduction import reduce_rank
-from bidual.polar.base import NeuronOracle, Peaks, steepness
+from bidual.polar.base import NeuronOracle, SteepestNeurons, steepness
 from bidual.polar.exact.planes import FLAT_FORM, LISTED, Planes, Tops, form_error, top_error
 
 
@@ -57,7 +57,7 @@ class Faces(NeuronOracle):
     def _arrangement(self) -> Arrangement:
         return Arrangement(self._reduced.samples)
 
-    def _peaks(self, V: Tensor, above: float, seeds: Tensor | None) -> Peaks:
+    def _steepest(self, V: Tensor, above: float, seeds: Tensor | None) -> SteepestNeurons:
         found = self._tops(V.cpu().numpy(), above)
         neurons = torch.from_numpy(found.directions @ self._reduced.basis.T).to(self.X)
         if seeds is not None:
@@ -66,7 +66,7 @@ class Faces(NeuronOracle):
         order, lower = torch.argsort(values, descending=True), float(values.amax()) if len(values) else 0.0
         order = order[values[order] > min(above, lower * (1 - 1e-12))]
         upper = rounded_up(float(max(found.upper, lower)) + self._allowance(V))
-        return Peaks(Bracket(lower, upper), neurons[order], values[order])
+        return SteepestNeurons(Bracket(lower, upper), neurons[order], values[order])
 
     def _tops(self, V: ndarray, above: float) -> Tops:
         if self._planes is None:

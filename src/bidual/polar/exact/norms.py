@@ -10,7 +10,7 @@ from torch import Tensor
 from bidual.gauges import Bracket
 from bidual.numerics.norms import Norm
 from bidual.numerics.rounding import gamma, rounded_up
-from bidual.polar.base import NeuronOracle, Neurons, Peaks
+from bidual.polar.base import NeuronOracle, Neurons, SteepestNeurons
 from bidual.polar.exact.faces import Faces
 from bidual.polar.exact.planes import LISTED
 from bidual.polar.exact.rays import corner_directions
@@ -38,12 +38,14 @@ class NormFaces(NeuronOracle):
     def _corners(self) -> Float[Tensor, "q d"]:
         return corner_directions(self.X, self.hidden_norm).to(self.X)
 
-    def _peaks(self, V: Tensor, above: float, seeds: Tensor | None) -> Peaks:
+    def _steepest(self, V: Tensor, above: float, seeds: Tensor | None) -> SteepestNeurons:
         neurons, upper = self._at_corners(V, above) if self._faces is None else self._by_faces(self._faces, V, above)
         if seeds is not None:
             neurons = torch.cat([neurons, seeds.to(self.X)])
         found = ranked(self, V, neurons, above)
-        return Peaks(Bracket(found.bracket.lower, max(upper, found.bracket.lower)), found.neurons, found.values)
+        return SteepestNeurons(
+            Bracket(found.bracket.lower, max(upper, found.bracket.lower)), found.neurons, found.values
+        )
 
     def _by_faces(self, faces: Faces, V: Tensor, above: float) -> tuple[Neurons, float]:
         """Steep directions and a bound, by one or many Euclidean questions.
@@ -51,7 +53,7 @@ class NormFaces(NeuronOracle):
         An entry of V s is a sum of c numbers, and ``peaks`` scales rows and questions by ten products and quotients:
         every row of a question is known to gamma(c + 16) times |v_i|_R*.
         """
-        asked = [faces.peaks(question, above) for question in _questions(V, self.output_norm)]
+        asked = [faces.steepest(question, above) for question in _questions(V, self.output_norm)]
         upper = max(peaks.bracket.upper for peaks in asked) + gamma(V.shape[1] + 16) * self._size(V)
         return torch.cat([peaks.neurons for peaks in asked]), rounded_up(upper)
 
@@ -78,14 +80,16 @@ def steepness_in(oracle: NeuronOracle, V: Matrix, neurons: Neurons) -> Float[Ten
     return oracle.output_norm.dual.value(hidden.T @ V)
 
 
-def ranked(oracle: NeuronOracle, V: Matrix, neurons: Neurons, above: float) -> Peaks:
+def ranked(oracle: NeuronOracle, V: Matrix, neurons: Neurons, above: float) -> SteepestNeurons:
     """The steepest of some neurons, scaled to norm one; nothing is known of the others."""
     if not len(neurons):
-        return Peaks(Bracket(0.0, torch.inf), neurons, neurons.new_zeros(0))
+        return SteepestNeurons(Bracket(0.0, torch.inf), neurons, neurons.new_zeros(0))
     values = steepness_in(oracle, V, neurons)
     order = torch.argsort(values, descending=True)[:LISTED]
     order = order[values[order] > min(above, float(values.max()) * (1 - 1e-12))]
-    return Peaks(Bracket(float(values.max()), torch.inf), oracle.hidden_norm.unit(neurons[order]), values[order])
+    return SteepestNeurons(
+        Bracket(float(values.max()), torch.inf), oracle.hidden_norm.unit(neurons[order]), values[order]
+    )
 
 
 def _questions(V: Tensor, output: Norm) -> list[Tensor]:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from bidual.gauges import Bracket
 from bidual.numerics.rounding import length
-from bidual.polar.base import NeuronOracle, Peaks
+from bidual.polar.base import NeuronOracle, SteepestNeurons
 from bidual.polar.relaxations.reduction import Scaled
 from bidual.polar.relaxations.semidefinite import CellRelaxation
 from bidual.polar.relaxations.sign_cells import Cell, in_units
@@ -41,11 +41,11 @@ class BranchAndBound(NeuronOracle):
         self._take(self.X)
         self._scaled = Scaled.of(self.X)
 
-    def _peaks(self, V: Tensor, above: float, seeds: Tensor | None) -> Peaks:
+    def _steepest(self, V: Tensor, above: float, seeds: Tensor | None) -> SteepestNeurons:
         search, norm = LocalSearch(self.X, self.starts), float(torch.linalg.vector_norm(V))
         W, x = V.cpu() / norm, self._scaled.x
         tree = _Tree(CellRelaxation(Cell.whole(x), W.numpy()))
-        found = search._peaks(V, above, seeds)
+        found = search._steepest(V, above, seeds)
         unit, deadline = self._scaled.size * norm, time.perf_counter() + self.max_time
         quick = LocalSearch(self.X, starts=2)
         while tree.nodes < self.max_nodes and time.perf_counter() < deadline:
@@ -54,9 +54,11 @@ class BranchAndBound(NeuronOracle):
             if node is None:
                 break
             tree.expand(node, enough, self.tol, self.steps)
-            found = _merged(found, quick._peaks(V, above, self._scaled.directions(node.directions())))
+            found = _merged(found, quick._steepest(V, above, self._scaled.directions(node.directions())))
         bound = self._scaled.bound(in_units(tree.bound, norm, W, x), length(V))
-        return Peaks(Bracket(found.bracket.lower, max(bound, found.bracket.lower)), found.neurons, found.values)
+        return SteepestNeurons(
+            Bracket(found.bracket.lower, max(bound, found.bracket.lower)), found.neurons, found.values
+        )
 
 
 class _Tree:
@@ -96,9 +98,9 @@ class _Tree:
             self.closed = math.inf
 
 
-def _merged(old: Peaks, new: Peaks) -> Peaks:
+def _merged(old: SteepestNeurons, new: SteepestNeurons) -> SteepestNeurons:
     """Both lists of neurons, best first."""
     values = torch.cat([old.values, new.values])
     order = torch.argsort(values, descending=True)
     lower = max(old.bracket.lower, new.bracket.lower)
-    return Peaks(Bracket(lower, math.inf), torch.cat([old.neurons, new.neurons])[order], values[order])
+    return SteepestNeurons(Bracket(lower, math.inf), torch.cat([old.neurons, new.neurons])[order], values[order])

@@ -10,7 +10,7 @@ from torch import Tensor
 from bidual.gauges import Bracket
 from bidual.numerics.lbfgs import descend
 from bidual.numerics.rounding import length
-from bidual.polar.base import NeuronOracle, Peaks
+from bidual.polar.base import NeuronOracle, SteepestNeurons
 from bidual.polar.relaxations.aggregates import Aggregated, Witness
 from bidual.polar.relaxations.reduction import Scaled
 from bidual.polar.relaxations.sign_cells import in_units
@@ -39,12 +39,14 @@ class DiagonalBound(NeuronOracle):
         self._take(self.X)
         self._scaled = Scaled.of(self.X)
 
-    def _peaks(self, V: Tensor, above: float, seeds: Tensor | None) -> Peaks:
-        found = LocalSearch(self.X, self.starts)._peaks(V, above, seeds)
+    def _steepest(self, V: Tensor, above: float, seeds: Tensor | None) -> SteepestNeurons:
+        found = LocalSearch(self.X, self.starts)._steepest(V, above, seeds)
         norm, x = float(torch.linalg.vector_norm(V)), self._scaled.x
         W = V.cpu() / norm
         upper = in_units(diagonal_bound(torch.from_numpy(x), W, self.sums, self.steps), norm, W, x)
-        return Peaks(Bracket(found.bracket.lower, self._scaled.bound(upper, length(V))), found.neurons, found.values)
+        return SteepestNeurons(
+            Bracket(found.bracket.lower, self._scaled.bound(upper, length(V))), found.neurons, found.values
+        )
 
 
 def diagonal_bound(x: Float[Tensor, "n r"], V: Float[Tensor, "n c"], sums: bool, steps: int) -> float:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bidual.gauges import Bracket
 from bidual.numerics.rounding import length, rounded_up
-from bidual.polar.base import NeuronOracle, Peaks
+from bidual.polar.base import NeuronOracle, SteepestNeurons
 from bidual.polar.relaxations.moments import MomentSplitting, row_to_cut
 from bidual.polar.relaxations.reduction import Scaled
 from bidual.polar.relaxations.sign_cells import Cell, in_units, size_of
@@ -37,14 +37,16 @@ class SemidefiniteBound(NeuronOracle):
         self._take(self.X)
         self._scaled = Scaled.of(self.X)
 
-    def _peaks(self, V: Tensor, above: float, seeds: Tensor | None) -> Peaks:
-        found = LocalSearch(self.X, self.starts)._peaks(V, above, seeds)
+    def _steepest(self, V: Tensor, above: float, seeds: Tensor | None) -> SteepestNeurons:
+        found = LocalSearch(self.X, self.starts)._steepest(V, above, seeds)
         norm, x = float(torch.linalg.vector_norm(V)), self._scaled.x
         W = V.cpu() / norm
         relaxed = CellRelaxation(Cell.whole(x), W.numpy())
         enough = max(above, found.bracket.lower) / (self._scaled.size * norm)
         upper = in_units(relaxed.run(enough, self.tol, self.max_steps), norm, W, x)
-        return Peaks(Bracket(found.bracket.lower, self._scaled.bound(upper, length(V))), found.neurons, found.values)
+        return SteepestNeurons(
+            Bracket(found.bracket.lower, self._scaled.bound(upper, length(V))), found.neurons, found.values
+        )
 
 
 class CellRelaxation:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bidual.gauges import Bracket
 from bidual.numerics.norms import L2
-from bidual.polar.base import NeuronOracle, Neurons, Peaks, steepness
+from bidual.polar.base import NeuronOracle, Neurons, SteepestNeurons, steepness
 
 
 @dataclass(eq=False)
@@ -33,7 +33,7 @@ class LocalSearch(NeuronOracle):
         self._take(self.X)
         self._generator = torch.Generator().manual_seed(self.seed)
 
-    def _peaks(self, V: Tensor, above: float, seeds: Tensor | None) -> Peaks:
+    def _steepest(self, V: Tensor, above: float, seeds: Tensor | None) -> SteepestNeurons:
         U = L2.unit(torch.cat([self._starts(V), *([] if seeds is None else [seeds.to(self.X)])]))
         return climbed(U, lambda W: steepness(self.X, V, W), lambda W: self._climb(W, V), self.rounds, above)
 
@@ -59,7 +59,7 @@ def climbed(
     step: Callable[[Neurons], Neurons],
     rounds: int,
     above: float,
-) -> Peaks:
+) -> SteepestNeurons:
     """The best points on the ways of all starts, as peaks that nothing is proved of."""
     best, top = U, value(U)
     for _ in range(rounds):
@@ -71,4 +71,4 @@ def climbed(
             break
     order = torch.argsort(top, descending=True)
     order = order[top[order] > min(above, float(top.max()) * (1 - 1e-12))]
-    return Peaks(Bracket(float(top.max()), inf), best[order], top[order])
+    return SteepestNeurons(Bracket(float(top.max()), inf), best[order], top[order])

@@ -10,7 +10,7 @@ from torch import Tensor
 from bidual.gauges import Bracket
 from bidual.numerics.norms import Norm
 from bidual.numerics.rounding import gamma, rounded_up
-from bidual.polar.base import NeuronOracle, Neurons, Peaks
+from bidual.polar.base import NeuronOracle, Neurons, SteepestNeurons
 from bidual.polar.exact.norms import ranked, steepness_in
 from bidual.polar.search.local import LocalSearch
 
@@ -41,7 +41,7 @@ class NormSearch(NeuronOracle):
         if self.euclidean is not None and not self.euclidean.hidden_norm.order == self.euclidean.output_norm.order == 2:
             raise ValueError("euclidean must be an oracle for l2 norms, such as Faces(X) or DiagonalBound(X).")
 
-    def _peaks(self, V: Tensor, above: float, seeds: Tensor | None) -> Peaks:
+    def _steepest(self, V: Tensor, above: float, seeds: Tensor | None) -> SteepestNeurons:
         U = self._starts(V, seeds)
         top = steepness_in(self, V, U)
         for _ in range(self.rounds):
@@ -51,19 +51,19 @@ class NormSearch(NeuronOracle):
                 break
         found = ranked(self, V, U, above)
         upper = max(self._upper(V, above), found.bracket.lower)
-        return Peaks(Bracket(found.bracket.lower, upper), found.neurons, found.values)
+        return SteepestNeurons(Bracket(found.bracket.lower, upper), found.neurons, found.values)
 
     def _upper(self, V: Tensor, above: float) -> float:
         if self.euclidean is None:
             return inf
         factor = self.hidden_norm.times_l2(self.X.shape[1]) * self.output_norm.dual.over_l2(V.shape[1])
         plain = torch.where(self.lengths > 0, 1 / self.lengths, 0.0)[:, None] * V  # for samples as they were
-        upper = factor * (1 + gamma(8)) * self.euclidean.peaks(plain, above / factor).bracket.upper
+        upper = factor * (1 + gamma(8)) * self.euclidean.steepest(plain, above / factor).bracket.upper
         return rounded_up(upper + self._rounding(V))  # two roundings of every entry are less than those of a scaling
 
     def _starts(self, V: Tensor, seeds: Tensor | None) -> Neurons:
         """What climbs high in l2, the corner of the ball nearest to each, and the caller's neurons."""
-        steep = LocalSearch(self.X, self.starts, rounds=5, seed=self.seed).peaks(V).neurons
+        steep = LocalSearch(self.X, self.starts, rounds=5, seed=self.seed).steepest(V).neurons
         known = [] if seeds is None else [seeds.to(self.X)]
         return self.hidden_norm.unit(torch.cat([steep, self.hidden_norm.aligned(steep), *known]))
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from bidual.gauges import Bracket
 from bidual.patterns.reduction import Reduced, reduce_rank
-from bidual.polar.base import NeuronOracle, Peaks, steepness
+from bidual.polar.base import NeuronOracle, SteepestNeurons, steepness
 from bidual.polar.search.local import LocalSearch
 
 _TINY = 1e-300
@@ -38,16 +38,16 @@ class RidgeSearch(NeuronOracle):
         self._reduced = reduce_rank(self.X.cpu().numpy())
         self._generator = np.random.default_rng(self.seed)
 
-    def _peaks(self, V: Tensor, above: float, seeds: Tensor | None) -> Peaks:
+    def _steepest(self, V: Tensor, above: float, seeds: Tensor | None) -> SteepestNeurons:
         X, basis = self._reduced.samples, self._reduced.basis
-        known = LocalSearch(self.X, self.starts, seed=self.seed).peaks(V, 0.0, seeds).neurons[: self.starts // 4]
+        known = LocalSearch(self.X, self.starts, seed=self.seed).steepest(V, 0.0, seeds).neurons[: self.starts // 4]
         drawn = self._generator.standard_normal((self.starts, X.shape[1])) / np.sqrt((X**2).mean(0))
         climbed = ascend(X, V.cpu().numpy(), np.concatenate([known.cpu().numpy() @ basis, drawn]))
         neurons = torch.cat([torch.from_numpy(climbed @ basis.T).to(self.X), known[:1]])
         values = steepness(self.X, V, neurons)
         order = torch.argsort(values, descending=True)
         order = order[values[order] > min(above, float(values.max()) * (1 - 1e-12))]
-        return Peaks(Bracket(float(values.max()), inf), neurons[order], values[order])
+        return SteepestNeurons(Bracket(float(values.max()), inf), neurons[order], values[order])
 
 
 def ascend(

@@ -14,7 +14,7 @@ from torch import Tensor
 from bidual.gauges import Bracket
 from bidual.numerics.rounding import rounded_up
 from bidual.patterns.reduction import Reduced, reduce_rank
-from bidual.polar.base import NeuronOracle, Peaks, steepness
+from bidual.polar.base import NeuronOracle, SteepestNeurons, steepness
 from bidual.polar.search.local import LocalSearch
 from bidual.polar.search.ridges import ascend
 from bidual.polar.sphere.simplex_bounds import Bounded, SimplexBounds
@@ -66,8 +66,8 @@ class Sphere(NeuronOracle):
     def rank(self) -> int:
         return self._reduced.rank
 
-    def _peaks(self, V: Tensor, above: float, seeds: Tensor | None) -> Peaks:
-        found = LocalSearch(self.X, _STARTS, _ROUNDS).peaks(V, above, seeds).neurons
+    def _steepest(self, V: Tensor, above: float, seeds: Tensor | None) -> SteepestNeurons:
+        found = LocalSearch(self.X, _STARTS, _ROUNDS).steepest(V, above, seeds).neurons
         run = _Run(self, self._reduced.samples, V.cpu().numpy(), above)
         run.start(found.cpu().numpy() @ self._reduced.basis)
         run.search()
@@ -78,7 +78,7 @@ class Sphere(NeuronOracle):
         order = torch.argsort(values, descending=True)
         order = order[values[order] > min(above, lower * (1 - 1e-12))]
         upper = max(rounded_up(run.proved + self._reduced.lost(V)), lower)
-        return Peaks(Bracket(lower, upper), neurons[order], values[order])
+        return SteepestNeurons(Bracket(lower, upper), neurons[order], values[order])
 
 
 class _Run:

@@ -8,7 +8,7 @@ from typing import Self
 from bidual.gauges import Bracket
 from bidual.numerics.rounding import gamma
 from bidual.operators.parallel import Widths, as_widths, sub_network_size
-from bidual.polar.base import NeuronOracle, Neurons, Peaks
+from bidual.polar.base import NeuronOracle, Neurons, SteepestNeurons
 
 
 class ParallelOracle(NeuronOracle):
@@ -32,9 +32,9 @@ class ParallelOracle(NeuronOracle):
         """When the question that begins now must end."""
         return inf if self.max_time is None else perf_counter() + self.max_time
 
-    def _nothing(self, upper: float) -> Peaks:
+    def _nothing(self, upper: float) -> SteepestNeurons:
         size = sub_network_size(as_widths(self.widths), self.X.shape[1])
-        return Peaks(Bracket(0.0, upper), self.X.new_zeros(0, size), self.X.new_zeros(0))
+        return SteepestNeurons(Bracket(0.0, upper), self.X.new_zeros(0, size), self.X.new_zeros(0))
 
 
 def copies(neurons: Neurons, widths: Widths) -> Neurons:

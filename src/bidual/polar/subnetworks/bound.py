@@ -41,7 +41,7 @@ from bidual.numerics.rounding import gamma, rounded_up
 from bidual.operators.parallel import Widths, as_widths, sub_network_features
 from bidual.patterns.reduction import reduce_rank
 from bidual.polar import Faces
-from bidual.polar.base import NeuronOracle, Neurons, Peaks
+from bidual.polar.base import NeuronOracle, Neurons, SteepestNeurons
 from bidual.polar.choice import affordable, slow
 from bidual.polar.relaxations.diagonal import DiagonalBound
 from bidual.polar.subnetworks.base import ParallelOracle, copies
@@ -99,7 +99,7 @@ class RelaxedBound(ParallelOracle):
             return 0
         return _WORK // len(self.X) if self.nodes is None else self.nodes
 
-    def _peaks(self, V: Tensor, above: float, seeds: Neurons | None) -> Peaks:
+    def _steepest(self, V: Tensor, above: float, seeds: Neurons | None) -> SteepestNeurons:
         if V.shape[1] != 1:
             raise ValueError(f"RelaxedBound is for one output, got {V.shape[1]}; use AllOutputs.")
         widths = as_widths(self.widths)
@@ -107,9 +107,9 @@ class RelaxedBound(ParallelOracle):
         # a question u with |u_i| <= |v_i| to rows of length one is scaled by ten products and quotients
         scaling = gamma(16) * float(V.abs().sum())
         if root == 1:  # +-(X w)_+ through more layers is (X w)_+ or zero: two layers
-            found = self._base.peaks(V, above)
+            found = self._base.steepest(V, above)
             bracket = Bracket(found.bracket.lower, rounded_up(found.bracket.upper + scaling))
-            return Peaks(bracket, copies(found.neurons, widths), found.values)
+            return SteepestNeurons(bracket, copies(found.neurons, widths), found.values)
         deadline = self._deadline()
         sides = [_Side(self, self._base, sign * V, above / root) for sign in (1.0, -1.0)]
         upper = rounded_up(root * (max(side.bound(deadline) for side in sides) + scaling))
@@ -117,7 +117,7 @@ class RelaxedBound(ParallelOracle):
         values = (sub_network_features(self.X, neurons, widths).T @ V)[:, 0].abs()
         order = torch.argsort(values, descending=True)
         lower = float(values[order[0]]) if len(order) else 0.0
-        return Peaks(Bracket(lower, max(upper, lower)), neurons[order], values[order])
+        return SteepestNeurons(Bracket(lower, max(upper, lower)), neurons[order], values[order])
 
 
 class _Side:
@@ -176,12 +176,12 @@ class _Side:
         return _Node(best, next(self.serial), labels, self._row(labels, choice))
 
     def _ask(self, *multipliers: Float[Tensor, "n 1"]) -> float:
-        found = [self.base.peaks(u) for u in multipliers]
+        found = [self.base.steepest(u) for u in multipliers]
         self.known = torch.cat([self.known, *(peaks.neurons[:_CUTS] for peaks in found)])
         self.attained = max(self.attained, *(self._value(peaks) for peaks in found))
         return max(peaks.bracket.upper for peaks in found)
 
-    def _value(self, peaks: Peaks) -> float:
+    def _value(self, peaks: SteepestNeurons) -> float:
         """v^T f(X) of the steepest neuron of a question."""
         if not len(peaks.neurons):
             return 0.0

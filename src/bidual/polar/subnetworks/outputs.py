@@ -28,7 +28,7 @@ from bidual.numerics.eigenvalue_bounds import orthogonality_error
 from bidual.numerics.nonnegative import nonnegative_multipliers
 from bidual.numerics.rounding import TINY, gamma, length, rounded_up
 from bidual.operators.parallel import Widths, as_widths, sub_network_features
-from bidual.polar.base import Neurons, Peaks
+from bidual.polar.base import Neurons, SteepestNeurons
 from bidual.polar.subnetworks.base import ParallelOracle
 
 _CUT_OUTPUTS = 4  # beyond, all cones of the first cut would be too many
@@ -61,7 +61,7 @@ class AllOutputs(ParallelOracle):
         other.scalar = self.scalar.within(seconds)
         return other
 
-    def _peaks(self, V: Tensor, above: float, seeds: Neurons | None) -> Peaks:
+    def _steepest(self, V: Tensor, above: float, seeds: Neurons | None) -> SteepestNeurons:
         axes, B, rest = _principal(V)
         run = _Run(self, B, above)
         run.search(self._deadline())
@@ -71,7 +71,7 @@ class AllOutputs(ParallelOracle):
         order = torch.argsort(values, descending=True)[:_LISTED]
         lower = float(values[order[0]]) if len(order) else 0.0
         stretched = rounded_up(run.upper * (1 + orthogonality_error(axes)) + rest * self.reach)
-        return Peaks(Bracket(lower, max(stretched, lower)), neurons[order], values[order])
+        return SteepestNeurons(Bracket(lower, max(stretched, lower)), neurons[order], values[order])
 
     @property
     def reach(self) -> float:
@@ -128,7 +128,7 @@ class _Run:
     def ask(self, g: Float[ndarray, " r"]) -> int:
         """A corner, with the bound of its question; v_i is off by at most gamma(r) |b_i| |g|."""
         v = self.B @ torch.from_numpy(g).to(self.B)[:, None]
-        peaks = self.settings.scalar._peaks(v, _QUIET * self.above, None)
+        peaks = self.settings.scalar._steepest(v, _QUIET * self.above, None)
         error = gamma(len(g) + 4) * length(self.B) * self.settings.reach
         self.corners.append(g)
         self.bounds.append(rounded_up(peaks.bracket.upper + error))

@@ -26,7 +26,7 @@ from bidual.numerics.rounding import gamma, rounded_up
 from bidual.operators.parallel import Widths, as_widths, sub_network_features
 from bidual.patterns import count_bound
 from bidual.patterns.reduction import Reduced, reduce_rank
-from bidual.polar.base import Neurons, Peaks
+from bidual.polar.base import Neurons, SteepestNeurons
 from bidual.polar.subnetworks.base import ParallelOracle
 from bidual.polar.subnetworks.first_layer import FirstLayer
 from bidual.polar.subnetworks.one_sign import MOST_CHOICES, MOST_POSITIVE, Pricing, multisets
@@ -60,7 +60,7 @@ class ExactParallel(ParallelOracle):
     def width(self) -> int:
         return as_widths(self.widths)[0]
 
-    def _peaks(self, V: Tensor, above: float, seeds: Neurons | None) -> Peaks:
+    def _steepest(self, V: Tensor, above: float, seeds: Neurons | None) -> SteepestNeurons:
         if V.shape[1] != 1:
             raise ValueError(f"ExactParallel is for one output, got {V.shape[1]}.")
         v = V[:, 0].cpu().numpy()
@@ -77,7 +77,7 @@ class ExactParallel(ParallelOracle):
         order = torch.argsort(values, descending=True)[:_LISTED]
         lower = float(values.max())
         upper = rounded_up(max(run.upper for run in runs) * (1 + gamma(self.width + 8)) + self._allowance(V))
-        return Peaks(Bracket(lower, max(upper, lower)), neurons[order], values[order])
+        return SteepestNeurons(Bracket(lower, max(upper, lower)), neurons[order], values[order])
 
     def _allowance(self, V: Float[Tensor, "n 1"]) -> float:
         r"""What m_1 units with sum_j |w_j|^2 <= 1 can add to the bounds of the runs, sqrt(m_1) times that of one.

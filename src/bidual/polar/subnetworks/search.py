@@ -11,7 +11,7 @@ from torch import Tensor
 from bidual.gauges import Bracket
 from bidual.numerics.norms import L2
 from bidual.operators.parallel import Widths, as_widths, sub_network_features, sub_network_size
-from bidual.polar.base import Neurons, Peaks
+from bidual.polar.base import Neurons, SteepestNeurons
 from bidual.polar.search.local import climbed
 from bidual.polar.subnetworks.base import ParallelOracle, copies
 
@@ -46,7 +46,7 @@ class ParallelSearch(ParallelOracle):
         each = sub_network_size(as_widths(self.widths), self.X.shape[1]) * len(self.X)
         return max(min(self.starts, _WORK // each), 16)
 
-    def _peaks(self, V: Tensor, above: float, seeds: Neurons | None) -> Peaks:
+    def _steepest(self, V: Tensor, above: float, seeds: Neurons | None) -> SteepestNeurons:
         known = [] if seeds is None else [seeds.to(self.X)[: self._most]]
         U = L2.unit(torch.cat([self._starts(), *known]))
         found = climbed(U, lambda W: self._values(W, V), lambda W: self._climb(W, V), self.rounds, above)
@@ -56,7 +56,7 @@ class ParallelSearch(ParallelOracle):
         values = self._values(neurons, V)
         order = torch.argsort(values, descending=True)
         order = order[values[order] > min(above, float(values.max()) * (1 - 1e-12))]
-        return Peaks(Bracket(float(values.max()), inf), neurons[order], values[order])
+        return SteepestNeurons(Bracket(float(values.max()), inf), neurons[order], values[order])
 
     def _on_ridges(self, U: Neurons, V: Tensor) -> Neurons:
         """Shrinking steps, which reach maxima where a unit is at its kink; full ones jump from side to side of it."""

@@ -240,7 +240,7 @@ def _simplified(neurons: Tensor, weights: Tensor, tol: float) -> tuple[Tensor, T
 
 def _evaluated(problem: ReluProblem, neurons: Tensor, weights: Tensor, V: Tensor) -> ConeSolution:
     solution = ConeSolution(neurons, weights, V, 0.0, 0.0)
-    objective = problem.over(neurons).primal(solution.lifted)
+    objective = problem.restricted_to(neurons).primal(solution.lifted)
     gap = abs(objective + problem.datafit.conjugate(V)) / max(objective, 1e-300)
     return replace(solution, objective=objective, gap=gap)
 

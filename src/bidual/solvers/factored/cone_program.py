@@ -108,20 +108,20 @@ class ConeProgram(FactoredProgram):
         """Of the ReLU network that the factors are, against all networks: scope ALL_PATTERNS."""
         relu, _, oracle = self._parts
         U, W = self.network(factors)
-        master = relu.over(U[0].T)
+        master = relu.restricted_to(U[0].T)
         Z = (W[0] * torch.linalg.vector_norm(U[0], dim=0)).T.reshape(master.operator.block_shape)
-        return certify(master, Z, everywhere=oracle)
+        return certify(master, Z, oracle=oracle)
 
     def polar(self, factors: Factors) -> float:
         """max |V^T (X u)_+| over all unit u, at least the maximum over the program's own cones in BM's form of (20)."""
         _, _, oracle = self._parts
-        return oracle.peaks(self.problem.residual(self.product(factors))).bracket.upper
+        return oracle.steepest(self.problem.residual(self.product(factors))).bracket.upper
 
     def violation(self, factors: Factors) -> Violation | None:
         """The steepest neuron over all patterns, in a block of its own if its pattern has none yet."""
         relu, _, oracle = self._parts
         V = self.problem.residual(self.product(factors))
-        peaks = oracle.peaks(V, above=self.problem.beta)
+        peaks = oracle.steepest(V, above=self.problem.beta)
         if not len(peaks.neurons) or float(peaks.values[0]) <= self.problem.beta:
             return None
         u = peaks.neurons[0].to(relu.X)

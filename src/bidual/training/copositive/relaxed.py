@@ -57,5 +57,5 @@ class Relaxed:
 
 def dual_value(problem: ReluProblem, V: Matrix, polar: float) -> float:
     """The lower bound that V proves, if its polar is at most ``polar``."""
-    nothing = problem.over(problem.X.new_zeros(1, problem.X.shape[1]))
+    nothing = problem.restricted_to(problem.X.new_zeros(1, problem.X.shape[1]))
     return judge(nothing, nothing.operator.zeros(), V, bound_near(problem.X, V, polar), Scope.ALL_PATTERNS).dual

@@ -114,7 +114,7 @@ def _merged(problem: ReluProblem, done: Training) -> tuple[Neurons, Float[Tensor
     most = done.solution.certificate.primal * (1 + _MERGING)
     for tol in _ANGLES:
         fewer, sums = merge(neurons, weights, tol)
-        if problem.over(fewer).primal(sums[:, None]) <= most:
+        if problem.restricted_to(fewer).primal(sums[:, None]) <= most:
             return fewer, sums
     return neurons, weights
 
@@ -125,7 +125,7 @@ def _judged(
     """The network in the coordinates of the given problem, with its certificate."""
     given = compact.relaxed(bound)
     neurons, weights = _merged(compact.problem, polished)
-    master, Z = compact.given.over(compact.neurons(neurons)), compact.in_outputs(weights)[:, None]
+    master, Z = compact.given.restricted_to(compact.neurons(neurons)), compact.in_outputs(weights)[:, None]
     polar = bound_near(compact.given.X, given.V, given.polar)
     certificate = judge(master, Z, given.V, polar, Scope.ALL_PATTERNS)
     gap = certificate.relative_gap

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from bidual.runtime.files import write_atomically
-from bidual.runtime.json_text import parse_json, shortly
+from bidual.runtime.json_text import one_line, parse_json
 from bidual.training.layerwise.settings import differences
 from bidual.training.layerwise.stage_descent import EpochRecord
 
@@ -70,7 +70,7 @@ class Checkpoint:
             return cls.from_bytes(path.read_bytes())
         except (safetensors.SafetensorError, KeyError, TypeError, ValueError, OSError) as error:
             raise ValueError(
-                f"{path} is no checkpoint of bidual, or is damaged ({shortly(error)}); delete it."
+                f"{path} is no checkpoint of bidual, or is damaged ({one_line(error)}); delete it."
             ) from error
 
     def to_bytes(self) -> bytes:

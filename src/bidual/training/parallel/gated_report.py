@@ -126,7 +126,7 @@ def gated_report(
         judge.network(parts),
         parts.shortened,
         parts.splits,
-        datafit.most(torch.zeros_like(datafit.targets), 0.0),
+        datafit.upper_bound(torch.zeros_like(datafit.targets), 0.0),
         judge.network(SubNetworks(copies(two.neurons, family.cells.width), two.solution.Z / sqrt(family.cells.width))),
         two.solution.certificate,
     )
@@ -141,7 +141,7 @@ class _Judge:
 
     def network(self, parts: SubNetworks) -> Model:
         """A real network, priced by its own weights."""
-        over = self.problem.over(parts.neurons)
+        over = self.problem.restricted_to(parts.neurons)
         module = parts.decode(self.family.cells.width, self.family.bias, over.predictions(parts.weights)[1])
         return self.model(module, _objective(over, parts.weights), float(path_norm_of(module).detach()))
 
@@ -155,7 +155,7 @@ class _Judge:
 def _objective(problem: Problem, Z: Blocks) -> float:
     """An upper bound of P(Z) in real arithmetic."""
     problem, Z = problem.to(torch.float64), Z.to(torch.float64)
-    return problem.most(Z, problem.operator.forward(Z))
+    return problem.upper_bound(Z, problem.operator.forward(Z))
 
 
 def _accuracy(module: RebuildableModule, X: Tensor, Y: Matrix) -> float:

@@ -86,7 +86,7 @@ class LowRankTraining:
 def guarantee(problem: ParallelProblem, rank: int) -> LowRankGuarantee:
     """What training on the rank-``rank`` part of X guarantees for X."""
     cut, data = _Cut.of(problem.X, rank), problem.datafit
-    zero = data.most(torch.zeros_like(data.targets), 0.0)
+    zero = data.upper_bound(torch.zeros_like(data.targets), 0.0)
     factors = [_factor(data, sqrt(problem.units) * size / problem.beta, zero) for size in (cut.sigma, cut.inside)]
     both = None if factors[0] is None or factors[1] is None else factors[0] * factors[1]
     return LowRankGuarantee(rank, cut.sigma, both if both in (None, 1.0) else rounded_up(both), zero)
@@ -135,10 +135,14 @@ def train_low_rank(
     moved = sqrt(problem.units) * known.sigma
 
     def polar(V: Tensor) -> float:
-        return rounded_up(oracle.peaks(V).bracket.upper + moved * length(V))
+        return rounded_up(oracle.steepest(V).bracket.upper + moved * length(V))
 
     certificate = judge(
-        problem.over(done.neurons), done.solution.Z, done.solution.certificate.dual_point, polar, Scope.ALL_PATTERNS
+        problem.restricted_to(done.neurons),
+        done.solution.Z,
+        done.solution.certificate.dual_point,
+        polar,
+        Scope.ALL_PATTERNS,
     )
     return LowRankTraining(done, certificate, known)
 

@@ -41,7 +41,7 @@ def relaxed_dual(problem: ParallelProblem, oracle: NeuronOracle, neurons: Neuron
         if x is None:
             break
         best = torch.from_numpy(x[:n].copy()).to(problem.X)[:, None]
-        found = [oracle.peaks(torch.from_numpy(part)[:, None]) for part in x.reshape(5, n)[1:]]
+        found = [oracle.steepest(torch.from_numpy(part)[:, None]) for part in x.reshape(5, n)[1:]]
         known += [_features(problem, peaks.neurons[:_CUTS]) for peaks in found]
         if max(peaks.bracket.lower for peaks in found) <= level * (1 + _CLOSE):
             break

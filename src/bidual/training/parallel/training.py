@@ -109,15 +109,15 @@ class ParallelTrainer:
         V = problem.datafit.into_domain(problem.datafit.grad(torch.zeros_like(problem.datafit.targets)))
         with one_thread():
             peak = self._steepest(V)
-        noise = problem.over(self.X.new_zeros(0, problem.neuron_size)).likely_rounding_of_polar(V)
+        noise = problem.restricted_to(self.X.new_zeros(0, problem.neuron_size)).likely_rounding_of_polar(V)
         return 0.0 if peak <= noise else peak
 
     def _steepest(self, V: Matrix) -> float:
         """What is attained by a sub-network: the steepest, or the best of a search and of two layers' copies."""
         if self.exact(V.shape[1]):
-            return self.oracle(V.shape[1]).peaks(V).bracket.lower
-        two = self._plain.oracle.peaks(V).neurons[:_SEEDS]
-        return self._search().peaks(V, seeds=copies(two, self.widths)).bracket.lower
+            return self.oracle(V.shape[1]).steepest(V).bracket.lower
+        two = self._plain.oracle.steepest(V).neurons[:_SEEDS]
+        return self._search().steepest(V, seeds=copies(two, self.widths)).bracket.lower
 
     @cached_property
     def _plain(self) -> ReluTrainer:
@@ -171,7 +171,7 @@ class ParallelTrainer:
         for V in candidates:
             late = left is not None and perf_counter() - began > left and V is not candidates[0]
             if not found.solution.certificate.within(limits.tol) and not late:
-                found = with_dual(found, V, lambda W: oracle.peaks(W, problem.beta).bracket.upper, limits.tol)
+                found = with_dual(found, V, lambda W: oracle.steepest(W, problem.beta).bracket.upper, limits.tol)
         return found.since(perf_counter() - began)
 
     def _columns(

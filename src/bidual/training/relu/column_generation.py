@@ -15,7 +15,7 @@ from torch import Tensor
 
 from bidual.numerics.norms import L2
 from bidual.operators import NeuronOperator
-from bidual.polar import NeuronOracle, Neurons, Peaks
+from bidual.polar import NeuronOracle, Neurons, SteepestNeurons
 from bidual.problems.certificate import Certificate, Scope, judge
 from bidual.problems.neuron_problem import NeuronProblem
 from bidual.problems.problem import Problem
@@ -118,7 +118,7 @@ class ColumnGeneration:
         with one_thread():
             return run.until(max_rounds, start)
 
-    def choose(self, peaks: Peaks, beta: float) -> Neurons:
+    def choose(self, peaks: SteepestNeurons, beta: float) -> Neurons:
         """Violated neurons that are spread out, and the very steepest of all."""
         steep = peaks.neurons[peaks.values > beta * (1 + 1e-12)][: 50 * self.add]
         if not len(steep):
@@ -159,7 +159,7 @@ class _Run:
 
     def until(self, max_rounds: int, start: Neurons | None) -> Training:
         X = self.problem.X
-        master = self.problem.over(X.new_zeros(0, self.problem.neuron_size) if start is None else start.to(X))
+        master = self.problem.restricted_to(X.new_zeros(0, self.problem.neuron_size) if start is None else start.to(X))
         Z, rounds, status = master.operator.zeros(), 0, None
         while status is None:
             rounds += 1
@@ -183,19 +183,19 @@ class _Run:
         falls = certificate.primal < self.primal * (1 - 1e-9)
         self.primal = certificate.primal if falls else self.primal
         used = (certificate.point.abs().amax((1, 2)) > 0) | (not falls)
-        kept = self.problem.over(neurons_of(master)[used])
+        kept = self.problem.restricted_to(neurons_of(master)[used])
         return kept, certificate.point[used], certificate.dual_point
 
     @property
     def _inner_tol(self) -> float:
         return max(min(self.strictness * self.settings.master_share * self.gap, 1e-3), 0.1 * self.tol)
 
-    def _look(self, rounds: int, master: Problem, Z: Tensor, V: Tensor) -> Peaks:
+    def _look(self, rounds: int, master: Problem, Z: Tensor, V: Tensor) -> SteepestNeurons:
         """Ask the oracle, and keep the certificate that follows."""
-        asked: list[Peaks] = []
+        asked: list[SteepestNeurons] = []
 
         def upper(W: Tensor) -> float:
-            asked.append(self.oracle.peaks(W, self.problem.beta, neurons_of(master)))
+            asked.append(self.oracle.steepest(W, self.problem.beta, neurons_of(master)))
             return asked[0].bracket.upper
 
         certificate = judge(master, Z, V, upper, Scope.ALL_PATTERNS)
@@ -220,7 +220,7 @@ class _Run:
             return Status.MAX_TIME
         return Status.MAX_STEPS if rounds >= max_rounds else None
 
-    def _extended(self, master: Problem, Z: Tensor, peaks: Peaks) -> tuple[Problem, Tensor, Status | None]:
+    def _extended(self, master: Problem, Z: Tensor, peaks: SteepestNeurons) -> tuple[Problem, Tensor, Status | None]:
         """The master with new neurons at weight zero; stalled if there are none and it cannot be solved any better."""
         chosen = self.settings.choose(peaks, self.problem.beta)
         known = neurons_of(master)
@@ -229,7 +229,7 @@ class _Run:
         stalled = not len(chosen) and self.solved_to <= 0.1 * self.tol
         self.strictness = 1.0 if len(chosen) else self.strictness / 10  # nothing to add: solve the master better
         Z = torch.cat([Z, Z.new_zeros(len(chosen), *Z.shape[1:])])
-        return self.problem.over(torch.cat([known, chosen])), Z, Status.STALLED if stalled else None
+        return self.problem.restricted_to(torch.cat([known, chosen])), Z, Status.STALLED if stalled else None
 
 
 def solve_master(

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from bidual.numerics.norms import L2
-from bidual.polar import NeuronOracle, Neurons, Peaks
+from bidual.polar import NeuronOracle, Neurons, SteepestNeurons
 from bidual.problems.certificate import Certificate, Scope, judge
 from bidual.problems.problem import Problem
 from bidual.problems.relu import ReluProblem
@@ -144,7 +144,7 @@ class _Run:
         H = (self.problem.X @ neurons.T).clamp(min=0)
         return Cuts(self.targets, self._centred(self.root * H) / self.problem.beta)
 
-    def _start(self, cuts: Cuts, centre: Centre, peaks: Peaks, mu: float) -> Centre:
+    def _start(self, cuts: Cuts, centre: Centre, peaks: SteepestNeurons, mu: float) -> Centre:
         """The last centre, drawn back to be strictly inside the new cuts, and multipliers for those."""
         R = _BACK * min(1.0, self.problem.beta / max(peaks.bracket.upper, 1e-300)) * centre.point
         old = centre.multipliers
@@ -153,21 +153,21 @@ class _Run:
     def _weights(self, neurons: Neurons, cuts: Cuts, centre: Centre) -> Tensor:
         """The output weights 2 y_k R^T a_k / beta, without as many of the smallest as can go at no cost."""
         W = 2 * centre.multipliers[:, None] * (cuts.features.T @ centre.point) / self.problem.beta
-        master, size = self.problem.over(neurons), torch.linalg.vector_norm(W, dim=1)
+        master, size = self.problem.restricted_to(neurons), torch.linalg.vector_norm(W, dim=1)
         options = [(W * (size > share * size.sum())[:, None])[:, None] for share in _SMALL]
         whole = master.primal(options[-1])
         return next((Z for Z in options if master.primal(Z) <= whole), options[-1])
 
-    def _look(self, step: int, neurons: Neurons, Z: Tensor, V: Tensor) -> Peaks:
+    def _look(self, step: int, neurons: Neurons, Z: Tensor, V: Tensor) -> SteepestNeurons:
         """Ask the oracle at the centre, and keep the better bounds."""
-        asked: list[Peaks] = []
+        asked: list[SteepestNeurons] = []
 
         def upper(W: Tensor) -> float:
-            asked.append(self.oracle.peaks(W, self.problem.beta, neurons))
+            asked.append(self.oracle.steepest(W, self.problem.beta, neurons))
             return asked[0].bracket.upper
 
         used = Z.abs().amax((1, 2)) > 0
-        master = self.problem.over(neurons[used])
+        master = self.problem.restricted_to(neurons[used])
         self._keep(master, judge(master, Z[used], V, upper, Scope.ALL_PATTERNS))
         self._record(step)
         return asked[0]

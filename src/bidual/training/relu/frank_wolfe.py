@@ -115,9 +115,9 @@ class Line(NamedTuple):
 
 
 def _line(problem: ReluProblem, oracle: NeuronOracle, run: FrankWolfeRun) -> Line:
-    master = problem.over(run.neurons)
+    master = problem.restricted_to(run.neurons)
     V = problem.datafit.into_domain(master.residual(run.weights[:, None]))
-    polar = oracle.peaks(V).bracket.upper + master.rounding_of_polar(V)
+    polar = oracle.steepest(V).bracket.upper + master.rounding_of_polar(V)
     return Line(-problem.datafit.conjugate(V), problem.beta - polar)
 
 
@@ -144,7 +144,7 @@ class _State:
     def step(self, alpha: float) -> None:
         """Steps 2(a) to 2(c): the steepest neuron u and its best g, |g| = 1, enter with weight t alpha."""
         V = self.problem.datafit.grad(self.P)
-        u = self.oracle.peaks(V).neurons[:1]
+        u = self.oracle.steepest(V).neurons[:1]
         if not len(u):  # a gradient of zero: nothing to add
             return
         feature = (self.problem.X @ u[0]).clamp(min=0)
@@ -162,8 +162,8 @@ class _State:
 
     def look(self, best: Certificate | None) -> Certificate:
         neurons, weights = self.network()
-        master = self.problem.over(neurons)
+        master = self.problem.restricted_to(neurons)
         V = self.problem.datafit.grad(self.P)
-        upper = lambda W: self.oracle.peaks(W).bracket.upper  # noqa: E731
+        upper = lambda W: self.oracle.steepest(W).bracket.upper  # noqa: E731
         certificate = judge(master, weights[:, None], V, upper, Scope.ALL_PATTERNS)
         return certificate if best is None else certificate.with_dual_of(best)

@@ -37,7 +37,7 @@ def prove(
     problem.check_weight_decay("this proof")
     relaxed = problem.oracle(lambda X: DiagonalBound(X, steps=40))
     for V in (done.dual_point, *candidates):
-        done = with_dual(done, V, lambda W: relaxed.peaks(W).bracket.upper, tol)
+        done = with_dual(done, V, lambda W: relaxed.steepest(W).bracket.upper, tol)
     steps = _steps(problem, max_time)
     if not done.solution.certificate.within(tol) and steps:
         bound = _relaxed(problem, branch, max_time, steps)

@@ -56,7 +56,7 @@ class Task:
 
     def upper(self, V: Matrix) -> float:
         """The oracle's bound of the polar."""
-        return self.oracle.peaks(V).bracket.upper
+        return self.oracle.steepest(V).bracket.upper
 
 
 def _takes_all(task: Task) -> None:
@@ -120,7 +120,7 @@ def by_frank_wolfe(task: Task) -> Training:
     longest = inf if limits.max_time is None else limits.max_time
     runs = 20 if limits.max_steps is None else 1
     found = FrankWolfe(max_steps=steps).search(problem, task.oracle, tol=limits.tol, max_runs=runs, max_time=longest)
-    V = problem.over(found.neurons).residual(found.weights[:, None])
+    V = problem.restricted_to(found.neurons).residual(found.weights[:, None])
     run = Run("frank_wolfe", began, found.steps, found.history)
     return judged(problem, found.neurons, found.weights, V, task.upper, run, limits.tol)
 
@@ -187,7 +187,7 @@ def judged(
     tol: float,
 ) -> Training:
     """A network made by another method, as a training with its certificate over all patterns."""
-    master = problem.over(neurons)
+    master = problem.restricted_to(neurons)
     Z = (torch.linalg.vector_norm(neurons, dim=1, keepdim=True) * weights)[:, None]
     certificate = judge(master, Z, V, polar, Scope.ALL_PATTERNS)
     gap, seconds = certificate.relative_gap, time.perf_counter() - run.began

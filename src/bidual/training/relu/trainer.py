@@ -85,8 +85,8 @@ class ReluTrainer:
         problem = problem.to(torch.float64)
         V = problem.datafit.into_domain(problem.datafit.grad(torch.zeros_like(problem.datafit.targets)))
         with one_thread():
-            peak = self.oracle.peaks(V).bracket.lower
-        return 0.0 if peak <= problem.over(self.X[:0]).likely_rounding_of_polar(V) else peak
+            peak = self.oracle.steepest(V).bracket.lower
+        return 0.0 if peak <= problem.restricted_to(self.X[:0]).likely_rounding_of_polar(V) else peak
 
     def check(self, problem: ReluProblem, solver: str, max_time: float | None = None) -> None:
         """Refuse before any work what the named method is not for."""
@@ -157,7 +157,7 @@ class ReluTrainer:
             return found
         sphere = self._for_rows(lambda X: sphere_for(X, _TIGHTER * limits.tol, time_for))
         if solver not in ("auto", "column_generation"):
-            return with_dual(found, found.dual_point, lambda V: sphere.peaks(V).bracket.upper, limits.tol)
+            return with_dual(found, found.dual_point, lambda V: sphere.steepest(V).bracket.upper, limits.tol)
         return self._more(problem, sphere, limits, found, callback)
 
     def _cuttable(self, max_time: float | None) -> bool:
@@ -243,7 +243,7 @@ class ReluTrainer:
         return done if before is None else done.after(before)
 
     def _upper(self, V: Matrix) -> float:
-        return self.oracle.peaks(V).bracket.upper
+        return self.oracle.steepest(V).bracket.upper
 
 
 def check_training(tol: float, max_time: float | None, patterns: int | str) -> None:

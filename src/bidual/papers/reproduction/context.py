@@ -16,7 +16,7 @@ def silent(text: str) -> None:
 
 
 @dataclass(frozen=True)
-class Means:
+class Context:
     """Where an experiment finds what it needs.
 
     Attributes:
