@@ -14,7 +14,7 @@ from torch import Tensor
 
 from bidual.estimators.programs import Fitted, Program, WarmStart
 from bidual.estimators.progress import gap_progress
-from bidual.losses import LOSSES, Loss, Squared
+from bidual.losses import Loss, resolve_loss
 from bidual.losses.datafit import Datafit
 from bidual.runtime.extras import need
 from bidual.runtime.numerical_errors import LARGEST, check_magnitude, numerical_errors_as_value_error
@@ -203,15 +203,6 @@ class ConvexEstimator(BaseEstimator):
         from bidual.estimators.onnx_export import export
 
         export(self, path)
-
-
-def resolve_loss(loss: str | Loss) -> Loss:
-    """A loss from its name, an instance, or "auto", which is squared loss."""
-    if isinstance(loss, Loss):
-        return loss
-    if not isinstance(loss, str) or (loss != "auto" and loss not in LOSSES):
-        raise ValueError(f"loss must be 'auto', a Loss, or one of {sorted(LOSSES)}, got {loss!r}.")
-    return Squared() if loss == "auto" else LOSSES[loss]()
 
 
 def _check_device(device: str) -> None:

@@ -16,7 +16,7 @@ from bidual.architectures.modules import RebuildableModule, ReluNetwork
 from bidual.estimators.base import is_number
 from bidual.estimators.network import check_patterns
 from bidual.io.foreign import Network, TwoLayerWeights, class_targets, number_targets, read_network
-from bidual.losses import LOSSES, Logistic, Loss, MarginLoss, Softmax
+from bidual.losses import Loss, resolve_loss
 from bidual.losses.datafit import Datafit
 from bidual.numerics.norms import L2
 from bidual.numerics.rounding import TINY, gamma, largest_sum, length, rounded_up
@@ -95,7 +95,7 @@ def certify(
     """
     _check_settings(beta, tol, max_time, patterns)
     weights = read_network(network)
-    chosen = _loss(loss, weights.n_outputs)
+    chosen = resolve_loss(loss, weights.n_outputs)
     samples = _samples(X, weights)
     Y = torch.from_numpy(_targets(y, weights, chosen, getattr(network, "classes_", None)))
     if len(Y) != len(samples):
@@ -205,16 +205,6 @@ def _weights(module: ReluNetwork, like: TwoLayerWeights) -> TwoLayerWeights:
     return TwoLayerWeights.of(module.hidden.weight, module.output.weight, hidden_bias, output_bias)
 
 
-def _loss(loss: str | Loss, n_outputs: int) -> Loss:
-    if isinstance(loss, Loss):
-        return loss
-    if isinstance(loss, str) and loss == "log_loss":
-        return Logistic() if n_outputs == 1 else Softmax()
-    if not isinstance(loss, str) or loss not in LOSSES:
-        raise ValueError(f"loss must be 'log_loss', a Loss, or one of {sorted(LOSSES)}, got {loss!r}.")
-    return LOSSES[loss]()
-
-
 def _samples(X: ArrayLike, weights: TwoLayerWeights) -> Float[Tensor, "n d"]:
     array = _numbers("X", X, np.float64)
     if array.ndim != 2 or not len(array) or array.shape[1] != weights.n_features:
@@ -238,7 +228,7 @@ def _targets(y: ArrayLike, weights: TwoLayerWeights, loss: Loss, classes: ArrayL
     """Numbers with one column per output as they are, everything else as labels."""
     values = _numbers("y", y, None)
     numeric = values.dtype.kind in "iufb"
-    labels = classes is not None or not numeric or isinstance(loss, (MarginLoss, Softmax)) or weights.n_outputs > 1
+    labels = classes is not None or not numeric or loss.classification or weights.n_outputs > 1
     if values.ndim == 1 and labels:
         return class_targets(values, weights.n_outputs, loss, classes)
     return number_targets(values, weights.n_outputs)
