@@ -7,22 +7,7 @@ from bidual.estimators.cv import ConvexMLPClassifierCV, ConvexMLPRegressorCV
 from bidual.estimators.layerwise import LayerwiseCNNClassifier
 from bidual.estimators.mlp import ConvexMLPClassifier, ConvexMLPRegressor
 from bidual.estimators.parallel import ConvexParallelClassifier, ConvexParallelRegressor
-
-ESTIMATORS: dict[str, type[ConvexEstimator]] = {
-    cls.__name__: cls
-    for cls in (
-        ConvexMLPClassifier,
-        ConvexMLPRegressor,
-        ConvexMLPClassifierCV,
-        ConvexMLPRegressorCV,
-        ConvexCNNClassifier,
-        ConvexCNNRegressor,
-        ConvexAttentionClassifier,
-        ConvexAttentionRegressor,
-        ConvexParallelClassifier,
-        ConvexParallelRegressor,
-    )
-}
+from bidual.estimators.saving import ESTIMATORS
 
 __all__ = [
     "ESTIMATORS",

@@ -7,21 +7,26 @@ from typing import Any, Self
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor
 
+from bidual.architectures import Architecture
+from bidual.estimators.onnx_export import OnnxExport
 from bidual.estimators.programs import Fitted, Program, WarmStart
 from bidual.estimators.progress import gap_progress
+from bidual.estimators.saving import SavedEstimator
+from bidual.gauges import Gauge
 from bidual.losses import Loss, resolve_loss
 from bidual.losses.datafit import Datafit
+from bidual.problems.certificate import Certificate
 from bidual.runtime.extras import need
 from bidual.runtime.numerical_errors import LARGEST, check_magnitude, numerical_errors_as_value_error
+from bidual.solvers.driver import Record, Solver
 from bidual.solvers.plan import make_solver
 
 
-class ConvexEstimator(BaseEstimator):
+class ConvexEstimator(OnnxExport, SavedEstimator):
     """Fits one architecture to a certified optimum. Subclasses say which architecture and how targets are encoded."""
 
     _auto_fraction = 0.1  # of beta_max: where most of the UCI sets peak (docs/uci.md)
@@ -74,9 +79,9 @@ class ConvexEstimator(BaseEstimator):
 
     def _check_parameters(self) -> None:
         """What can be refused before the data are looked at."""
-        for name in ("activation", "penalty", "solver", "output"):
-            if not isinstance(word := getattr(self, name, ""), str):
-                raise ValueError(f"{name} must be a text, got {word!r}.")
+        for name, other in (("activation", str), ("penalty", Gauge), ("solver", Solver), ("output", str)):
+            if not isinstance(word := getattr(self, name, ""), (str, other)):
+                raise ValueError(f"{name} must be a string{_or(other)}, got {word!r}.")
         if not (isinstance(self.loss, str) and self.loss == "log_loss"):
             resolve_loss(self.loss)
         if not (is_number(self.tol) and 0 < self.tol < 1):
@@ -174,11 +179,14 @@ class ConvexEstimator(BaseEstimator):
     def _outputs(self, X: ArrayLike) -> NDArray[np.float64]:
         """The network's raw outputs, shape (n, c), or (n, tokens, c)."""
         check_is_fitted(self)
-        X = validate_data(self, self._flat_samples(X, reset=False), dtype=np.float64, reset=False)
+        samples = self._network_samples(X)
         with torch.no_grad():
-            device = next(self.module_.parameters()).device
-            samples = torch.tensor(np.ascontiguousarray(X), device=device)
-            return self.module_(self._shaped(samples)).cpu().numpy()
+            return self.module_(samples.to(next(self.module_.parameters()).device)).cpu().numpy()
+
+    def _network_samples(self, X: ArrayLike) -> Tensor:
+        """Validated samples as the network takes them."""
+        flat = validate_data(self, self._flat_samples(X, reset=False), dtype=np.float64, reset=False)
+        return self._shaped(torch.tensor(np.ascontiguousarray(flat)))
 
     def _try_network(self) -> None:
         """Predict a sample of zeros; a network for other samples fails."""
@@ -192,17 +200,22 @@ class ConvexEstimator(BaseEstimator):
         except (RuntimeError, ValueError) as error:
             raise ValueError(f"the network does not take samples of n_features_in_={found} numbers") from error
 
-    def save(self, path: str) -> None:
-        """Write the fitted network with its certificate to a safetensors file; see :func:`bidual.load`."""
-        from bidual.estimators.saving import save
+    def _check_loaded(self) -> None:
+        family, certificate, history = self.architecture_, self.certificate_, self.history_
+        right = isinstance(family, Architecture) and isinstance(certificate, Certificate)
+        if not right or not all(isinstance(record, Record) for record in history):
+            raise ValueError("its architecture, certificate or history is something else")
+        n_outputs, n_classes = self.module_.sizes["n_outputs"], len(getattr(self, "classes_", ()))
+        if len({family.n_outputs(certificate.point), certificate.dual_point.shape[1], n_outputs}) > 1:
+            raise ValueError("certificate, architecture and network are of different sizes")
+        family.check_samples(getattr(self, "sample_shape_", (self.n_features_in_,)))
+        self._try_network()
+        if n_classes and n_outputs != n_classes and (n_classes, n_outputs) != (2, 1):
+            raise ValueError(f"{n_classes} classes do not match a network with {n_outputs} outputs")
 
-        save(self, path)
 
-    def to_onnx(self, path: str) -> None:
-        """Write the fitted network to an ONNX file."""
-        from bidual.estimators.onnx_export import export
-
-        export(self, path)
+def _or(kind: type) -> str:
+    return "" if kind is str else f" or a {kind.__name__}"
 
 
 def _check_device(device: str) -> None:

@@ -1,21 +1,26 @@
 """How far a two-layer ReLU network, trained by anybody, is from the best one there is."""
 
 import math
+import os
 import sys
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from numpy.typing import ArrayLike
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from bidual.architectures import ReluMLP
 from bidual.architectures.modules import RebuildableModule, ReluNetwork
-from bidual.estimators.base import is_number
+from bidual.estimators.base import ConvexEstimator, is_number
 from bidual.estimators.network import check_patterns
-from bidual.io.foreign import Network, TwoLayerWeights, class_targets, number_targets, read_network
+from bidual.estimators.saving import read_saved
+from bidual.io import foreign
+from bidual.io.foreign import TwoLayerWeights, class_targets, from_module, number_targets
 from bidual.losses import Loss, resolve_loss
 from bidual.losses.datafit import Datafit
 from bidual.numerics.norms import L2
@@ -28,6 +33,8 @@ from bidual.runtime.numerical_errors import check_magnitude, numerical_errors_as
 from bidual.training.relu.column_generation import Training
 from bidual.training.relu.trainer import ReluTrainer
 from bidual.types import Matrix
+
+Network: TypeAlias = foreign.Network | ConvexEstimator
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,6 +111,23 @@ def certify(
     trainer = ReluTrainer(samples, patterns)
     with numerical_errors_as_value_error():
         return _certify(weights, problem, trainer, tol, max_time)
+
+
+def read_network(network: Network) -> TwoLayerWeights:
+    """The weights of a torch module, of a fitted estimator of scikit-learn or of this package, or in a file."""
+    if isinstance(network, ConvexEstimator):
+        check_is_fitted(network)
+        return from_estimator(network)
+    saved = read_saved(Path(network)) if isinstance(network, (str, os.PathLike)) else None
+    return foreign.read_network(network) if saved is None else from_estimator(saved.estimator)
+
+
+def from_estimator(estimator: ConvexEstimator) -> TwoLayerWeights:
+    """The weights of a fitted estimator of this package; a bias that it was not allowed to use is None."""
+    weights = from_module(estimator.module_)
+    hidden_bias = weights.hidden_bias if getattr(estimator.architecture_, "bias", True) else None
+    output_bias = weights.output_bias if estimator.fit_intercept else None
+    return TwoLayerWeights(weights.hidden, weights.output, hidden_bias, output_bias)
 
 
 def _check_settings(beta: float, tol: float, max_time: float | None, patterns: int | str) -> None:
