@@ -189,10 +189,8 @@ class LayerwiseCNNClassifier(ClassifierMixin, SavedEstimator):
     def _check_loaded(self) -> None:
         if not isinstance(self.module_, LayerwiseNetwork):
             raise ValueError(f"a network of kind {self.module_.kind!r} is not layerwise")
-        stages, epochs = self.certificates_, self.history_
-        if not all(isinstance(c, StageCertificate) for c in stages) or not all(
-            isinstance(e, EpochRecord) for e in epochs
-        ):
+        right = all(isinstance(certificate, StageCertificate) for certificate in self.certificates_)
+        if not right or not all(isinstance(record, EpochRecord) for record in self.history_):
             raise ValueError("its certificates or history are something else")
         found = self.decision_function(np.zeros((1, *self.sample_shape_), np.float32)).shape[1]
         if found != len(self.classes_):

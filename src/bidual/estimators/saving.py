@@ -32,7 +32,7 @@ class _Model(Header):
     parameters: dict[str, Any]
     network: _Network
     fitted: dict[str, Any]
-    encoder: dict[str, Any] | None
+    encoder: list[dict[str, Any]] | None
 
 
 _FILE = Container("model", 2, _Model, "save the model again")
@@ -73,7 +73,8 @@ def save(estimator: SavedEstimator, path: str | os.PathLike[str], encoder: "Tabl
         encoder: the preprocessing of a table, kept in the same file.
     """
     check_is_fitted(estimator)
-    name, module, tensors = ESTIMATORS.name_of(estimator), estimator.module_, {}
+    name, module = ESTIMATORS.name_of(estimator), estimator.module_
+    tensors: Tensors = {}
     parameters = estimator.get_params(deep=False) | estimator._not_saved
     fitted = {key: value for key, value in vars(estimator).items() if _FITTED_NAME.fullmatch(key) and key != "module_"}
     header = _Model(
@@ -119,7 +120,7 @@ def _restored(header: _Model, tensors: Tensors) -> SavedEstimator:
     return estimator
 
 
-def _encoder(header: dict[str, Any] | None) -> "TableEncoder | None":
+def _encoder(header: list[dict[str, Any]] | None) -> "TableEncoder | None":
     if header is None:
         return None
     from bidual.io.tables import TableEncoder  # which needs pandas

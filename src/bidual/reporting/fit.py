@@ -177,7 +177,10 @@ def _units(estimator: ConvexEstimator, units: Units | None, found: Activity | No
 def _price_words(estimator: ConvexEstimator, units: Units) -> str:
     if not units.whole:
         return "Norms are of their first and last weights."
-    price = f"The price of a {units.name} is the norm of its incoming weights, bias included, times that of its outgoing ones"
+    price = (
+        f"The price of a {units.name} is the norm of its incoming weights, bias included, times that of its outgoing "
+        "ones"
+    )
     if getattr(estimator, "penalty", "nuclear") != "nuclear":
         return f"{price}."
     return f"{price}; `beta` times the sum of prices is what the objective charges for them."

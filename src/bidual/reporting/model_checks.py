@@ -7,6 +7,7 @@ import numpy as np
 from sklearn.base import is_classifier
 
 from bidual.estimators import ConvexEstimator, LayerwiseCNNClassifier
+from bidual.gauges import Gauge
 from bidual.reporting.shapes import Fields
 
 
@@ -31,8 +32,9 @@ def _check_convex(model: ConvexEstimator, fields: Fields) -> None:
     fields.satisfies("beta_max_", lambda value: _is_real(value) and 0 <= value < np.inf, "a number from zero on")
     fields.text("solver_")
     fields.whole("n_iter_")
-    for name in ("penalty", "output"):
-        fields.text(name, "")
+    fields.text("output", "")
+    if "penalty" in fields:
+        fields.satisfies("penalty", lambda value: isinstance(value, (str, Gauge)), "the name of a gauge, or a gauge")
     fields.satisfies("loss", lambda _: _has_loss(model), "a loss of this estimator")
     for k, record in enumerate(model.history_):
         line = Fields(dataclasses.asdict(record), f"{fields.where}: history_[{k}]")
@@ -54,7 +56,7 @@ def _check_layerwise(model: LayerwiseCNNClassifier, fields: Fields) -> None:
         for name in ("beta", "objective", "dual"):
             line.satisfies(name, _is_real, "a number")
     for k, record in enumerate(model.history_):
-        line = Fields(record._asdict(), f"{fields.where}: history_[{k}]")
+        line = Fields(dataclasses.asdict(record), f"{fields.where}: history_[{k}]")
         line.whole("stage")
         for name in ("loss", "accuracy"):
             line.satisfies(name, _is_real, "a number")

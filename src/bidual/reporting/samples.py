@@ -184,11 +184,8 @@ def activity_section(found: Activity | None, units: Units | None, total: int) ->
     some = "" if looked == total else f" (of {total}, evenly spread)"
     means = found.shares.mean(0)
     always, never = int((means == 1).sum()), int((means == 0).sum())
-    share = (
-        ""
-        if not units.on_features
-        else f" {units.name.capitalize()}s that share a pattern act as one linear map where they are on."
-    )
+    alike = f" {units.name.capitalize()}s that share a pattern act as one linear map where they are on."
+    share = alike if units.on_features else ""
     words = (
         f"On {looked} samples{some} the {count} {units.name}s have **{found.n_patterns} different activation "
         f"patterns**; {always} are on everywhere, {never} nowhere. A {units.name} is on for "

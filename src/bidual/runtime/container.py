@@ -86,7 +86,7 @@ class Container(Generic[H]):
         return self._header(metadata, source), tensors
 
     @contextmanager
-    def reading(self, path: str | os.PathLike[str]) -> Iterator[None]:
+    def reading(self, path: object) -> Iterator[None]:
         """Whatever fails inside is the file's fault, and said in one sentence."""
         try:
             yield
