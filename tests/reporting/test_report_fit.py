@@ -17,7 +17,7 @@ import bidual
 from bidual.problems.certificate import Certificate, Scope
 from bidual.reporting import making
 from bidual.reporting.model_checks import check_model
-from bidual.reporting.units import activity_of, units_of
+from bidual.reporting.units import activity_of
 from bidual.solvers.driver import Record
 from bidual.training.layerwise.certificates import StageCertificate
 from bidual.training.layerwise.stage_descent import EpochRecord
@@ -116,7 +116,7 @@ def test_objectives_never_look_equal() -> None:
 
 
 def test_prices_add_up_to_the_objective(fitted: bidual.ConvexMLPClassifier) -> None:
-    units = units_of(fitted.module_)
+    units = fitted.module_.units
     one_hot = (LABELS[:, None] == fitted.classes_).astype(float)
     loss = 0.5 * float(((fitted._outputs(X) - one_hot) ** 2).sum())
     assert units is not None
