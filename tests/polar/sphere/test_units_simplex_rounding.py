@@ -66,7 +66,7 @@ def test_bounds_hold_to_the_last_bit_and_without_the_allowance_they_do_not(n: in
     for seed in range(12):
         X, V, corners = steep_at_centre(n, r, c, seed)
         found = SimplexBounds.of(X, V)(cells_of(corners, c, n), 0.0)
-        bound, square = float(found.cells.bound[0]), exact_square(X, V, corners[0].mean(0))
+        bound, square = float(found.simplices.bound[0]), exact_square(X, V, corners[0].mean(0))
         upper = raised(bound, X, V, 0, float(found.stretch[0]))
         assert square <= Fraction(upper) ** 2
         assert upper <= float(square) ** 0.5 + 1e-9
@@ -87,7 +87,7 @@ def test_interpolation_is_paid_for_on_slivers(c: int) -> None:
         corners /= np.linalg.norm(corners, axis=2, keepdims=True)
         found = SimplexBounds.of(X, V)(cells_of(corners, c, 20), 0.0)
         for k, cell in enumerate(corners):
-            upper = Fraction(raised(float(found.cells.bound[k]), X, V, 0, float(found.stretch[k])))
+            upper = Fraction(raised(float(found.simplices.bound[k]), X, V, 0, float(found.stretch[k])))
             assert max(exact_square(X, V, p) for p in cell) <= upper**2
 
 

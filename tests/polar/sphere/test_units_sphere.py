@@ -49,7 +49,7 @@ def test_tolerances_below_rounding_are_refused(tol: float) -> None:
 def test_the_tightest_tolerance_is_accepted_and_defaults_are_documented() -> None:
     assert Sphere(normal(3, 2), tol=1e-9).tol == 1e-9
     oracle = Sphere(normal(3, 2))
-    assert (oracle.tol, oracle.max_time, oracle.max_cells, oracle.looseness) == (1e-6, None, 500_000, 0.1)
+    assert (oracle.tol, oracle.max_time, oracle.max_simplices, oracle.looseness) == (1e-6, None, 500_000, 0.1)
 
 
 @pytest.mark.parametrize("r", [1, 2, 3])
@@ -177,7 +177,7 @@ def test_upper_is_the_largest_of_what_is_closed_found_and_open() -> None:
 
 
 def test_a_run_is_late_when_it_has_seen_more_cells_than_allowed() -> None:
-    asked = run(max_cells=5)
+    asked = run(max_simplices=5)
     asked.seen = 5
     assert not asked._late()
     asked.seen = 6
@@ -195,10 +195,10 @@ def test_a_run_is_late_when_its_time_is_over(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_stopped_search_proves_less_and_stops_soon() -> None:
     X, V = normal(30, 4), normal(30, 2, 1)
-    full, few = Sphere(X)._steepest(V, 0.0, None).bracket, Sphere(X, max_cells=16)._steepest(V, 0.0, None).bracket
+    full, few = Sphere(X)._steepest(V, 0.0, None).bracket, Sphere(X, max_simplices=16)._steepest(V, 0.0, None).bracket
     assert few.upper > full.upper
     assert few.lower <= full.upper
-    asked = run(30, 4, max_cells=16)
+    asked = run(30, 4, max_simplices=16)
     asked.search()
     assert 16 < asked.seen <= 48
     assert asked.queue

@@ -14,8 +14,8 @@ from bidual.gauges import Bracket
 from bidual.numerics.rounding import length
 from bidual.polar.base import NeuronOracle, SteepestNeurons
 from bidual.polar.relaxations.reduction import Scaled
-from bidual.polar.relaxations.semidefinite import CellRelaxation
-from bidual.polar.relaxations.sign_cells import Cell, in_units
+from bidual.polar.relaxations.semidefinite import RegionRelaxation
+from bidual.polar.relaxations.sign_regions import SignRegion, in_units
 from bidual.polar.search.local import LocalSearch
 
 
@@ -23,10 +23,10 @@ from bidual.polar.search.local import LocalSearch
 class BranchAndBound(NeuronOracle):
     r"""max |V^T (X u)_+|, bracketed as tightly as ``max_nodes`` relaxations or ``max_time`` seconds allow.
 
-    A node is a cell of directions where the signs of some rows are known (:class:`Cell`); its bound is the
+    A node is a region of directions where the signs of some rows are known (:class:`SignRegion`); its bound is the
     semidefinite one, whose multipliers start from its parent's. The node with the largest bound is split next, by the
     row that matters most; its relaxed solution starts a local search. It stops when the bracket is narrower than
-    ``tol`` relatively, or when nothing can exceed ``above``. Whenever it stops, ``upper`` covers all cells.
+    ``tol`` relatively, or when nothing can exceed ``above``. Whenever it stops, ``upper`` covers all regions.
     """
 
     X: Float[Tensor, "n d"]
@@ -44,7 +44,7 @@ class BranchAndBound(NeuronOracle):
     def _steepest(self, V: Tensor, above: float, seeds: Tensor | None) -> SteepestNeurons:
         search, norm = LocalSearch(self.X, self.starts), float(torch.linalg.vector_norm(V))
         W, x = V.cpu() / norm, self._scaled.x
-        tree = _Tree(CellRelaxation(Cell.whole(x), W.numpy()))
+        tree = _Tree(RegionRelaxation(SignRegion.whole(x), W.numpy()))
         found = search._steepest(V, above, seeds)
         unit, deadline = self._scaled.size * norm, time.perf_counter() + self.max_time
         quick = LocalSearch(self.X, starts=2)
@@ -64,21 +64,21 @@ class BranchAndBound(NeuronOracle):
 class _Tree:
     """Open nodes by bound, and the largest bound of all that was closed."""
 
-    def __init__(self, root: CellRelaxation) -> None:
+    def __init__(self, root: RegionRelaxation) -> None:
         self.count, self.nodes, self.closed = itertools.count(), 0, 0.0
-        self.open: list[tuple[float, int, CellRelaxation]] = [(-root.bound, next(self.count), root)]
+        self.open: list[tuple[float, int, RegionRelaxation]] = [(-root.bound, next(self.count), root)]
 
     @property
     def bound(self) -> float:
         return max([self.closed, *(-key for key, _, _ in self.open[:1])])
 
-    def pop(self, enough: float) -> CellRelaxation | None:
+    def pop(self, enough: float) -> RegionRelaxation | None:
         """The node with the largest bound, None if no bound exceeds ``enough``."""
         if not self.open or -self.open[0][0] <= enough:
             return None
         return heapq.heappop(self.open)[2]
 
-    def expand(self, node: CellRelaxation, enough: float, tol: float, steps: int) -> None:
+    def expand(self, node: RegionRelaxation, enough: float, tol: float, steps: int) -> None:
         """Relax a new node; split one that was relaxed already."""
         if not node.splitting.steps:
             self.nodes += 1
@@ -91,7 +91,7 @@ class _Tree:
         for half in halves:
             self._push(half)
 
-    def _push(self, node: CellRelaxation) -> None:
+    def _push(self, node: RegionRelaxation) -> None:
         if math.isfinite(node.bound):
             heapq.heappush(self.open, (-node.bound, next(self.count), node))
         else:

@@ -11,9 +11,9 @@ from bidual.gauges import Bracket
 from bidual.numerics.lbfgs import descend
 from bidual.numerics.rounding import length
 from bidual.polar.base import NeuronOracle, SteepestNeurons
-from bidual.polar.relaxations.aggregates import Aggregated, Witness
+from bidual.polar.relaxations.aggregates import Aggregated, RowMultipliers
 from bidual.polar.relaxations.reduction import Scaled
-from bidual.polar.relaxations.sign_cells import in_units
+from bidual.polar.relaxations.sign_regions import in_units
 from bidual.polar.search.local import LocalSearch
 
 _WIDTHS = (0.1, 0.03, 0.01, 0.003, 0.0003)  # smoothing of the top eigenvalue, as shares of it
@@ -52,14 +52,14 @@ class DiagonalBound(NeuronOracle):
 def diagonal_bound(x: Float[Tensor, "n r"], V: Float[Tensor, "n c"], sums: bool, steps: int) -> float:
     """The best proved bound of max |V^T (x u)_+| over unit u, for x and V of norm about one."""
     simple = Aggregated(x, V, x.new_zeros(len(x), 0))
-    start = Witness(_elementary(x, V), x.new_zeros(0, 0))
+    start = RowMultipliers(_elementary(x, V), x.new_zeros(0, 0))
     better = _minimised(simple, start, steps)
     bounds = [simple.bound(start), simple.bound(better)]
     P = _sums(V)
     if sums and P.shape[1]:
         full = Aggregated(x, V, P)
         small = x.new_full((2 * P.shape[1], 2 * P.shape[1]), 1e-4)
-        options = (Witness(better.t * growth, small) for growth in (1.01, 1.1, 2.0, 10.0))
+        options = (RowMultipliers(better.t * growth, small) for growth in (1.01, 1.1, 2.0, 10.0))
         inside = next((w for w in options if bool(torch.isfinite(full.level(w, 1.0)))), None)
         bounds += [full.bound(_minimised(full, inside, steps))] if inside is not None else []
     return min(bounds)
@@ -80,13 +80,13 @@ def _sums(V: Tensor) -> Tensor:
     return parts[:, norms > 0] / norms[norms > 0]
 
 
-def _minimised(bound: Aggregated, start: Witness, steps: int) -> Witness:
+def _minimised(bound: Aggregated, start: RowMultipliers, steps: int) -> RowMultipliers:
     """Descent on log t and the roots of K, while the smoothing of the top eigenvalue shrinks."""
     n, side = len(start.t), len(start.K)
 
-    def unpack(point: Tensor) -> Witness:
+    def unpack(point: Tensor) -> RowMultipliers:
         K = point[n:].reshape(side, side).square()
-        return Witness(point[:n].exp(), 0.5 * (K + K.T))
+        return RowMultipliers(point[:n].exp(), 0.5 * (K + K.T))
 
     point = torch.cat([start.t.log(), start.K.sqrt().ravel()])
     for share in _WIDTHS:

@@ -11,7 +11,7 @@ from numpy import ndarray
 from bidual.numerics.nonnegative import nonnegative_multipliers
 from bidual.numerics.rounding import exact_product, gamma
 from bidual.patterns.cone_projection import Cones, non_negative_least_squares
-from bidual.polar.subnetworks.exact_cells import exact_patterns
+from bidual.polar.exact.rays import exact_patterns
 
 _INSIDE = 1e-12  # how far outside a unit vector counts as inside; more than rounding
 
@@ -58,14 +58,14 @@ class FirstLayer:
         return np.einsum("kn,pn,nr->kpr", u, self.D, self.X, optimize=True)
 
     def project(
-        self, points: Float[ndarray, "*k r"], cells: Int[ndarray, "*k"]
+        self, points: Float[ndarray, "*k r"], patterns: Int[ndarray, "*k"]
     ) -> tuple[Float[ndarray, "*k r"], Float[ndarray, "*k"]]:
-        r"""The nearest point P(c) of its cell's cone for every point c, and a bound of |P(c)|.
+        r"""The nearest point P(c) of its pattern's cone for every point c, and a bound of |P(c)|.
 
         |P(c)| <= |c + K^T l| for all l >= 0, whoever found l; see :func:`_combined` for the rounding of the sum. In the
         plane |P(c)| is |c|, or the most of r^T c over the border rays r, which are off by gamma(4) times one.
         """
-        flat, K = points.reshape(-1, points.shape[-1]), self.normals[cells.reshape(-1)]
+        flat, K = points.reshape(-1, points.shape[-1]), self.normals[patterns.reshape(-1)]
         outside = (np.einsum("kfr,kr->kf", K, flat) < 0).any(1)
         nearest, error = flat.copy(), gamma(flat.shape[1] + 16) * _lengths(flat)
         if outside.any():

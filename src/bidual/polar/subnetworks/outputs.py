@@ -43,13 +43,13 @@ class AllOutputs(ParallelOracle):
     Attributes:
         scalar: the oracle for one output; the bracket is as sound as its.
         tol: relative width of the bracket, where questions suffice.
-        max_questions: to the oracle; the bracket of a search that is stopped is wider, and as valid.
+        max_queries: to the oracle; the bracket of a search that is stopped is wider, and as valid.
         looseness: asked what exceeds ``above``, leave open this share of the excess (see :class:`Sphere`).
     """
 
     scalar: ParallelOracle
     tol: float = 1e-6
-    max_questions: int = 200
+    max_queries: int = 200
     looseness: float = 0.1
     widths: Widths = field(init=False)
 
@@ -119,7 +119,7 @@ class _Run:
             return
         for signs in product((1.0, -1.0), repeat=r - 1):
             self.add(tuple(axes), np.array([1.0, *signs]))
-        most = self.settings.max_questions
+        most = self.settings.max_queries
         while self.queue and -self.queue[0][0] > self.threshold and len(self.corners) < most:
             if perf_counter() > deadline:
                 break
@@ -135,22 +135,22 @@ class _Run:
         self.found.append(peaks.neurons[:_LISTED])
         return len(self.corners) - 1
 
-    def add(self, cell: tuple[int, ...], signs: Float[ndarray, " r"]) -> None:
+    def add(self, cone: tuple[int, ...], signs: Float[ndarray, " r"]) -> None:
         """A cone, given by corners and which of them are turned round, with its bound."""
-        G = signs[:, None] * np.stack([self.corners[k] for k in cell])
-        bound = _cone_bound(G, np.array([self.bounds[k] for k in cell]))
-        heapq.heappush(self.queue, (-bound, next(self.serial), cell, signs))
+        G = signs[:, None] * np.stack([self.corners[k] for k in cone])
+        bound = _cone_bound(G, np.array([self.bounds[k] for k in cone]))
+        heapq.heappush(self.queue, (-bound, next(self.serial), cone, signs))
 
-    def cut(self, cell: tuple[int, ...], signs: Float[ndarray, " r"]) -> None:
+    def cut(self, cone: tuple[int, ...], signs: Float[ndarray, " r"]) -> None:
         """Two halves, cut at the middle of the longest edge. It is in the orthant of the cone, as all its corners are,
         and off by gamma(r + 8) of its length."""
         self.cuts += 1
-        G = signs[:, None] * np.stack([self.corners[k] for k in cell])
+        G = signs[:, None] * np.stack([self.corners[k] for k in cone])
         cosine = G @ G.T + 2 * np.eye(len(G))
         i, j = np.unravel_index(int(cosine.argmin()), cosine.shape)
         middle = self.ask((G[i] + G[j]) / np.linalg.norm(G[i] + G[j]))
         for old in (int(i), int(j)):
-            corners, turned = list(cell), signs.copy()
+            corners, turned = list(cone), signs.copy()
             corners[old], turned[old] = middle, 1.0
             self.add(tuple(corners), turned)
 

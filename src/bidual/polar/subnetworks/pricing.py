@@ -5,12 +5,12 @@ Rows with v_i > 0 are convex in h and rows with v_i < 0 concave:
     v_i (h_i)_+ = max over phi_i in {0, 1} of phi_i v_i h_i,   or   min over theta_i in [0, 1] of theta_i v_i h_i.
 
 With u = (phi, theta) o v, the unit w_j in the cone C of its pattern D contributes at most |P_C(s X^T D u)|, so for
-every phi, every choice of m_1 cells with signs and every theta
+every phi, every choice of m_1 patterns with signs and every theta
 
     v^T h_+ <= sqrt( sum_j |P_Cj(s_j X^T D_j u)|^2 ),
 
 and the smallest right side over theta is attained, because it is a minimax of a bilinear function. What is left is to
-look at all phi and all choices of cells, most of which one theta rules out.
+look at all phi and all choices of patterns, most of which one theta rules out.
 """
 
 from dataclasses import dataclass, field
@@ -88,14 +88,14 @@ class ExactParallel(ParallelOracle):
         return rounded_up(sqrt(self.width) * (terms + self._reduced.lost(V)))
 
 
-def price_of_pricing(n: int, rank: int, width: int, refuse: bool = False) -> float:
-    """About how many networks exact pricing looks at: second-layer patterns times choices of cells with signs."""
-    cells = 2 * count_bound(n, rank)
-    choices = multisets(cells, width)
+def exact_pricing_cost(n: int, rank: int, width: int, refuse: bool = False) -> float:
+    """About how many networks exact pricing looks at: second-layer patterns times choices of patterns with signs."""
+    patterns = 2 * count_bound(n, rank)
+    choices = multisets(patterns, width)
     if refuse and (n > MOST_POSITIVE or choices > 100 * MOST_CHOICES):
         raise ValueError(
             f"exact training of n={n} samples of rank {rank} with m1={width} looks at 2^{n} second-layer patterns "
-            f"times {choices:.1e} choices of {width} first-layer cells with signs, which is too many; use fewer "
+            f"times {choices:.1e} choices of {width} first-layer patterns with signs, which is too many; use fewer "
             "samples, a lower rank or m1, or patterns='auto' or a number for a search with a proved bound."
         )
     return choices * 2.0 ** ((n + 1) // 2) if n <= MOST_POSITIVE else inf

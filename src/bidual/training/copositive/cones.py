@@ -13,9 +13,9 @@ from torch import Tensor
 
 from bidual.numerics import eigenvalue_bounds as spectral_bounds
 from bidual.numerics.rounding import TINY, gamma, length
-from bidual.patterns.parallel import unit_rows
+from bidual.patterns.row_directions import unit_rows
 from bidual.polar.relaxations.reduction import Scaled
-from bidual.polar.relaxations.sign_cells import in_units, size_of
+from bidual.polar.relaxations.sign_regions import in_units, size_of
 from bidual.training.copositive.covering import Covering
 from bidual.types import Matrix
 
@@ -147,7 +147,7 @@ class PatternCones:
         worst = math.sqrt(float(levels.max(initial=0.0))) if not np.isnan(levels).any() else math.inf
         return self.scaled.bound(in_units(worst * _UP + self.missed * length(W), norm, W, x), norm)
 
-    def tamed(self, V: Float[ndarray, "n c"], N: Multipliers, beta: float) -> Multipliers:
+    def capped(self, V: Float[ndarray, "n c"], N: Multipliers, beta: float) -> Multipliers:
         """The multipliers with large ones clipped where that proves more: rounding grows with them."""
         norm = size_of(V) or 1.0
         level, best = self._level(beta, norm), N

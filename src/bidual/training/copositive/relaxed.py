@@ -32,7 +32,7 @@ class Relaxed:
         dual: -F*(s V) at the best s <= beta / polar; a lower bound of the training optimum.
         value: about the relaxation's optimum, from its primal side; an estimate, never a bound.
         proof: what proves ``polar``.
-        factors: rows u of every cell or cone with sum u u^T = U_i, up to one factor for all; where a network is found.
+        factors: rows u of every region or cone with sum u u^T = U_i, up to one factor for all; where a network is found.
         steps: how many iterations it took.
     """
 

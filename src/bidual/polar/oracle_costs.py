@@ -14,7 +14,7 @@ _AFFORDABLE_FACES = 1_500_000  # a question to the exact oracle then takes a few
 _QUICK_FACES = 100_000
 _AFFORDABLE_BYTES = 3_000_000_000
 _QUICK_RANK, HIGHEST_RANK = 5, 6  # that cutting the sphere copes with
-_QUICK_CELLS, _MOST_CELLS = 250_000, 2_000_000  # about twenty thousand a second
+_QUICK_SIMPLICES, _MOST_SIMPLICES = 250_000, 2_000_000  # about twenty thousand a second
 _SAMPLES = 20_000  # beyond, the first cells, which see all samples, take too long
 
 
@@ -44,5 +44,5 @@ def sphere_for(X: Float[Tensor, "n d"], tol: float, max_time: float | None) -> S
 
     Without ``max_time`` a question ends after about ten seconds, always at the same cell.
     """
-    cells = _QUICK_CELLS if max_time is None else _MOST_CELLS
-    return Sphere(X, tol=max(tol, 1e-9), max_time=max_time, max_cells=cells)
+    limit = _QUICK_SIMPLICES if max_time is None else _MOST_SIMPLICES
+    return Sphere(X, tol=max(tol, 1e-9), max_time=max_time, max_simplices=limit)

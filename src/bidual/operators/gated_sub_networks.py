@@ -14,7 +14,7 @@ from bidual.runtime.memory import available_bytes
 _SHARE = 0.25  # of the free memory that stored kernels may take
 
 
-class CellOperator(SampleOperator):
+class GatedSubNetworkOperator(SampleOperator):
     r"""A Z = sum_k D_2k sum_j D_1kj X Z_kj, the sum of three-layer sub-networks with given gates (PR eq. 7, 21).
 
     A :class:`GatedOperator` with the K m_1 patterns d_2k o d_1kj, m_1 of them to a block (m_1 d, c). The signs of the

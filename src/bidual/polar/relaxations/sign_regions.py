@@ -18,12 +18,12 @@ Square = Float[ndarray, "m m"]
 
 
 @dataclass(frozen=True, eq=False)
-class Cell:
+class SignRegion:
     r"""The directions u with x_i u >= 0 where ``signs[i]`` is 1 and x_i u <= 0 where it is -1; 0 leaves row i free.
 
-    With a = (x u)_+ and b = (-x u)_+ the cell's variable is z = (u, a_i of the free rows), and h = (a, b) = H z is
+    With a = (x u)_+ and b = (-x u)_+ the region's variable is z = (u, a_i of the free rows), and h = (a, b) = H z is
     linear in it: a_i = x_i u, b_i = 0 for a positive row, a_i = 0, b_i = -x_i u for a negative one, b_i = a_i - x_i u
-    for a free one. On the cell h >= 0 and a_i b_i = 0 (notes on CP eq. 17-20).
+    for a free one. On the region h >= 0 and a_i b_i = 0 (notes on CP eq. 17-20).
     """
 
     x: Float[ndarray, "n r"]
@@ -57,11 +57,11 @@ class Cell:
         return H
 
     def contains(self, directions: Float[ndarray, "q r"]) -> ndarray:
-        """Which directions lie in the cell."""
+        """Which directions lie in the region."""
         return np.asarray((self.x @ directions.T * self.signs[:, None] >= 0).all(0))
 
     def bound(self, V: Float[ndarray, "n c"], N: Square) -> float:
-        r"""An upper bound of |V^T (x u)_+| over unit u in the cell, proved by the multipliers N (2n, 2n).
+        r"""An upper bound of |V^T (x u)_+| over unit u in the region, proved by the multipliers N (2n, 2n).
 
         N is clipped to be symmetric and non-negative, except that the entries (i, n + i), which multiply a_i b_i = 0,
         are free. If M = lambda E - H^T ([V V^T, 0; 0, 0] + N) H is positive semidefinite, where E selects |u|^2, then
