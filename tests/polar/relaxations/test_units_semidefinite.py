@@ -10,6 +10,7 @@ from torch import Tensor
 
 from bidual.gauges import Bracket
 from bidual.polar.base import SteepestNeurons
+from bidual.polar.relaxations import reduction
 from bidual.polar.relaxations import semidefinite as module
 from bidual.polar.relaxations.semidefinite import RegionRelaxation, SemidefiniteBound, elementary, stalled
 from bidual.polar.relaxations.sign_regions import SignRegion
@@ -185,12 +186,6 @@ def test_a_split_is_at_the_row_that_the_moments_and_v_choose(monkeypatch: pytest
     assert found.split() == []
 
 
-def test_directions_are_those_of_the_splitting() -> None:
-    found = RegionRelaxation(SignRegion.whole(data()[0]), data()[1])
-    found.run(0.0, 1e-6, 50)
-    assert np.array_equal(found.directions(), found.splitting.directions())
-
-
 @pytest.mark.parametrize("above", [0.0, 50.0])
 def test_the_oracle_passes_on_what_it_was_asked(monkeypatch: pytest.MonkeyPatch, above: float) -> None:
     X, V, seeds = normal(6, 3), normal(6, 2, 1), normal(1, 3, 2)
@@ -198,12 +193,12 @@ def test_the_oracle_passes_on_what_it_was_asked(monkeypatch: pytest.MonkeyPatch,
     searched, runs = [], []
     known = SteepestNeurons(Bracket(1.5, np.inf), oracle.X[:2], torch.tensor([1.5, 1.0], dtype=torch.float64))
 
-    class Search(module.LocalSearch):
+    class Search(reduction.LocalSearch):
         def _steepest(self, *args: object) -> SteepestNeurons:
             searched.append((self.X, self.starts, *args))
             return known
 
-    monkeypatch.setattr(module, "LocalSearch", Search)
+    monkeypatch.setattr(reduction, "LocalSearch", Search)
     monkeypatch.setattr(RegionRelaxation, "run", lambda self, *args: runs.append((self, *args)) or 0.75)
     found = oracle._steepest(V, above, seeds)
     assert torch.allclose(searched[0][0], oracle.X)

@@ -7,7 +7,8 @@ import torch
 from numpy import ndarray
 
 from bidual.polar.relaxations import sign_regions as module
-from bidual.polar.relaxations.sign_regions import SignRegion, _best_shift, _form, _Schur, _shifted, clipped, in_units
+from bidual.polar.relaxations.reduction import Scaled
+from bidual.polar.relaxations.sign_regions import SignRegion, _best_shift, _form, _Schur, _shifted, clipped
 
 EPS = float(np.finfo(np.float64).eps)
 
@@ -273,7 +274,9 @@ def test_a_bound_for_a_part_of_v_is_one_for_v(norm: float) -> None:
         with mpmath.workdps(40):
             bound = float(mpmath.sqrt(sum(mpmath.mpf(w) ** 2 for w in W[0].tolist()))) * (1 + 1e-16)
             exact = mpmath.sqrt(sum(mpmath.mpf(v) ** 2 for v in V[0].tolist()))
-            assert exact <= mpmath.mpf(in_units(bound, norm, W, x)) <= exact * (1 + mpmath.mpf(1e-14))
+            assert (
+                exact <= mpmath.mpf(Scaled(x, x, 1.0, 0.0).in_units(bound, norm, W)) <= exact * (1 + mpmath.mpf(1e-14))
+            )
 
 
 def test_a_negative_level_counts_as_zero(monkeypatch: pytest.MonkeyPatch) -> None:

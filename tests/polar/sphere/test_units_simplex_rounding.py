@@ -9,7 +9,7 @@ import torch
 from numpy import ndarray
 
 from bidual.polar.sphere import simplex_bounds as sb
-from bidual.polar.sphere.oracle import Sphere, _Run
+from bidual.polar.sphere.oracle import Sphere, _Search
 from bidual.polar.sphere.simplex_bounds import SimplexBounds
 from bidual.polar.sphere.simplex_rounding import of_interpolation, raised
 from helpers.polar_cases import normal, orthogonal_to
@@ -109,7 +109,7 @@ def test_copies_of_a_row_are_added_without_loss(seed: int) -> None:
 def test_allowances_are_far_below_the_tightest_tolerance(r: int, c: int) -> None:
     X = torch.nn.functional.normalize(normal(250, r, 2))
     V = orthogonal_to(X, normal(250, c, 3))
-    run = _Run(Sphere(X), X.numpy(), V.numpy(), 0.0)
+    run = _Search(Sphere(X), X.numpy(), V.numpy(), 0.0)
     run.note(np.random.default_rng(0).standard_normal((500, r)))
     assert raised(run.lower, X.numpy(), V.numpy(), 35 * r, r**0.5) - run.lower <= 1e-10 * run.lower
 

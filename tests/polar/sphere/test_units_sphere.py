@@ -11,7 +11,7 @@ from torch import Tensor
 from bidual.patterns.reduction import Reduced
 from bidual.polar.base import steepness
 from bidual.polar.sphere import oracle as module
-from bidual.polar.sphere.oracle import Sphere, _Run
+from bidual.polar.sphere.oracle import Sphere, _Search
 from bidual.polar.sphere.simplex_bounds import Bounded
 from bidual.polar.sphere.simplices import Simplices
 
@@ -22,9 +22,9 @@ def normal(n: int, d: int, seed: int = 0) -> Tensor:
     return torch.randn(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def run(n: int = 8, r: int = 3, c: int = 2, above: float = 0.0, **settings: float) -> _Run:
+def run(n: int = 8, r: int = 3, c: int = 2, above: float = 0.0, **settings: float) -> _Search:
     oracle = Sphere(normal(n, r), **settings)  # type: ignore[arg-type]
-    return _Run(oracle, oracle._reduced.samples, normal(n, c, 1).numpy(), above)
+    return _Search(oracle, oracle._reduced.samples, normal(n, c, 1).numpy(), above)
 
 
 def cells(bounds: list[float], width: float = 1.0, n: int = 8, r: int = 3, c: int = 2) -> Simplices:
@@ -82,9 +82,9 @@ def test_only_the_best_is_listed_if_nothing_exceeds_the_question() -> None:
 
 def test_the_upper_bound_is_what_the_run_proved_of_reduced_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     oracle, V = Sphere(normal(12, 3)), normal(12, 2, 1)
-    seen: list[_Run] = []
-    search = _Run.search
-    monkeypatch.setattr(_Run, "search", lambda self: (seen.append(self), search(self)))
+    seen: list[_Search] = []
+    search = _Search.search
+    monkeypatch.setattr(_Search, "search", lambda self: (seen.append(self), search(self)))
     monkeypatch.setattr(Reduced, "lost", lambda self, W: 0.25 if W is V else 0.0)
     found = oracle._steepest(V, 0.5, None)
     assert seen[0].proved + 0.25 < found.bracket.upper <= (seen[0].proved + 0.25) * (1 + 1e-14)
@@ -130,8 +130,8 @@ def test_the_local_search_gets_the_question_and_the_seeds(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(module, "LocalSearch", Recorder)
     known: list[ndarray] = []
-    start = _Run.start
-    monkeypatch.setattr(_Run, "start", lambda self, U: (known.append(U), start(self, U)))
+    start = _Search.start
+    monkeypatch.setattr(_Search, "start", lambda self, U: (known.append(U), start(self, U)))
     oracle = Sphere(X)
     oracle._steepest(V, 0.25, seeds)
     assert asked[0][1:3] == (64, 20)

@@ -13,7 +13,7 @@ from torch import Tensor
 from bidual.numerics.norms import Norm
 from bidual.runtime.memory import available_bytes, human_bytes
 
-Integers = ndarray  # of Python's whole numbers, which have as many digits as they need
+Integers = ndarray  # of Python's whole numbers, of any length
 
 
 def corner_directions(X: Float[Tensor, "n d"], norm: Norm) -> Float[Tensor, "q d"]:
@@ -42,7 +42,7 @@ def corner_count(n: int, d: int, norm: Norm) -> int:
 
 
 def check_corners(n: int, d: int, norm: Norm) -> None:
-    """Refuse before any work if the directions would need more memory than there is."""
+    """Refuse before any work if the directions would need more memory than is free."""
     rows = n + len(norm.creases(d))
     need = corner_count(n, d, norm) * 8 * (3 * d + 8) + comb(rows, max(d - 2, 0)) * 100 * d * (d + 1)
     there = available_bytes(torch.device("cpu"))

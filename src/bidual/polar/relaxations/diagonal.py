@@ -1,52 +1,39 @@
 """The cheap bound of the steepest neuron, for many samples."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from bidual.gauges import Bracket
 from bidual.numerics.lbfgs import descend
-from bidual.numerics.rounding import length
-from bidual.polar.base import NeuronOracle, SteepestNeurons
+from bidual.polar.base import SteepestNeurons
 from bidual.polar.relaxations.aggregates import Aggregated, RowMultipliers
-from bidual.polar.relaxations.reduction import Scaled
-from bidual.polar.relaxations.sign_regions import in_units
-from bidual.polar.search.local import LocalSearch
+from bidual.polar.relaxations.reduction import ScaledOracle
 
 _WIDTHS = (0.1, 0.03, 0.01, 0.003, 0.0003)  # smoothing of the top eigenvalue, as shares of it
 _MOST_SUMS = 40
 
 
 @dataclass(eq=False)
-class DiagonalBound(NeuronOracle):
+class DiagonalBound(ScaledOracle):
     r"""An upper bound of max |V^T (X u)_+| from one multiplier per row and a few per output, O(n d^2) a step.
 
     It starts at t = |V|^2 + |V| |V^T X| / |X|, whose bound is the elementary 1/2 |V^T X| + 1/2 |V| |X|, and descends
-    from there; ``sums=True`` adds the products of V_+^T a, V_-^T a, V_+^T b, V_-^T b (see :class:`Aggregated`). The
-    lower bound is a local search's.
+    from there; ``sums=True`` adds the products of V_+^T a, V_-^T a, V_+^T b, V_-^T b (see :class:`Aggregated`).
     """
 
     X: Float[Tensor, "n d"]
     sums: bool = True
     steps: int = 80
     starts: int = 64
-    _scaled: Scaled = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        self._take(self.X)
-        self._scaled = Scaled.of(self.X)
 
     def _steepest(self, V: Tensor, above: float, seeds: Tensor | None) -> SteepestNeurons:
-        found = LocalSearch(self.X, self.starts)._steepest(V, above, seeds)
-        norm, x = float(torch.linalg.vector_norm(V)), self._scaled.x
+        norm = float(torch.linalg.vector_norm(V))
         W = V.cpu() / norm
-        upper = in_units(diagonal_bound(torch.from_numpy(x), W, self.sums, self.steps), norm, W, x)
-        return SteepestNeurons(
-            Bracket(found.bracket.lower, self._scaled.bound(upper, length(V))), found.neurons, found.values
-        )
+        bound = diagonal_bound(torch.from_numpy(self._scaled.x), W, self.sums, self.steps)
+        return self._search(V, above, seeds).with_upper(self._in_units_of(V, W, norm, bound))
 
 
 def diagonal_bound(x: Float[Tensor, "n r"], V: Float[Tensor, "n c"], sums: bool, steps: int) -> float:

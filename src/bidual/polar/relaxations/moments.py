@@ -59,7 +59,7 @@ class MomentSplitting:
     dual of the joint program of the notes on CP (17)-(20), in which V and the multipliers N move together. Douglas and
     Rachford's splitting alternates between semidefiniteness, one eigendecomposition per region, and everything else,
     entry by entry (Wen, Goldfarb & Yin 2010). Signs of N and V in dF(P) hold exactly at every step; only
-    semidefiniteness is approximate, and :meth:`SignRegion.bound` repairs that.
+    semidefiniteness is approximate, and :meth:`SignRegion.bound` accounts for that.
     """
 
     def __init__(self, regions: Sequence[SignRegion], outputs: int, beta: float, prox: Prox, penalty: float) -> None:
@@ -72,7 +72,7 @@ class MomentSplitting:
         self._enter(np.zeros((len(regions), side, side)))
 
     def run(self, steps: int, deadline: float = math.inf) -> None:
-        """So many steps, fewer if the deadline (of time.perf_counter) passes."""
+        """``steps`` steps, fewer if the deadline (of time.perf_counter) passes."""
         for _ in range(steps):
             self._step()
             if time.perf_counter() > deadline:
@@ -130,12 +130,11 @@ class MomentSplitting:
         return list(2 * self.beta * self.penalty * (self.moments - self.state)[:, :m, :m])
 
     def split(self, rows: Sequence[int | None]) -> Self:
-        """The same relaxation with region k cut in two by the sign of row rows[k], warm-started; None leaves it whole."""
-        halves = [
-            [region] if row is None else region.split(row) for region, row in zip(self.regions, rows, strict=True)
-        ]
+        """The same relaxation, warm-started, with region k cut by the sign of row rows[k]; None leaves it whole."""
+        pairs = zip(self.regions, rows, strict=True)
+        halves = [[region] if row is None else region.split(row) for region, row in pairs]
         parent = np.repeat(np.arange(len(halves)), [len(half) for half in halves])
-        finer = type(self)([c for half in halves for c in half], self.outputs, self.beta, self.prox, self.penalty)
+        finer = type(self)([r for half in halves for r in half], self.outputs, self.beta, self.prox, self.penalty)
         weight = np.array([1 / len(half) for half in halves])[parent][:, None, None]
         finer._enter(weight * self.moments[parent] + (self.state - self.moments)[parent])
         return finer
@@ -146,10 +145,7 @@ class MomentSplitting:
         self._enter(other.state)
 
     def directions(self) -> Float[ndarray, "q r"]:
-        """Directions u that the moments point at: the top of E h h^T and the axes of E u u^T, of every region, not empty.
-
-        u is read off x u = a - b; starts for a local search, which finds there what it misses from random ones.
-        """
+        """Starts for a local search: the tops of E h h^T, with u from x u = a - b, and the axes of E u u^T."""
         n, inverse = self.n, np.linalg.pinv(self.faces[0].region.x)
         tops = [np.linalg.eigh(moments[: 2 * n, : 2 * n])[1][:, -1:].T for moments in self._heavy]
         both = np.concatenate([*((top[:, :n] - top[:, n:]) @ inverse.T for top in tops), *self.factors()])
@@ -171,12 +167,12 @@ class MomentSplitting:
 
     @property
     def _light(self) -> float:
-        """Prices below it carry next to no weight; the largest one does, even if rounding made it negative."""
+        """Prices below it are negligible; the largest one is not, even if rounding made it negative."""
         largest = float(self.prices.max())
         return min(1e-3 * largest, largest)
 
     def rows_to_cut(self) -> list[int | None]:
-        """The free row of every region whose sign matters most, None for regions that carry next to no weight."""
+        """The free row of every region whose sign matters most, None for regions of negligible weight."""
         weight, light = np.linalg.norm(self.V, axis=1), self._light
         parts = zip(self.regions, self.moments, self.prices, strict=True)
         return [row_to_cut(region, moments, weight) if price >= light else None for region, moments, price in parts]
@@ -185,7 +181,7 @@ class MomentSplitting:
 def row_to_cut(region: SignRegion, moments: Float[ndarray, "k k"], weight: Float[ndarray, " n"]) -> int | None:
     """The free row with the largest |v_i| that the moments see farthest on both sides of zero, None if all are fixed.
 
-    The notes rank rows by |v_i| |x_i|; this is as good and also knows the region.
+    The notes rank rows by |v_i| |x_i|; this is as good and depends on the region.
     """
     if not len(region.free):
         return None

@@ -11,7 +11,6 @@ from jaxtyping import Float
 from numpy import ndarray
 from torch import Tensor
 
-from bidual.gauges import Bracket
 from bidual.numerics.rounding import rounded_up
 from bidual.patterns.reduction import Reduced, reduce_rank
 from bidual.polar.base import NeuronOracle, SteepestNeurons, steepness
@@ -37,16 +36,16 @@ class Sphere(NeuronOracle):
     r"""max over |u| = 1 of |V^T (X u)_+| for data of low rank r, by cutting the sphere of R^r into smaller simplices.
 
     A simplex is closed when its bound (:mod:`bidual.polar.sphere.simplex_bounds`) is at most (1 + tol) times the best
-    value that was found, or that was asked about. Bounds improve with the square of a simplex's size, so the work
-    hardly depends on tol; it grows with the rank, to about five, and only linearly with the number of samples.
-    :class:`Faces` is exact and faster as long as n^(r - 1) is small.
+    value found, or ``above``. Bounds improve with the square of a simplex's size, so the work hardly depends on tol; it
+    grows with the rank, to about five, and linearly with the number of samples. :class:`Faces` is exact and faster as
+    long as n^(r - 1) is small.
 
     Attributes:
         tol: relative width of the bracket, at least 1e-9.
-        max_time: seconds for a question; the bracket of a search that is stopped is wider, and as valid.
-        max_simplices: the most simplices that a question looks at, likewise.
-        looseness: asked what exceeds ``above``, leave open this share of the excess: who has steep neurons to add does
-            not need to know exactly how steep the steepest is.
+        max_time: seconds per query; a bracket that is stopped early is wider, and as valid.
+        max_simplices: the most simplices per query, likewise.
+        looseness: the share of the excess over ``above`` that stays open: steep neurons are enough to go on, the exact
+            maximum is not needed.
     """
 
     X: Float[Tensor, "n d"]
@@ -68,21 +67,17 @@ class Sphere(NeuronOracle):
 
     def _steepest(self, V: Tensor, above: float, seeds: Tensor | None) -> SteepestNeurons:
         found = LocalSearch(self.X, _STARTS, _ROUNDS).steepest(V, above, seeds).neurons
-        run = _Run(self, self._reduced.samples, V.cpu().numpy(), above)
+        run = _Search(self, self._reduced.samples, V.cpu().numpy(), above)
         run.start(found.cpu().numpy() @ self._reduced.basis)
         run.search()
         run.polish()
         neurons = torch.cat([torch.from_numpy(run.directions @ self._reduced.basis.T).to(self.X), found[:1]])
-        values = steepness(self.X, V, neurons)
-        lower = float(values.max())
-        order = torch.argsort(values, descending=True)
-        order = order[values[order] > min(above, lower * (1 - 1e-12))]
-        upper = max(rounded_up(run.proved + self._reduced.lost(V)), lower)
-        return SteepestNeurons(Bracket(lower, upper), neurons[order], values[order])
+        upper = rounded_up(run.proved + self._reduced.lost(V))
+        return SteepestNeurons.ranked(neurons, steepness(self.X, V, neurons), above, upper)
 
 
-class _Run:
-    """One search: a queue of batches of open simplices, highest bound first."""
+class _Search:
+    """The state of one query: a queue of batches of open simplices, highest bound first."""
 
     def __init__(self, settings: Sphere, X: Float[ndarray, "n r"], V: Float[ndarray, "n c"], above: float) -> None:
         self.settings, self.X, self.V, self.above = settings, X, V, above
@@ -108,11 +103,11 @@ class _Run:
 
     @property
     def proved(self) -> float:
-        """The upper bound in real arithmetic, for the deepest and the widest simplex that was bounded."""
+        """The upper bound in real arithmetic, for the depth and width of all bounded simplices."""
         return raised(self.upper, self.X, self.V, self.depth, self.stretch)
 
     def start(self, known: Float[ndarray, "q r"]) -> None:
-        """First lower bounds: what is known, and climbs from the best of it and from anywhere."""
+        """First lower bounds: known directions, and ascents from the best of these and from random ones."""
         self.note(known)
         drawn = np.random.default_rng(0).standard_normal((_CLIMBED, self.X.shape[1]))
         self.note(ascend(self.X, self.V, np.concatenate([self.directions[: _CLIMBED // 2], drawn])))
@@ -128,10 +123,8 @@ class _Run:
             self._process(join(self._next(), n).halved())
 
     def _late(self) -> bool:
-        limit = self.settings.max_time
-        return self.seen > self.settings.max_simplices or (
-            limit is not None and time.perf_counter() - self.began > limit
-        )
+        limit, full = self.settings.max_time, self.seen > self.settings.max_simplices
+        return full or (limit is not None and time.perf_counter() - self.began > limit)
 
     def _next(self) -> list[Simplices]:
         """The batches with the highest bounds, together about one batch."""
@@ -141,7 +134,7 @@ class _Run:
         return parts
 
     def _process(self, simplices: Simplices) -> None:
-        """Bound the simplices, learn from them, and queue those that stay open."""
+        """Bound the simplices, note what they show, and queue those that stay open."""
         self.seen += len(simplices)
         self.depth = int(simplices.depth.max(initial=self.depth))
         size = max(1, _NUMBERS // (simplices.rows.shape[1] * self.X.shape[1]))

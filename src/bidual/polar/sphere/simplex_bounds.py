@@ -1,8 +1,9 @@
 r"""Bounds of f(u) = |z(u)|, z = V^T (X u)_+, on cones over simplices, of second order in their size.
 
-Take a simplex with unit corners p_k, and u = sum_k mu_k p_k on it, mu >= 0, |u| = 1. It lies in the cap whose centre m is
-the mean of the corners and whose angle has cosine min_k m p_k, so sum_k mu_k <= s, one over that cosine. A row x_i with
-one sign at all corners has it on the simplex, and (x_i u)_+ is linear there. For others, a unit vector e, and w_i = e v_i:
+Take a simplex with unit corners p_k, and u = sum_k mu_k p_k on it, mu >= 0, |u| = 1. It lies in the cap whose centre m
+is the mean of the corners and whose angle has cosine min_k m p_k, so sum_k mu_k <= s, one over that cosine. A row x_i
+with one sign at all corners has it on the simplex, and (x_i u)_+ is linear there. For others, a unit vector e, and
+w_i = e v_i:
 
 - if w_i >= 0, (x_i u)_+ is convex and homogeneous, so at most sum_k mu_k (x_i p_k)_+, which is linear in u;
 - if w_i < 0, (x_i u)_+ is at least theta_i x_i u, for any theta_i in [0, 1].
@@ -44,7 +45,7 @@ _TINY = 1e-300
 
 
 class Bounded(NamedTuple):
-    """Simplices with bounds, rows of both signs, and edges to cut; f at their centres; where it may be largest; their s."""
+    """Simplices with bounds, rows of both signs and edges to cut; f at their centres; candidates for its maximum; s."""
 
     simplices: Simplices
     centres: Float[ndarray, "m r"]
@@ -75,7 +76,7 @@ class SimplexBounds:
         return cls(X, V, (V[:, :, None] * X[:, None, :]).reshape(len(X), -1))
 
     def __call__(self, simplices: Simplices, threshold: float) -> Bounded:
-        """The simplices with their bounds; only those above the threshold are worth an effort."""
+        """The simplices with their bounds, which are improved above the threshold only."""
         X = np.take(self.X, simplices.rows, axis=0)
         at_corners = simplices.corners @ X.transpose(0, 2, 1)
         rows = _Rows.of(X, np.take(self.V, simplices.rows, axis=0), at_corners)
@@ -85,7 +86,7 @@ class SimplexBounds:
         bound, candidates = self._bound(form, threshold)
         left = np.where(rows.mixed, simplices.rows, len(self.X) - 1)
         edge = _worst_edge(simplices.corners, rows, at_corners, threshold)
-        bound = np.where(np.isnan(bound), np.inf, bound)  # what was not computed proves nothing
+        bound = np.where(np.isnan(bound), np.inf, bound)  # NaN proves nothing
         found = replace(simplices, fixed=fixed, rows=left, bound=np.minimum(bound, simplices.bound), edge=edge)
         return Bounded(found, form.cap.centre, form.value, candidates, 1 / form.cap.cosine)
 

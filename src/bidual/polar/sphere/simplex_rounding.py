@@ -3,14 +3,14 @@ r"""What rounding can cost the bounds of :mod:`bidual.polar.sphere.simplex_bound
 Letters are those of that module; moreover S = sum_i |v_i| |x_i|, T is the interpolating part of G, and |G|_F <= |T|_F +
 S. Counts k stand for errors gamma_k, in any order of sums; products of errors are in the roundings to spare.
 
-From the sphere to a simplex of depth D. f is S-Lipschitz, and every unit u has a path of points of simplices, the last within
-sqrt(r) gamma_(2D) of it (:mod:`bidual.polar.sphere.simplices`). A row has a sign because its computed products x_i
-p_k have it, on this simplex or one on the path before it; so at the path's point there the sign is missed by at most
-gamma_r |x_i| L, and at the last point by |x_i| sqrt(r) gamma_(r+2D), which is what is wrong with (x_i u)_+. Together
+From the sphere to a simplex of depth D. f is S-Lipschitz, and every unit u has a path of points of simplices, the last
+within sqrt(r) gamma_(2D) of it (:mod:`bidual.polar.sphere.simplices`). A row has a sign because its computed products
+x_i p_k have it, on this simplex or one on the path before it; so at the path's point there the sign is missed by at
+most gamma_r |x_i| L, and at the last point by |x_i| sqrt(r) gamma_(r+2D), the error of (x_i u)_+. Together
 
     sqrt(r) gamma_(4D+r+1) S.
 
-The path leads through all simplices that a simplex descends from: a bound that was inherited holds with the same errors.
+The path leads through all ancestors of a simplex: an inherited bound holds with the same errors.
 
 On a simplex, for the u at the path's end scaled to length one, sum_k mu_k <= s (:mod:`bidual.polar.sphere.caps`):
 
@@ -57,7 +57,7 @@ def of_interpolation(
 
 
 def raised(bound: float, X: Float[ndarray, "n r"], V: Float[ndarray, "n c"], depth: int, stretch: float) -> float:
-    """A bound of f on the sphere in real arithmetic, from the largest that was computed on simplices so deep and wide."""
+    """A bound of f on the sphere in real arithmetic, from the largest one computed on simplices so deep and wide."""
     (n, r), c = X.shape, V.shape[1]
     size = float(np.linalg.norm(V, axis=1) @ np.linalg.norm(X, axis=1)) * (1 + gamma(n + r + c + 8))
     share = stretch * gamma(2.5 * n + 13 * r + 15 * c + 90) + math.sqrt(r) * gamma(4 * depth + r + 1)

@@ -7,7 +7,7 @@ and one quotient per entry, whatever 1 / t the sum was divided by. If mu_i >= mu
     u + (mu_j / t) d = (mu_i - mu_j) p_i + (mu_j / t) q + the other corners' part,
 
 which is within gamma_2 mu_j |p_i + p_j| <= gamma_2 L of u, and whose own L is at most 1 + gamma_2 times the old one. A
-unit vector of an orthant has L = |u|_1 <= sqrt(r). So every unit u has a path u_0 = u, u_1, u_2, ... through the simplices,
+unit vector of an orthant has L = |u|_1 <= sqrt(r). So every unit u has a path u_0 = u, u_1, u_2, ... through simplices,
 one of every depth D until its simplex is not cut, with
 
     |u_D - u_E| <= sqrt(r) ((1 + gamma_2)^D - (1 + gamma_2)^E) <= sqrt(r) gamma_(2D) for E <= D, and

@@ -13,7 +13,7 @@ from torch import Tensor
 from bidual.numerics.rounding import length
 from bidual.polar.relaxations.moments import MomentSplitting
 from bidual.polar.relaxations.reduction import Scaled
-from bidual.polar.relaxations.sign_regions import SignRegion, in_units
+from bidual.polar.relaxations.sign_regions import SignRegion
 from bidual.problems.relu import ReluProblem
 from bidual.training.copositive.first_order import SplittingLimits, improve, splitting_of
 from bidual.training.copositive.relaxed import PolarProof, Relaxed, dual_value
@@ -47,10 +47,10 @@ def joint_bound(
 ) -> Relaxed:
     r"""max -F*(V) over all V whose polar the semidefinite relaxation can bound by beta (notes on CP eq. 17-20).
 
-    With ``branch`` = k the sphere is cut k times: every region that carries weight is halved by the sign of the row that
-    matters most in it, so there are at most 2^k regions, one V for all. The answer is sound whenever it stops: when
-    200 steps gain less than ``tol`` relatively near the relaxation's value, after ``max_steps`` steps per cut, or after
-    ``max_time`` seconds.
+    With ``branch`` = k the sphere is cut k times: every region that carries weight is halved by the sign of the row
+    that matters most in it, so there are at most 2^k regions, one V for all. It ends when 200 steps gain less than
+    ``tol`` relatively near the relaxation's value, after ``max_steps`` steps per cut, or after ``max_time`` seconds;
+    the bound is sound in each case.
     """
     problem.check_plain("the joint program")
     problem = replace(problem, X=problem.X.to(torch.float64), datafit=problem.datafit.to(torch.float64))
@@ -79,7 +79,7 @@ def regions_bound(X: Float[Tensor, "n d"], V: Matrix, regions: tuple[RegionProof
     W = V / norm
     with np.errstate(over="ignore"):
         worst = max(SignRegion(scaled.x, proof.signs).bound(W.numpy(), proof.N / norm / norm) for proof in regions)
-    return scaled.bound(in_units(worst, norm, W, scaled.x), norm)
+    return scaled.bound(scaled.in_units(worst, norm, W), norm)
 
 
 def covers(signs: Int[ndarray, "k n"]) -> bool:

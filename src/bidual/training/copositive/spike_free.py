@@ -13,7 +13,7 @@ from torch import Tensor
 from bidual.numerics.rounding import gamma, length, rounded_up
 from bidual.patterns.spike_free import is_spike_free
 from bidual.polar.relaxations.reduction import Scaled
-from bidual.polar.relaxations.sign_regions import SignRegion, clipped, in_units, size_of
+from bidual.polar.relaxations.sign_regions import SignRegion, clipped, size_of
 from bidual.problems.relu import ReluProblem
 from bidual.training.copositive.first_order import SplittingLimits, improve, splitting_of
 from bidual.training.copositive.relaxed import PolarProof, Relaxed
@@ -48,7 +48,7 @@ class SpikeFreeProof(PolarProof):
         lost = rounded_up((scaled.leftover + moved) / scaled.size)
         bound = SignRegion(scaled.x, np.ones(len(X), dtype=np.int64)).bound(W.numpy(), N)
         paid = size_of(clipped(N)) * lost * (2.001 * size_of(scaled.x) + 3 * lost)
-        reduced = in_units(math.sqrt(rounded_up(bound * bound + paid)) * (1 + gamma(4)), norm, W, scaled.x)
+        reduced = scaled.in_units(math.sqrt(rounded_up(bound * bound + paid)) * (1 + gamma(4)), norm, W)
         return rounded_up(free.spike.upper * (scaled.bound(reduced, norm) + moved * norm) + moved * norm)
 
 
