@@ -163,6 +163,10 @@ DAMAGE: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "architecture": (lambda h: h["fitted"]["architecture_"].update(architecture="mine"), "unknown architecture 'mine'"),
     "scope": (lambda h: h["fitted"]["certificate_"]["settings"].update(scope="EVERYTHING"), "damaged model file"),
     "bound": (lambda h: h["fitted"]["certificate_"]["settings"].update(dual="low"), "'dual' must be of type float"),
+    "record": (
+        lambda h: h["fitted"]["history_"]["tuple"][0]["settings"].update(step=10**400),
+        "'step' must be of type int",
+    ),
     "history": (lambda h: h["fitted"].update(history_={"tuple": [1]}), "history is something else"),
     "unknown field": (lambda h: h.update(code="x"), "code: Extra inputs are not permitted"),
     "list": (lambda h: h.update(parameters=[]), "damaged model file"),

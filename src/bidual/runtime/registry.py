@@ -112,7 +112,7 @@ def _checked(key: str, value: Any, kind: Any) -> Any:
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     right = {
         float: number,
-        int: number and isinstance(value, int),
+        int: number and isinstance(value, int) and abs(value) < 2**53,
         bool: isinstance(value, bool),
         str: isinstance(value, str),
     }
