@@ -50,7 +50,8 @@ class ConvexMLPClassifier(ClassifierTargets, ConvexMLP):
             "search" (local, with a proved bound), or "auto": exact where that is affordable.
         n_starts: for "relu", from how many starts neurons are searched for; "auto" is 256.
         n_gates: for "gated_relu", how many gates to sample; "auto" is 200.
-        gates: for "gated_relu", own gates, shape (n_features, P), in the units of the X that is passed to ``fit``.
+        gates: for "gated_relu", own gates in place of sampled ones, shape (n_features, P), in the units of the X that
+            is passed to ``fit``.
         penalty: "nuclear" (weight decay); for "gated_relu" and "linear" also "frobenius" (one group per gate) or
             "per_output".
         loss: "auto" (squared), "log_loss" (logistic, or softmax beyond two classes; gives ``predict_proba``), the

@@ -57,8 +57,6 @@ class ConvexNetwork(ConvexEstimator):
         super()._check_parameters()
         if self.activation == "relu" and self.penalty != "nuclear":
             raise ValueError(f"a relu network has the price of weight decay, penalty='nuclear'; got {self.penalty!r}.")
-        if self.gates is not None and self.n_gates != "auto":
-            raise ValueError(f"n_gates={self.n_gates!r} is for sampled gates, but gates are given; leave one out.")
 
     @property
     def _biased(self) -> bool:
