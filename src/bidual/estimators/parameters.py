@@ -41,7 +41,9 @@ def check_parameters(estimator: Any) -> None:
             found["check"](each.name, getattr(estimator, each.name))
     for each, found in declared:
         wanted = found.get("activation")
-        if wanted not in (None, estimator.activation) and _is_given(getattr(estimator, each.name), each):
+        if wanted is None or wanted == estimator.activation:
+            continue
+        if _is_given(getattr(estimator, each.name), each):
             raise ValueError(
                 f"the parameter {each.name} is for activation={wanted!r}, got activation={estimator.activation!r}; "
                 "leave it out."
