@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from bidual.io.tables import TableEncoder
 
 _MOST_NUMBERS = 2**26  # of a sample
-_FITTED_NAME = re.compile(r"[a-z]\w*_|_flat|_chosen")
+_FITTED_NAME = re.compile(r"[a-z]\w*_|_flat")
 
 
 class _Network(Header):
