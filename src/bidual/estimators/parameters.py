@@ -118,7 +118,6 @@ def check_device(name: str, value: Any) -> None:
         raise ValueError(f"{name} must be one that torch has here, such as 'cpu', got {value!r}.") from error
 
 
-TEXT = must("a string", lambda value: isinstance(value, str))
 FLAG = must("True or False", lambda value: isinstance(value, (bool, np.bool_)))
 COUNT = must("'auto' or a positive whole number", lambda value: is_auto(value) or is_whole(value, 1))
 FRACTION = must("between 0 and 1", lambda value: is_number(value) and 0 < value < 1)
