@@ -12,8 +12,8 @@ class Largest(RowGauge):
     r"""The largest entry of every row, sum_p sum_i max_k |Z_p[i, k]|: the pair C = 1, R = infinity of BM (14)-(15).
 
     On a dictionary of neurons, with blocks of one row, it is sum_j |z_j|_inf: the price of the outputs' linf norm
-    under any norm of the hidden weights (BM Theorem B.1). Its polar is the largest l1 norm of a row, and its prox what
-    a projection on the l1 ball leaves.
+    under any norm of the hidden weights (BM Theorem B.1). Its polar is the largest l1 norm of a row, and its prox the
+    residual of a projection on the l1 ball.
     """
 
     name = "largest"

@@ -1,4 +1,4 @@
-"""Which gauge goes with which pair of norms on the two layers."""
+"""The gauge of each pair of norms on the two layers."""
 
 from bidual.gauges.base import Gauge
 from bidual.gauges.group import Group

@@ -7,14 +7,12 @@ from time import monotonic
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
-from numpy import ndarray
 from scipy import sparse
 from torch import Tensor, nn
 
 from bidual.architectures.sub_network_gates import SubNetworkGates
 from bidual.gauges import Group
 from bidual.losses.datafit import Datafit
-from bidual.numerics.clarabel import clarabel_answer
 from bidual.numerics.rounding import TINY, gamma, rounded_up
 from bidual.operators import GatedOperator
 from bidual.operators.gated_sub_networks import GatedSubNetworkOperator
@@ -24,14 +22,13 @@ from bidual.polar.subnetworks.first_layer import own_rows
 from bidual.problems.certificate import Certificate, PolarBound, Scope, judge
 from bidual.problems.problem import Problem
 from bidual.runtime.memory import available_bytes, human_bytes
-from bidual.solvers.conic.form import conic_program
-from bidual.solvers.conic.interior_point import Attempt, attempts, clarabel_settings
+from bidual.solvers.conic.interior_point import attempts, constrained_answer
 from bidual.training.parallel.decoding import SubNetworks, encoded
 from bidual.training.parallel.gate_cones import GateCones
 from bidual.types import Matrix
 
 NORMS = ("path", "weight_decay")
-_TOL, _GOOD = 1e-12, 1e-9  # what Clarabel is asked for, and the gap with which no other scaling is tried
+_TOL, _GOOD = 1e-12, 1e-9  # the tolerance of Clarabel, and the gap with which no other scaling is tried
 _DUST = (1e-3, 1e-5, 1e-7)  # sub-networks that much shorter than the longest may go ...
 _COARSENING = 1e-9  # ... if the objective rises by no more than this, relatively
 _MOST_CHECKED = 50_000  # inequalities that are tested for being redundant
@@ -103,7 +100,7 @@ def solve_constrained(
         left = None if time_limit is None else time_limit - (monotonic() - began)
         if best is not None and (best.certificate.relative_gap <= _GOOD or (left is not None and left <= 0)):
             break
-        Z, V, multipliers = _run(problem, H, attempt, left)
+        Z, V, multipliers = constrained_answer(problem, H, attempt, _TOL, left)
         found = _judged(problem, gates, cones, Z, V, H, multipliers, began)
         if best is None or found.certificate.relative_gap < best.certificate.relative_gap:
             best = found
@@ -183,20 +180,6 @@ def _rows(normals: Float[Tensor, "r b"], block: Tensor, blocks: int) -> sparse.c
     rows = sparse.csr_array((normals.numpy().ravel(), columns.ravel(), pointers), shape=(r, blocks * b))
     rows.eliminate_zeros()
     return rows
-
-
-def _run(
-    problem: Problem, H: sparse.csr_array, attempt: Attempt, left: float | None
-) -> tuple[Tensor, Matrix, Float[Tensor, " k"]]:
-    """(z; z'), V and the multipliers where Clarabel stops, zero where it is lost."""
-    program = conic_program(problem, attempt.balance, H)
-    settings = clarabel_settings(_TOL, attempt, small=False, time_limit=left)
-    answer = clarabel_answer(program.P, program.q, program.G, program.h, program.cones, settings)
-    duals: ndarray = np.nan_to_num(answer.z)
-    Z, V = program.lifted(np.nan_to_num(answer.x)), program.dual(duals, len(problem.datafit.targets))
-    multipliers = problem.beta * duals[len(duals) - H.shape[0] :].clip(min=0)  # the gauge costs 1 in the program
-    like = problem.operator.like
-    return torch.from_numpy(Z).to(like), torch.from_numpy(V)[:, None].to(like), torch.from_numpy(multipliers).to(like)
 
 
 def _polar(problem: Problem, H: sparse.csr_array, multipliers: Tensor) -> PolarBound:
