@@ -85,7 +85,7 @@ class Patches(ABC):
         """L on every column of H."""
 
     @abstractmethod
-    def spread(self, V: Float[Tensor, "N c"]) -> Float[Tensor, "R a*c"]:
+    def spread(self, V: Float[Tensor, "N c"]) -> Float[Tensor, "R ac"]:
         """L* V, columns ordered by readout and output."""
 
     @abstractmethod
