@@ -22,7 +22,7 @@ ProofOf = Callable[[MomentSplitting], PolarProof]
 
 @dataclass(frozen=True)
 class SplittingLimits:
-    """A splitting ends at ``deadline``, after ``max_steps``, or when its bound stalls within ``tol`` near the optimum."""
+    """A splitting ends at ``deadline``, after ``max_steps``, or when its bound stalls to ``tol`` near the optimum."""
 
     deadline: float
     tol: float
