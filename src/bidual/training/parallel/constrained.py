@@ -152,10 +152,10 @@ def _inequalities(cones: GateCones, gates: SubNetworkGates) -> sparse.csr_array:
     unit, row = facets.any(2).nonzero(as_tuple=True)
     inner = _rows(facets[unit, row], unit, k * m)
     positive, negative = ((cones.on * (sign * gates.signs > 0)[:, :, None]).any(1) for sign in (1, -1))
-    cell, sample = (positive & negative).nonzero(as_tuple=True)
-    normals = (cones.outer[cell, sample][:, None] * cones.on[cell, :, sample])[:, :, None] * X[sample][:, None]
+    which, sample = (positive & negative).nonzero(as_tuple=True)
+    normals = (cones.outer[which, sample][:, None] * cones.on[which, :, sample])[:, :, None] * X[sample][:, None]
     length = torch.linalg.vector_norm(normals, dim=(1, 2), keepdim=True)
-    outer = _rows((normals / torch.where(length > 0, length, 1.0)).flatten(1).cpu(), cell.cpu(), k)
+    outer = _rows((normals / torch.where(length > 0, length, 1.0)).flatten(1).cpu(), which.cpu(), k)
     half = sparse.vstack([inner, outer])
     return sparse.csr_array(sparse.block_diag([half, half]))
 
