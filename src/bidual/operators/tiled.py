@@ -180,7 +180,8 @@ class TiledOperator(LiftedOperator):
             exact = self.samples.tile(rows, torch.float64)
             return exact.to(self.like), activations(exact, self.gates[:, self.blocks]).T.to(self.like)
         bits = self._kept_bits[rows].to(self.device)
-        D = self._bytes_as_numbers.index_select(0, bits.flatten().int()).view(len(bits), -1)
+        numbers = torch.from_numpy(np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1)).to(self.like)
+        D = numbers.index_select(0, bits.flatten().int()).view(len(bits), -1)
         whole = len(self.blocks) == self.gates.shape[1] and bool((self.blocks.diff() == 1).all())
         X = self.samples.tile(rows, self.dtype).to(self.device)
         return X, D[:, : len(self.blocks)] if whole else D[:, self.blocks]
@@ -197,10 +198,6 @@ class TiledOperator(LiftedOperator):
     @property
     def _bytes_per_row(self) -> int:
         return -(-self.gates.shape[1] // 8)
-
-    @property
-    def _bytes_as_numbers(self) -> Float[Tensor, "256 8"]:
-        return torch.from_numpy(np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1)).to(self.like)
 
     def _slices(self) -> Iterator[slice]:
         """Slices of samples whose arrays take about ``tile_bytes``."""

@@ -96,13 +96,12 @@ class Arrangement:
     def cells(self, flat: Flat) -> Cells:
         """One cell of every antipodal pair of the flat."""
         if flat not in self._cells:
-            self._cells[flat] = _line(flat) if flat.dimension < 2 else self._cut(flat)
+            if flat.dimension > 2:
+                parts = [_lifted(flat, child, self.cells(child)) for child in self.children(flat)]
+                self._cells[flat] = _merged(flat, parts)
+            else:
+                self._cells[flat] = self._arcs(flat) if flat.dimension == 2 else _line(flat)
         return self._cells[flat]
-
-    def _cut(self, flat: Flat) -> Cells:
-        if flat.dimension == 2:
-            return self._arcs(flat)
-        return _merged(flat, [_lifted(flat, child, self.cells(child)) for child in self.children(flat)])
 
     def _negligible(self, sizes: ndarray, limit: float = MERGE) -> Bool[ndarray, "..."]:
         """Which relative sizes count as zero; ``coarseness`` keeps the largest of them."""
