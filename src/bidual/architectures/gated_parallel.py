@@ -37,7 +37,7 @@ class GatedParallel(Architecture):
 
     def _decode(self, Z: Tensor, offset: Tensor) -> RebuildableModule:
         used = Z.flatten(1).any(1)
-        used[0] |= not bool(used.any())  # the zero model keeps one sub-network, which does nothing
+        used[0] |= not bool(used.any())  # the zero model keeps one sub-network, whose output is zero
         gates, d = self.gates.to(Z)[used], self.gates.weights.shape[1]
         module = GatedParallelNetwork(d - self.bias, gates.width, Z.shape[2], len(gates), constant=int(self.bias))
         with torch.no_grad():

@@ -66,7 +66,7 @@ class LowRankTraining:
         training: on X_r, with its own certificate.
         certificate: on X, for any loss: the dual point of X_r is feasible for X up to sqrt(m) sigma |V|, because
             (X w)_+ and (X_r w)_+ differ by at most sigma |w|.
-        guarantee: what was known before training.
+        guarantee: in advance of training.
     """
 
     training: Training

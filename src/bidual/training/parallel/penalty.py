@@ -61,7 +61,7 @@ class PenaltyForm(nn.Module):
         return self.beta * torch.linalg.vector_norm(self.both.flatten(2), dim=2).sum()
 
     def sums(self, x: Float[Tensor, "b d"], y: Matrix) -> Float[Tensor, ""]:
-        """What is a sum over samples: L + lambda (h_C(z) + h_C(z'))."""
+        """The part that is a sum over samples: L + lambda (h_C(z) + h_C(z'))."""
         first, second = activity(x, self.gates, self.signs)
         linear = x @ self.both  # (2, K, m, b, c)
         inner = (first[..., None] * linear).sum(2)
