@@ -159,7 +159,7 @@ def test_redundant_inequalities_do_not_matter(monkeypatch: pytest.MonkeyPatch) -
 def test_too_large_a_program_is_refused_before_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y, cells = draw(12)
     monkeypatch.setattr(constrained, "available_bytes", lambda device: 1000)
-    with pytest.raises(ValueError, match="Use fewer cells"):
+    with pytest.raises(ValueError, match="Use fewer sub-networks"):
         solve_constrained(cells, X, Datafit(Squared(), y), 0.1)
 
 
