@@ -87,7 +87,7 @@ def gates_of(cells: Cells, X: Float[Tensor, "n d"]) -> Gates:
 class PenaltyModel(Contender):
     r"""(1/n) sum_i (l_i + lambda h_C,i) + beta (|z|_F,1 + |z'|_F,1) (PR eq. 11) with c outputs, gradient by hand.
 
-    n times this is what :class:`bidual.training.parallel.penalty.PenaltyForm` states at n beta. A step is two
+    n times this is what :class:`bidual.papers.methods.penalty.PenaltyForm` states at n beta. A step is two
     products, x Z and x^T (...), with Z (d, 2 K c m_1): 8 d K m_1 c multiplications and additions per sample, 2 c
     times those of :class:`NetworkModel`. The gates are found once.
 

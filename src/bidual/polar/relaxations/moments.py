@@ -18,6 +18,7 @@ Outputs = Float[ndarray, "n c"]
 Prox = Callable[[Outputs, float], Outputs]  # (P, step) -> argmin_Q step * F(Q) + 1/2 |Q - P|^2
 Moments = Float[ndarray, "q k k"]  # the moments of (h, w) in every cell
 
+ROUND, _PATIENCE = 50, 4  # steps between two looks at the bound; looks without progress before it stops
 _RELAXATION = 1.6
 _MEMORY = 15  # of the acceleration
 _BALANCE_EVERY, _BALANCE_UNTIL = 20, 600
@@ -190,3 +191,8 @@ def row_to_cut(cell: Cell, moments: Float[ndarray, "k k"], weight: Float[ndarray
     n, spread = len(weight), np.diag(moments)
     both = np.sqrt(np.maximum(np.minimum(spread[:n], spread[n : 2 * n]), 0)) + 1e-9 * np.linalg.norm(cell.x, axis=1)
     return int(np.argmax(np.where(cell.signs == 0, weight * both, -1.0)))
+
+
+def stalled(bounds: list[float], tol: float) -> bool:
+    """Whether the last looks together gained less than ``tol``, relatively."""
+    return len(bounds) > _PATIENCE + 1 and abs(bounds[-1 - _PATIENCE] - bounds[-1]) <= tol * abs(bounds[-1])

@@ -10,9 +10,9 @@ from torch import Tensor
 from bidual.architectures.cells import Cells
 from bidual.architectures.modules import RebuildableModule
 from bidual.architectures.parallel import ParallelMLP
+from bidual.papers.methods.cell_cones import CellCones, Units
+from bidual.papers.methods.cone_split import shortest_split
 from bidual.polar import Neurons
-from bidual.training.parallel.cell_cones import CellCones, Units
-from bidual.training.parallel.cone_split import shortest_split
 from bidual.types import Blocks
 
 

@@ -15,11 +15,11 @@ from bidual.architectures.modules import ParallelNetwork
 from bidual.architectures.path_norm import path_norm_of
 from bidual.losses import Hinge, Logistic, Squared
 from bidual.losses.datafit import Datafit
+from bidual.papers.methods import constrained
+from bidual.papers.methods.cell_cones import CellCones
+from bidual.papers.methods.constrained import solve_constrained
+from bidual.papers.methods.penalty import PenaltyForm, train
 from bidual.problems.certificate import Scope
-from bidual.training.parallel import constrained
-from bidual.training.parallel.cell_cones import CellCones
-from bidual.training.parallel.constrained import solve_constrained
-from bidual.training.parallel.penalty import PenaltyForm, train
 from oracles.parallel_oracle import three_layer_optimum
 
 

@@ -9,9 +9,10 @@ from numpy import ndarray
 from torch import Tensor
 
 from bidual.gauges import Bracket
+from bidual.papers.methods import semidefinite as module
+from bidual.papers.methods.semidefinite import CellRelaxation, SemidefiniteBound, elementary
 from bidual.polar.base import SteepestNeurons
-from bidual.polar.relaxations import semidefinite as module
-from bidual.polar.relaxations.semidefinite import CellRelaxation, SemidefiniteBound, elementary, stalled
+from bidual.polar.relaxations.moments import stalled
 from bidual.polar.relaxations.sign_cells import Cell
 
 

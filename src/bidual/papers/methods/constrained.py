@@ -18,6 +18,8 @@ from bidual.numerics.clarabel import clarabel_answer
 from bidual.numerics.rounding import TINY, gamma, rounded_up
 from bidual.operators import GatedOperator
 from bidual.operators.cells import CellOperator
+from bidual.papers.methods.cell_cones import CellCones
+from bidual.papers.methods.decoding import SubNetworks, encoded
 from bidual.patterns.cone_projection import Cones
 from bidual.patterns.sampling import first_of_each
 from bidual.polar.subnetworks.first_layer import own_rows
@@ -26,8 +28,6 @@ from bidual.problems.problem import Problem
 from bidual.runtime.memory import available_bytes, human_bytes
 from bidual.solvers.conic.form import conic_program
 from bidual.solvers.conic.interior_point import Attempt, attempts, clarabel_settings
-from bidual.training.parallel.cell_cones import CellCones
-from bidual.training.parallel.decoding import SubNetworks, encoded
 from bidual.types import Matrix
 
 NORMS = ("path", "weight_decay")

@@ -11,12 +11,10 @@ from torch import Tensor
 from bidual.gauges import Bracket
 from bidual.numerics.rounding import length, rounded_up
 from bidual.polar.base import NeuronOracle, SteepestNeurons
-from bidual.polar.relaxations.moments import MomentSplitting, row_to_cut
+from bidual.polar.relaxations.moments import ROUND, MomentSplitting, row_to_cut, stalled
 from bidual.polar.relaxations.reduction import Scaled
 from bidual.polar.relaxations.sign_cells import Cell, in_units, size_of
 from bidual.polar.search.local import LocalSearch
-
-ROUND, _PATIENCE = 50, 4  # steps between two looks at the bound; looks without progress before it stops
 
 
 @dataclass(eq=False)
@@ -101,11 +99,6 @@ class CellRelaxation:
         half.splitting.resume(self.splitting)
         half.bound = min(half.bound, self.bound)
         return half
-
-
-def stalled(bounds: list[float], tol: float) -> bool:
-    """Whether the last looks together gained less than ``tol``, relatively."""
-    return len(bounds) > _PATIENCE + 1 and abs(bounds[-1 - _PATIENCE] - bounds[-1]) <= tol * abs(bounds[-1])
 
 
 def elementary(cell: Cell, V: Float[ndarray, "n c"]) -> float:

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from bidual.gauges import Bracket
 from bidual.numerics.rounding import length
+from bidual.papers.methods.semidefinite import CellRelaxation
 from bidual.polar.base import NeuronOracle, SteepestNeurons
 from bidual.polar.relaxations.reduction import Scaled
-from bidual.polar.relaxations.semidefinite import CellRelaxation
 from bidual.polar.relaxations.sign_cells import Cell, in_units
 from bidual.polar.search.local import LocalSearch
 
