@@ -44,7 +44,7 @@ soundness: $(DEV_STAMP)
 	PYTHONPATH=tests OMP_NUM_THREADS=1 $(BIN)/python -m soundness.campaign $(CAMPAIGN)
 
 bench: $(STAMP)
-	$(BIN)/bidual bench
+	$(BIN)/python benchmarks/bench.py
 
 bench-peers: $(STAMP)
 	$(BIN)/python benchmarks/peers/environments.py

@@ -1,4 +1,4 @@
-"""The table of a race against other systems, for `bidual bench --peers`."""
+"""The table of a race against other systems, for `benchmarks/bench.py --peers`."""
 
 from rich.table import Table
 

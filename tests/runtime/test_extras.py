@@ -76,7 +76,7 @@ def test_each_use_names_its_extra(tmp_path: Path) -> None:
         FIT
         + f"""
 import bidual.reporting.plots
-from bidual.extras import MissingExtra
+from bidual.runtime.extras import MissingExtra
 for call in {list(calls)!r}:
     try:
         exec(call)
