@@ -36,6 +36,7 @@ lint: $(DEV_STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
 
 docs: $(DEV_STAMP)
 	$(BIN)/mkdocs build --strict --site-dir site

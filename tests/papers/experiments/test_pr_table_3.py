@@ -11,8 +11,8 @@ import torch
 from bidual.architectures.cells import Cells
 from bidual.losses import Squared
 from bidual.papers.experiments import pr_table_3
-from bidual.papers.experiments.penalty_descent import Form, PenaltyDescent, gates_of
 from bidual.papers.methods.penalty import PenaltyForm, train
+from bidual.papers.methods.penalty_descent import Form, PenaltyDescent, gates_of
 from bidual.papers.uci import study as uci_study
 from bidual.papers.uci.duels import PAIRS, Count, Duel, duels
 from bidual.papers.uci.models import METHODS, TUNED, Settings, Split

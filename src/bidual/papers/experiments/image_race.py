@@ -15,7 +15,7 @@ from torch.optim import SGD, Adadelta, Adagrad, Adam, Optimizer
 from bidual.architectures.cells import Cells
 from bidual.architectures.path_norm import path_norm
 from bidual.losses import Squared
-from bidual.papers.experiments.parallel_descent import Layers, ParallelDescent
+from bidual.papers.methods.parallel_descent import Layers, ParallelDescent
 from bidual.types import Blocks, Matrix
 
 _ROWS = 1000  # samples at a time outside of training
@@ -131,7 +131,7 @@ class PenaltyModel(Contender):
     def natural_rate(self, optimiser: str) -> float:
         """Of SGD 1 / L, L the greatest curvature of the loss; of Adam the step that moves an output by at most 1, on
         average; both from some of the samples, as in
-        :class:`bidual.papers.experiments.penalty_descent.PenaltyDescent`."""
+        :class:`bidual.papers.methods.penalty_descent.PenaltyDescent`."""
         x, (first, second) = self.data.X[:_ROWS].double(), (gate[:_ROWS] for gate in self.gates)
         on = (first & second[..., None]).flatten(1).to(x)
         if optimiser == "adam":
