@@ -3,7 +3,7 @@
 import os
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
 from typing import Any, Self
@@ -21,7 +21,7 @@ from torch import Tensor
 
 from bidual.architectures.modules.layerwise import LayerwiseNetwork
 from bidual.estimators import layerwise_checks as checks
-from bidual.estimators.parameters import FLAG, check_display, check_parameters, keywords, parameter, whole
+from bidual.estimators.parameters import FLAG, check_display, check_parameters, parameter, whole
 from bidual.runtime.numerical_errors import numerical_errors_as_value_error
 from bidual.runtime.ranks import ALONE, Ranks
 from bidual.training.layerwise.certificates import StageCertificate, certify_stage
@@ -33,7 +33,7 @@ from bidual.training.layerwise.settings import Settings
 _AT_ONCE = 500  # images that are predicted together
 
 
-@keywords
+@dataclass(kw_only=True, eq=False, repr=False)
 class LayerwiseCNNClassifier(ClassifierMixin, BaseEstimator):
     """A deep gated CNN whose every stage is a convex program, trained greedily: BM 4.2 and C.2, PR Fig. 6.
 
