@@ -170,7 +170,7 @@ def test_callbacks_and_seconds_cover_the_whole_training() -> None:
 def test_what_the_trainer_refuses() -> None:
     X, y = drawn(40, 5, 1, 0)
     with pytest.raises(
-        ValueError, match=r"looks at 2\^40 second-layer patterns times .* choices of 4 first-layer cells"
+        ValueError, match=r"enumerates 2\^40 second-layer patterns times .* choices of 4 first-layer patterns"
     ):
         ParallelTrainer(X, 4, "exact")
     with pytest.raises(ValueError, match="is for three layers, one width"):
