@@ -11,6 +11,7 @@ from bidual.architectures import GatedParallel
 from bidual.architectures.modules import RebuildableModule
 from bidual.architectures.path_norm import path_norm_of
 from bidual.losses.datafit import Datafit
+from bidual.papers.methods.decoding import SubNetworks, Violation, real_sub_networks, violation
 from bidual.patterns import with_constant
 from bidual.polar.subnetworks.base import copies
 from bidual.problems.certificate import Certificate
@@ -18,7 +19,6 @@ from bidual.problems.parallel import ParallelProblem
 from bidual.problems.problem import Problem
 from bidual.problems.relu import ReluProblem
 from bidual.solvers.plan import solve_auto
-from bidual.training.parallel.decoding import SubNetworks, Violation, real_sub_networks, violation
 from bidual.training.relu.trainer import ReluTrainer
 from bidual.types import Blocks, Matrix
 

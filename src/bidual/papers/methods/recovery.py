@@ -11,8 +11,9 @@ from scipy import sparse
 from torch import Tensor
 
 from bidual.numerics.caratheodory import caratheodory, price
-from bidual.numerics.least_norms import least_norms
-from bidual.patterns.cone_pca import PatternCone, pattern_cone, steepest
+from bidual.papers.methods.cone_pca import steepest
+from bidual.papers.methods.least_norms import least_norms
+from bidual.patterns.pattern_cone import PatternCone, pattern_cone
 from bidual.types import Blocks
 
 _ROUNDS = 60

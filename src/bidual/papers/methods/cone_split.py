@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from bidual.training.parallel.gate_cones import GateCones, Units
+from bidual.papers.methods.gate_cones import GateCones, Units
 
 _MOST_STEPS = 80
 _INSIDE = 0.99  # of the way to the border, the longest step

@@ -7,7 +7,7 @@ from statistics import fmean, stdev
 
 from scipy.stats import binomtest
 
-from bidual.papers.experiments.uci_study import Row
+from bidual.papers.uci.study import Row
 
 PAIRS = {
     "SGD": ("convex_sgd", "sgd"),

@@ -1,8 +1,9 @@
 """The 21 binary UCI sets of PR Table 3, as CSV files in the columns f0, f1, ..., label."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,7 +12,6 @@ from numpy import ndarray
 
 from bidual.io.datasets.folders import VARIABLE, DataDir, best_place, missing, places
 from bidual.io.datasets.names import known_name
-from bidual.io.datasets.sources import UCI_CORRECTED, UCI_FOLDER, UCI_NAMES, UCI_SHAPES
 from bidual.runtime.extras import extra
 
 if TYPE_CHECKING:
@@ -19,6 +19,35 @@ if TYPE_CHECKING:
 
 Samples = Float64[ndarray, "n d"]
 Integers = Int64[ndarray, " n"]
+
+FOLDER = "uci"
+_CORRECTED = "congressional-voting-corrected"
+SHAPES: Mapping[str, tuple[int, int]] = MappingProxyType(
+    {
+        "acute-inflammation": (120, 6),
+        "acute-nephritis": (120, 6),
+        "balloons": (16, 4),
+        "breast-cancer": (286, 9),
+        "breast-cancer-wisc-prog": (198, 33),
+        "congressional-voting": (435, 16),
+        "conn-bench-sonar-mines-rocks": (208, 60),
+        "echocardiogram": (131, 10),
+        "fertility": (100, 9),
+        "haberman-survival": (306, 3),
+        "heart-hungarian": (294, 12),
+        "hepatitis": (155, 19),
+        "ionosphere": (351, 33),
+        "molec-biol-promoter": (106, 57),
+        "musk-1": (476, 166),
+        "parkinsons": (195, 22),
+        "pittsburg-bridges-T-OR-D": (102, 7),
+        "planning": (182, 12),
+        "statlog-heart": (270, 13),
+        "trains": (10, 29),
+        "vertebral-column-2clases": (310, 6),
+    }
+)
+NAMES = tuple(SHAPES)
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +63,7 @@ class UciData:
     """One set.
 
     Attributes:
-        name: one of :data:`UCI_NAMES`, or the corrected congressional-voting.
+        name: one of :data:`NAMES`, or the corrected congressional-voting.
         X: samples, standardised over all rows by those who collected them.
         y: labels, 0 or 1.
         halves: the study's two halves for tuning, None without its file.
@@ -54,19 +83,19 @@ def load_uci(name: str, data_dir: DataDir = None) -> UciData:
     Looked for in the folder ``uci`` of ``data_dir``, by default of the environment variable BIDUAL_DATA or the cache.
     The collection's congressional-voting codes "y" and "n" alike; "congressional-voting-corrected" does not.
     """
-    name = known_name(name, (*UCI_NAMES, UCI_CORRECTED), "images are read by load_images and load_folder")
-    found, file = places(UCI_FOLDER, data_dir), f"{name}.csv"
+    name = known_name(name, (*NAMES, _CORRECTED), "images are read by load_images and load_folder")
+    found, file = places(FOLDER, data_dir), f"{name}.csv"
     place = best_place(found, [file])
     if missing(place, [file]):
         raise FileNotFoundError(
             f"{file} was looked for in {', '.join(map(str, found))}; it has no official download in this form, so take "
             "the set from the UCI repository or the collection of Fernandez-Delgado et al. (2014), write it as CSV "
-            f"with the columns f0, f1, ..., label, and say by data_dir or {VARIABLE} which folder holds {UCI_FOLDER}."
+            f"with the columns f0, f1, ..., label, and say by data_dir or {VARIABLE} which folder holds {FOLDER}."
         )
     X, y = read_uci(place / file)
     base = name.removesuffix("-corrected")
-    if X.shape != UCI_SHAPES[base]:
-        raise ValueError(f"{place / file} has shape {X.shape}, and the set {UCI_SHAPES[base]}; replace the file.")
+    if X.shape != SHAPES[base]:
+        raise ValueError(f"{place / file} has shape {X.shape}, and the set {SHAPES[base]}; replace the file.")
     halves = _splits(place / "splits" / f"{base}.conxuntos.dat", len(X))
     folds = _splits(place / "splits" / f"{base}.conxuntos_kfold.dat", len(X))
     return UciData(name, X, y, halves[0] if halves else None, folds)

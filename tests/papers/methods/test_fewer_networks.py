@@ -5,7 +5,8 @@ import torch
 from torch import Tensor
 
 from bidual.architectures.modules import ParallelNetwork
-from bidual.training.parallel import path_norm_of, prune, with_networks
+from bidual.architectures.path_norm import path_norm_of
+from bidual.papers.methods.pruning import prune, with_networks
 
 
 def network(widths: list[int], c: int, k: int, seed: int = 0) -> ParallelNetwork:

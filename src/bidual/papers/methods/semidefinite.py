@@ -10,11 +10,9 @@ from torch import Tensor
 
 from bidual.numerics.rounding import rounded_up
 from bidual.polar.base import SteepestNeurons
-from bidual.polar.relaxations.moments import MomentSplitting, row_to_cut
+from bidual.polar.relaxations.moments import ROUND, MomentSplitting, row_to_cut, stalled
 from bidual.polar.relaxations.reduction import ScaledOracle
 from bidual.polar.relaxations.sign_regions import SignRegion, size_of
-
-ROUND, _PATIENCE = 50, 4  # steps between two evaluations of the bound; evaluations without progress before the end
 
 
 @dataclass(eq=False)
@@ -87,11 +85,6 @@ class RegionRelaxation:
         half.splitting.resume(self.splitting)
         half.bound = min(half.bound, self.bound)
         return half
-
-
-def stalled(bounds: list[float], tol: float) -> bool:
-    """Whether the last evaluations together gained less than ``tol``, relatively."""
-    return len(bounds) > _PATIENCE + 1 and abs(bounds[-1 - _PATIENCE] - bounds[-1]) <= tol * abs(bounds[-1])
 
 
 def elementary(region: SignRegion, V: Float[ndarray, "n c"]) -> float:

@@ -19,13 +19,13 @@ from bidual.architectures import GatedParallel
 from bidual.architectures.sub_network_gates import SubNetworkGates
 from bidual.losses import Squared
 from bidual.losses.datafit import Datafit
-from bidual.papers.experiments.parallel_descent import ParallelDescent
-from bidual.papers.experiments.penalty_descent import PenaltyDescent
+from bidual.papers.methods.decoding import SubNetworks
+from bidual.papers.methods.parallel_descent import ParallelDescent
+from bidual.papers.methods.penalty_descent import PenaltyDescent
 from bidual.polar.subnetworks.base import copies
 from bidual.problems.problem import Problem
 from bidual.problems.relu import ReluProblem
 from bidual.solvers.plan import beta_grid, solve_auto
-from bidual.training.parallel.decoding import SubNetworks
 from bidual.training.relu.trainer import ReluTrainer
 
 Optimiser = Literal["sgd", "adam"]

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from bidual.gauges import Factors
 from bidual.operators import HasKernel
+from bidual.papers.methods.cone_factors import ConeProgram
 from bidual.problems.certificate import Certificate
 from bidual.solvers.factored.arithmetic import inner
-from bidual.solvers.factored.cone_program import ConeProgram
 from bidual.solvers.factored.program import FactoredProgram
 
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from bidual.training.copositive import tightness
+from bidual.papers.methods.tightness import tightness
 from helpers.copositive_cases import inverse_m, normal, white
 
 

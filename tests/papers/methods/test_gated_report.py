@@ -14,13 +14,13 @@ from bidual.architectures.sub_network_gates import SubNetworkGates
 from bidual.gauges import Group
 from bidual.losses import Logistic, Squared
 from bidual.losses.datafit import Datafit
+from bidual.papers.methods.cone_split import _Woodbury, shortest_split
+from bidual.papers.methods.decoding import real_sub_networks, violation
+from bidual.papers.methods.gate_cones import GateCones
+from bidual.papers.methods.gated_report import gated_report
 from bidual.problems.certificate import Scope
 from bidual.problems.problem import Problem
 from bidual.solvers.plan import solve_auto
-from bidual.training.parallel.cone_split import _Woodbury, shortest_split
-from bidual.training.parallel.decoding import real_sub_networks, violation
-from bidual.training.parallel.gate_cones import GateCones
-from bidual.training.parallel.gated_report import gated_report
 
 
 def draw(seed: int, n: int = 15, d: int = 3, count: int = 4, width: int = 3) -> tuple[Tensor, SubNetworkGates]:

@@ -9,9 +9,9 @@ from bidual.architectures.sub_network_gates import SubNetworkGates
 from bidual.gauges import Group
 from bidual.losses import Logistic, Squared
 from bidual.losses.datafit import Datafit
+from bidual.papers.methods.penalty import PenaltyForm, train
 from bidual.problems.problem import Problem
 from bidual.solvers.plan import solve_auto
-from bidual.training.parallel.penalty import PenaltyForm, train
 
 
 def draw(seed: int, n: int = 14, d: int = 3, c: int = 1) -> tuple[Tensor, Tensor, SubNetworkGates]:

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from bidual.patterns import cone_pca
-from bidual.patterns.cone_pca import pattern_cone, steepest
+from bidual.papers.methods import cone_pca
+from bidual.papers.methods.cone_pca import steepest
+from bidual.patterns.pattern_cone import pattern_cone
 from oracles.problems import normal
 
 

@@ -3,9 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bidual.io.datasets import UCI_NAMES, load_uci
-from bidual.io.datasets.sources import UCI_SHAPES
-from bidual.io.datasets.uci import read_uci
+from bidual.papers.uci.data import NAMES, SHAPES, load_uci, read_uci
 from helpers.places import SHARED
 
 GOOD = "f0,f1,label\n1,2.5,0\n-3,4e-1,1\n0,0,0\n1,1,1\n"
@@ -15,7 +13,7 @@ HALVES, FOLDS = "0 1\n2 3\n", "0 1 2\n3\n1 2 3\n0\n"
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The set balloons with four rows, and its splits."""
-    monkeypatch.setattr("bidual.io.datasets.uci.UCI_SHAPES", {**UCI_SHAPES, "balloons": (4, 2)})
+    monkeypatch.setattr("bidual.papers.uci.data.SHAPES", {**SHAPES, "balloons": (4, 2)})
     (tmp_path / "uci/splits").mkdir(parents=True)
     (tmp_path / "uci/balloons.csv").write_text(GOOD)
     (tmp_path / "uci/splits/balloons.conxuntos.dat").write_text(HALVES)
@@ -80,10 +78,10 @@ def test_missing_and_unknown_sets(folder: Path) -> None:
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the UCI sets are not in ../shared/data")
-@pytest.mark.parametrize("name", [*UCI_NAMES, "congressional-voting-corrected"])
+@pytest.mark.parametrize("name", [*NAMES, "congressional-voting-corrected"])
 def test_the_sets_of_the_study(name: str) -> None:
     data = load_uci(name, SHARED)
-    assert data.X.shape == UCI_SHAPES[name.removesuffix("-corrected")]
+    assert data.X.shape == SHAPES[name.removesuffix("-corrected")]
     assert set(data.y.tolist()) == {0, 1}
     assert len(data.folds) == 4
-    assert len(UCI_NAMES) == 21
+    assert len(NAMES) == 21

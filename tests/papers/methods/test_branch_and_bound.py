@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from bidual.polar.relaxations.branch_and_bound import BranchAndBound
+from bidual.papers.methods.branch_and_bound import BranchAndBound
 from bidual.polar.relaxations.sign_regions import SignRegion
 from helpers.polar_cases import CASES, normal, steepest
 

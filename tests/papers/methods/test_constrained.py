@@ -15,11 +15,11 @@ from bidual.architectures.path_norm import path_norm_of
 from bidual.architectures.sub_network_gates import SubNetworkGates
 from bidual.losses import Hinge, Logistic, Squared
 from bidual.losses.datafit import Datafit
+from bidual.papers.methods import constrained
+from bidual.papers.methods.constrained import solve_constrained
+from bidual.papers.methods.gate_cones import GateCones
+from bidual.papers.methods.penalty import PenaltyForm, train
 from bidual.problems.certificate import Scope
-from bidual.training.parallel import constrained
-from bidual.training.parallel.constrained import solve_constrained
-from bidual.training.parallel.gate_cones import GateCones
-from bidual.training.parallel.penalty import PenaltyForm, train
 from oracles.parallel_oracle import three_layer_optimum
 
 

@@ -9,10 +9,11 @@ from numpy import ndarray
 from torch import Tensor
 
 from bidual.gauges import Bracket
+from bidual.papers.methods import semidefinite as module
+from bidual.papers.methods.semidefinite import RegionRelaxation, SemidefiniteBound, elementary
 from bidual.polar.base import SteepestNeurons
 from bidual.polar.relaxations import reduction
-from bidual.polar.relaxations import semidefinite as module
-from bidual.polar.relaxations.semidefinite import RegionRelaxation, SemidefiniteBound, elementary, stalled
+from bidual.polar.relaxations.moments import stalled
 from bidual.polar.relaxations.sign_regions import SignRegion
 
 

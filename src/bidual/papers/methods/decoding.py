@@ -10,9 +10,9 @@ from torch import Tensor
 from bidual.architectures.modules import RebuildableModule
 from bidual.architectures.parallel import ParallelMLP
 from bidual.architectures.sub_network_gates import SubNetworkGates
+from bidual.papers.methods.cone_split import shortest_split
+from bidual.papers.methods.gate_cones import GateCones, Units
 from bidual.polar import Neurons
-from bidual.training.parallel.cone_split import shortest_split
-from bidual.training.parallel.gate_cones import GateCones, Units
 from bidual.types import Blocks
 
 

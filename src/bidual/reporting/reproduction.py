@@ -1,13 +1,15 @@
-"""Pages of reproduced figures and tables: what was claimed, what was measured, and with what."""
+"""Pages of reproduced figures and tables, from the files that `bidual reproduce` wrote: claims, figures and settings.
+
+The page is drawn from result.json alone, so this room does not import the experiments.
+"""
 
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bidual.papers.reproduction import Claim, Reproduction
-from bidual.papers.reproduction.run import FORMAT, KIND
 from bidual.reporting.elements import (
     Html,
     badge,
@@ -25,6 +27,8 @@ from bidual.reporting.markdown import to_html
 from bidual.reporting.page import Report, Section, assemble
 from bidual.reporting.shapes import Fields, read_json
 
+FORMAT = 1
+KIND = "bidual reproduction"
 RESULT = "result.json"
 _CLAIMS, _FOLDERS = 500, 500
 _LARGEST = 20 * 2**20  # bytes of a figure
@@ -34,8 +38,63 @@ _LONGEST = 2000  # characters of a setting
 _NONE = paragraph("None.")
 
 
+@dataclass(frozen=True)
+class Claim:
+    """What a paper claims, what was measured, and whether the claim holds.
+
+    Attributes:
+        paper: the statement, with the number that the paper gives.
+        ours: the numbers it was checked with.
+        holds: the value of a predicate on these numbers, never an equality of noise.
+        why: why it does not hold, or under which reading it does; may be empty.
+    """
+
+    paper: str
+    ours: str
+    holds: bool
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Written:
+    """A finished experiment as a page shows it.
+
+    Attributes:
+        row, name, title, source: which experiment.
+        scale: "paper", "cpu" or "smoke".
+        seed, seconds, started, machine, version, commit: how, when and where; of a resumed run, over all sessions.
+        fingerprint: of the experiment's source.
+        configuration: the settings of the run.
+        claims: of the paper, checked.
+        table: Markdown.
+        folder: where the files are.
+    """
+
+    row: str
+    name: str
+    title: str
+    source: str
+    scale: str
+    seed: int
+    seconds: float
+    started: str
+    machine: dict[str, Any]
+    version: str
+    commit: str | None
+    fingerprint: str
+    configuration: Any
+    claims: tuple[Claim, ...]
+    table: str
+    folder: Path
+
+    @property
+    def holds(self) -> int:
+        """How many of the claims hold."""
+        return sum(claim.holds for claim in self.claims)
+
+
 def is_reproduction(value: Any) -> bool:
-    """Whether a JSON value says it is a reproduction."""
+    """Whether a JSON value is marked as a reproduction."""
     return isinstance(value, dict) and value.get("kind") == KIND
 
 
@@ -52,8 +111,8 @@ def find_results(folder: Path) -> list[Path]:
     return found
 
 
-def read_reproduction(path: Path) -> Reproduction:
-    """A result file that anybody may have written: every field that is shown must be of its kind."""
+def read_reproduction(path: Path) -> Written:
+    """An untrusted result file: every field that is shown must have the right type."""
     fields = Fields(read_json(path), str(path))
     if fields.text("kind", "") != KIND:
         raise ValueError(
@@ -61,7 +120,7 @@ def read_reproduction(path: Path) -> Reproduction:
         )
     if fields.number("format") != FORMAT:
         raise ValueError(f"{path} has format {fields.value['format']!r}, this version reads {FORMAT}; write it again.")
-    return Reproduction(
+    return Written(
         row=fields.text("row"),
         name=fields.text("name"),
         title=fields.text("title"),
@@ -77,7 +136,6 @@ def read_reproduction(path: Path) -> Reproduction:
         configuration=fields.value.get("configuration"),
         claims=tuple(map(_read_claim, fields.each("claims", _CLAIMS))),
         table=fields.text("table", ""),
-        data=None,  # not shown
         folder=path.parent,
     )
 
@@ -101,7 +159,7 @@ def _picture(folder: Path) -> bytes | None:
     return None
 
 
-def reproduction_report(found: Sequence[Reproduction], title: str | None) -> Report:
+def reproduction_report(found: Sequence[Written], title: str | None) -> Report:
     """One reproduction with a section for each part, or many with an index."""
     if len(found) == 1:
         only = found[0]
@@ -125,11 +183,11 @@ def _natural(text: str) -> list[tuple[int, int, str]]:
     return [(0, int(part[:18]), "") if part.isdecimal() else (1, 0, part) for part in parts]
 
 
-def _lead(one: Reproduction) -> Html:
+def _lead(one: Written) -> Html:
     return escaped(f"{one.source}, row {one.row}, {one.scale} scale")
 
 
-def _sections(one: Reproduction) -> list[Section]:
+def _sections(one: Written) -> list[Section]:
     sections = [Section("Summary", _summary(one))]
     if one.claims:
         sections.append(Section("Claims", joined(map(_claim, one.claims))))
@@ -142,7 +200,7 @@ def _sections(one: Reproduction) -> list[Section]:
     return [*sections, Section("How it was run", _run(one))]
 
 
-def _summary(one: Reproduction) -> Html:
+def _summary(one: Written) -> Html:
     words = escaped(
         f"This reproduces {one.source}: {one.title}. It took {number(one.seconds, 3)} seconds at {one.scale} scale."
     )
@@ -163,7 +221,7 @@ def _claim(claim: Claim) -> Html:
     )
 
 
-def _run(one: Reproduction) -> Html:
+def _run(one: Written) -> Html:
     pairs = {
         "name": one.name,
         "scale": one.scale,
@@ -190,7 +248,7 @@ def _shown(value: Any) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
-def _index(found: Sequence[Reproduction]) -> Html:
+def _index(found: Sequence[Written]) -> Html:
     held, total = sum(one.holds for one in found), sum(len(one.claims) for one in found)
     words = f"{len(found)} reproductions; {held} of {total} claims hold. A click on a heading sorts the table."
     rows = [

@@ -16,6 +16,8 @@ from bidual.losses.datafit import Datafit
 from bidual.numerics.rounding import TINY, gamma, rounded_up
 from bidual.operators import GatedOperator
 from bidual.operators.gated_sub_networks import GatedSubNetworkOperator
+from bidual.papers.methods.decoding import SubNetworks, encoded
+from bidual.papers.methods.gate_cones import GateCones
 from bidual.patterns.cone_projection import Cones
 from bidual.patterns.sampling import first_of_each
 from bidual.polar.subnetworks.first_layer import own_rows
@@ -23,8 +25,6 @@ from bidual.problems.certificate import Certificate, PolarBound, Scope, judge
 from bidual.problems.problem import Problem
 from bidual.runtime.memory import available_bytes, human_bytes
 from bidual.solvers.conic.interior_point import attempts, constrained_answer
-from bidual.training.parallel.decoding import SubNetworks, encoded
-from bidual.training.parallel.gate_cones import GateCones
 from bidual.types import Matrix
 
 NORMS = ("path", "weight_decay")

@@ -14,8 +14,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from bidual.io.datasets.uci import read_uci
-from bidual.papers.experiments.uci_models import METHODS, RATES, TUNED, Fit, Settings, Split, accuracy
+from bidual.papers.uci.data import read_uci
+from bidual.papers.uci.models import METHODS, RATES, TUNED, Fit, Settings, Split, accuracy
 from bidual.runtime.files import check_target, write_atomically
 from bidual.runtime.jobs import Task, run_all
 from bidual.runtime.threads import one_thread

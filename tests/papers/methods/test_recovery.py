@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from bidual.patterns import activations, cone_pca
-from bidual.training.relu.recovery import Recovery, recover
+from bidual.papers.methods import cone_pca
+from bidual.papers.methods.recovery import Recovery, recover
+from bidual.patterns import activations
 from oracles.problems import normal
 
 

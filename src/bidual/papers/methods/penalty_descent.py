@@ -42,7 +42,7 @@ class PenaltyRun:
 
 @dataclass(frozen=True)
 class PenaltyDescent:
-    """Minimises what :class:`bidual.training.parallel.penalty.PenaltyForm` states, one output and squared loss, from
+    """Minimises what :class:`bidual.papers.methods.penalty.PenaltyForm` states, one output and squared loss, from
     zero.
 
     That class leaves the gradient to torch and finds the gates anew in every step; here the gates are kept and a step

@@ -10,9 +10,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from bidual.papers.methods.semidefinite import RegionRelaxation
 from bidual.polar.base import SteepestNeurons
 from bidual.polar.relaxations.reduction import ScaledOracle
-from bidual.polar.relaxations.semidefinite import RegionRelaxation
 from bidual.polar.relaxations.sign_regions import SignRegion
 from bidual.polar.search.local import LocalSearch
 
