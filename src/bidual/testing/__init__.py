@@ -12,6 +12,7 @@ from bidual.testing.discovery import concrete_subclasses
 from bidual.testing.gauge import check_gauge
 from bidual.testing.loss import check_loss, example_targets
 from bidual.testing.operator import check_operator
+from bidual.testing.oracle import check_oracle
 from bidual.testing.tools import own_checks_only
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "check_gauge",
     "check_loss",
     "check_operator",
+    "check_oracle",
     "concrete_subclasses",
     "example_targets",
     "own_checks_only",
