@@ -88,9 +88,9 @@ def test_paths_grids_and_warm_starts():
     search = GridSearchCV(ConvexParallelClassifier(**GATED), {"beta": [0.1, 1.0]}, cv=2).fit(PLANE, LABELS)
     assert search.best_params_["beta"] in (0.1, 1.0)
     warm = ConvexParallelRegressor(warm_start=True, tol=1e-4, **GATED).fit(X, Y)
-    cells = warm.architecture_.cells
-    assert warm.fit(X, Y).architecture_.cells is cells
-    assert warm.set_params(random_state=1).fit(X, Y).architecture_.cells is not cells
+    gates = warm.architecture_.gates
+    assert warm.fit(X, Y).architecture_.gates is gates
+    assert warm.set_params(random_state=1).fit(X, Y).architecture_.gates is not gates
 
 
 def test_seeds_decide_the_gates_and_nothing_else():

@@ -6,7 +6,7 @@ from sklearn.utils import check_random_state
 from torch import Tensor
 
 from bidual.architectures import GatedParallel, ParallelMLP
-from bidual.architectures.cells import Cells
+from bidual.architectures.sub_network_gates import SubNetworkGates
 from bidual.estimators.base import ConvexEstimator
 from bidual.estimators.network import check_patterns
 from bidual.estimators.programs import FixedProgram, NeuronProgram, Program
@@ -95,9 +95,9 @@ class ConvexParallel(ConvexEstimator):
         operator = architecture.lift(X, n_outputs)
         return FixedProgram(Problem(operator, datafit, architecture.gauge(), 1.0), architecture)
 
-    def _cells(self, X: Tensor, n_outputs: int) -> Cells:
+    def _cells(self, X: Tensor, n_outputs: int) -> SubNetworkGates:
         """The last fit's, where that may be continued, or new ones."""
-        last = getattr(getattr(self, "architecture_", None), "cells", None)
+        last = getattr(getattr(self, "architecture_", None), "gates", None)
         d, (width,) = X.shape[1] + bool(self.hidden_bias), as_widths(self.widths)
         count = _SAMPLED if self.patterns == "auto" else int(self.patterns)
         settings = (count, d, width, repr(self.random_state))
@@ -110,7 +110,7 @@ class ConvexParallel(ConvexEstimator):
                 f"{count} sub-networks on {len(X)} samples would need {human_bytes(need)}, and "
                 f"{human_bytes(available_bytes(X.device))} are free; lower patterns, or use fewer samples."
             )
-        return Cells.sample(d, count, width, torch.Generator().manual_seed(self._seed())).to(X)
+        return SubNetworkGates.sample(d, count, width, torch.Generator().manual_seed(self._seed())).to(X)
 
     def _seed(self) -> int:
         return int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))

@@ -15,7 +15,7 @@ from bidual.polar import Neurons
 from bidual.polar.subnetworks.base import ParallelOracle, copies
 from bidual.polar.subnetworks.bound import RelaxedBound
 from bidual.polar.subnetworks.outputs import AllOutputs
-from bidual.polar.subnetworks.pricing import ExactParallel, price_of_pricing
+from bidual.polar.subnetworks.pricing import ExactParallel, exact_pricing_cost
 from bidual.polar.subnetworks.search import ParallelSearch
 from bidual.problems.parallel import ParallelProblem
 from bidual.problems.relu import ReluProblem
@@ -66,7 +66,7 @@ class ParallelTrainer:
         widths = as_widths(self.widths)
         if len(widths) > 1:
             raise ValueError(f"patterns='exact' is for three layers, one width, got {widths}; use 'auto', a search.")
-        price_of_pricing(len(self.X), self._rank, widths[0], refuse=True)
+        exact_pricing_cost(len(self.X), self._rank, widths[0], refuse=True)
 
     def exact(self, n_outputs: int = 1) -> bool:
         """Whether all patterns are looked at: for several outputs many times, and less quickly beyond the plane."""
@@ -74,7 +74,7 @@ class ParallelTrainer:
         if self.patterns != "auto" or len(widths) > 1:
             return self.patterns == "exact"
         slower = (1 if self._rank <= 2 else _HIGHER_RANK) * (1 if n_outputs == 1 else _QUESTIONS)
-        return slower * price_of_pricing(len(self.X), self._rank, widths[0]) <= _AFFORDABLE
+        return slower * exact_pricing_cost(len(self.X), self._rank, widths[0]) <= _AFFORDABLE
 
     @cached_property
     def _rank(self) -> int:
@@ -98,7 +98,7 @@ class ParallelTrainer:
         if n_outputs == 1:
             return self._relaxed
         asked = _ASKED if self._relaxed.quick else n_outputs
-        return AllOutputs(RelaxedBound(self.X, self.widths, nodes=0), max_questions=asked)
+        return AllOutputs(RelaxedBound(self.X, self.widths, nodes=0), max_queries=asked)
 
     def _search(self) -> ParallelSearch:
         more = {"starts": self.patterns} if isinstance(self.patterns, int) else {}

@@ -11,7 +11,7 @@ from bidual.operators.patches import Patches
 from bidual.patterns.reduction import reduce_rank
 from bidual.patterns.spike_free import is_spike_free
 from bidual.polar import Faces, LocalSearch, NeuronOracle, Neurons, oracle_for
-from bidual.polar.choice import HIGHEST_RANK, affordable, cuttable, slow, sphere_for
+from bidual.polar.oracle_costs import HIGHEST_RANK, affordable, cuttable, slow, sphere_for
 from bidual.polar.pooled import Make
 from bidual.polar.search.ridges import RidgeSearch
 from bidual.problems.relu import ReluProblem
