@@ -39,7 +39,7 @@ def pooled(inner: Make, X: Tensor) -> Pooled:
     """Images of two patches, a sample and zeros, whose average is half of what a neuron computes of the sample."""
     d = X.shape[1]
     images = torch.stack([X, torch.zeros_like(X)], 1).reshape(len(X), 1, 2 * d)
-    return Pooled(ImagePatches(images, Convolution.of(1, d, stride=d, pooling=(2,))), inner)
+    return Pooled(ImagePatches(images, Convolution.of(1, d, stride=d, pooling=(1,))), inner)
 
 
 def half_relu(X: Tensor, U: Tensor) -> Tensor:
@@ -56,15 +56,28 @@ def tree(widths: tuple[int, ...], X: Tensor, U: Tensor) -> Tensor:
     return H.T
 
 
+def pruned(widths: tuple[int, ...], U: Tensor) -> Tensor:
+    """The m longest of the 2 m inputs of every unit, from the first layer on."""
+    shape = [2 * m for m in reversed(widths)]
+    kept = U.reshape(len(U), *shape, -1)
+    for axis in range(len(widths), 0, -1):
+        lengths = kept.square().flatten(axis + 1).sum(-1)
+        least = lengths.topk(widths[len(widths) - axis]).values[..., -1:]
+        keep = lengths >= least
+        kept = kept * keep.reshape(*keep.shape, *[1] * (kept.ndim - keep.ndim))
+    return kept.reshape(U.shape)
+
+
 def of_widths(cls: type, *widths: int, **settings: Any) -> tuple[Make, dict[str, Any]]:
     size = 1
     for m in widths:
         size *= 2 * m
-    return partial(cls, widths=widths, **settings), {"features": partial(tree, widths), "size": size, "outputs": (1,)}
+    network = {"features": partial(tree, widths), "feasible": partial(pruned, widths), "size": size}
+    return partial(cls, widths=widths, **settings), network | {"outputs": (1,)}
 
 
 def all_outputs(X: Tensor) -> AllOutputs:
-    return AllOutputs(ExactParallel(X, 1), tol=1e-3, max_questions=20)
+    return AllOutputs(ExactParallel(X, 1), tol=1e-3, max_queries=20)
 
 
 EXACT = {"width": 1e-6}

@@ -21,6 +21,7 @@ def check_oracle(
     *,
     features: Features = relu_features,
     size: int = 1,
+    feasible: Callable[[Tensor], Tensor] = lambda U: U,
     outputs: Iterable[int] = (1, 3),
     width: float = inf,
 ) -> None:
@@ -31,12 +32,13 @@ def check_oracle(
         generator: draws the data.
         features: what neurons (q, size d) compute of X, where it is not (X u)_+.
         size: numbers of a neuron per feature.
+        feasible: drops from neurons what a neuron may not have, such as units beyond a width.
         outputs: columns of V.
         width: what the oracle promises for (upper - lower) / lower.
     """
     oracle = make(torch.ones(2, 2, dtype=torch.float64))
     norms = oracle.hidden_norm.order, oracle.output_norm.dual.order
-    like = Question(oracle.X, oracle.X, *norms, features, size)
+    like = Question(oracle.X, oracle.X, *norms, features, size, feasible)
     for c in outputs:
         first, *rest = random_questions(like, generator, c)
         _check_answers(make, first, width, generator)

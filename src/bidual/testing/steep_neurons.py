@@ -32,6 +32,7 @@ class Question:
         output: the order of the norm R* of V^T f_u(X).
         features: f, positively homogeneous of degree one in u.
         size: numbers of a neuron per feature of X.
+        feasible: drops from neurons (q, k) what a neuron may not have.
     """
 
     X: Tensor
@@ -40,6 +41,7 @@ class Question:
     output: float = 2.0
     features: Features = relu_features
     size: int = 1
+    feasible: Callable[[Tensor], Tensor] = lambda U: U  # noqa: E731
 
     def values(self, U: Tensor) -> Tensor:
         """|V^T f_u(X)| / |u| of every neuron, 0 for the zero neuron."""
@@ -63,7 +65,7 @@ class Question:
         generator, d = torch.Generator().manual_seed(0), self.X.shape[1]
         drawn = normal((count, d * self.size), generator)
         drawn[: count // 2] *= normal((count // 2, d * self.size), generator).abs() > 0.7
-        return drawn
+        return self.feasible(drawn)
 
     def _climbed(self, U: Tensor, rounds: int = 60, tries: int = 12) -> Tensor:
         """Random steps of falling length, of which the steepest is taken."""
@@ -72,9 +74,9 @@ class Question:
         for k in range(rounds):
             steps = 0.5 * 0.85**k * normal((len(U), tries, width), generator)
             steps[:, 0] = 0
-            moved = U[:, None] + steps
-            values = self.values(moved.flatten(0, 1)).reshape(len(U), tries)
-            U = moved[torch.arange(len(U)), values.argmax(1)]
+            moved = self.feasible((U[:, None] + steps).flatten(0, 1))
+            values = self.values(moved).reshape(len(U), tries)
+            U = moved.reshape(len(U), tries, width)[torch.arange(len(U)), values.argmax(1)]
             U = U / torch.linalg.vector_norm(U, dim=1, keepdim=True).clamp(min=1e-300)
         return U
 
