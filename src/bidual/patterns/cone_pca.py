@@ -64,7 +64,7 @@ class PatternCone:
         return spans
 
 
-class Steepest(NamedTuple):
+class SteepestInCone(NamedTuple):
     """Unit directions in a cone, best first, with their values |G^T t|, and a proved upper bound of all values."""
 
     directions: Float[ndarray, "q k"]
@@ -83,7 +83,7 @@ def pattern_cone(X: Float[ndarray, "n d"], pattern: Bool[ndarray, " n"]) -> Patt
     return PatternCone(irredundant(A[strict] @ basis), basis, inner / max(float(np.linalg.norm(inner)), 1e-300))
 
 
-def steepest(cone: PatternCone, G: Float[ndarray, "k c"], seeds: Float[ndarray, "q k"]) -> Steepest:
+def steepest(cone: PatternCone, G: Float[ndarray, "k c"], seeds: Float[ndarray, "q k"]) -> SteepestInCone:
     r"""max |G^T t| over unit t in the cone, CP eq. (2) with R = G G^T.
 
     Exactly, if G is a vector or the cone has few faces; otherwise by a local search from ``seeds`` and the singular
@@ -117,7 +117,7 @@ def _null_basis(A: Float[ndarray, "q d"]) -> Float[ndarray, "d k"]:
     return right[int((values > 1e-11 * values[0]).sum()) :].T
 
 
-def _by_projection(cone: PatternCone, G: Float[ndarray, "k 1"]) -> Steepest:
+def _by_projection(cone: PatternCone, G: Float[ndarray, "k 1"]) -> SteepestInCone:
     """max of g^T t over the unit ball of a cone is the length of the projection of g."""
     ends = np.stack([cone.project(G[:, 0]), cone.project(-G[:, 0])])
     values = np.linalg.norm(ends, axis=1)
@@ -125,7 +125,7 @@ def _by_projection(cone: PatternCone, G: Float[ndarray, "k 1"]) -> Steepest:
     return _ranked(ends[inside] / values[inside, None], G, float(values.max()))
 
 
-def _by_faces(cone: PatternCone, G: Float[ndarray, "k c"]) -> Steepest:
+def _by_faces(cone: PatternCone, G: Float[ndarray, "k c"]) -> SteepestInCone:
     r"""A steepest direction inside a face is a top eigenvector of G G^T on its span, as local maxima on a sphere are.
 
     Where that eigenvalue is repeated, so that another eigenvector may lie outside, a smaller face has it too.
@@ -137,7 +137,9 @@ def _by_faces(cone: PatternCone, G: Float[ndarray, "k c"]) -> Steepest:
     return _ranked(onto / np.linalg.norm(onto, axis=1, keepdims=True), G, upper * (1 + 1e-12))
 
 
-def _by_search(cone: PatternCone, G: Float[ndarray, "k c"], seeds: Float[ndarray, "q k"], steps: int = 50) -> Steepest:
+def _by_search(
+    cone: PatternCone, G: Float[ndarray, "k c"], seeds: Float[ndarray, "q k"], steps: int = 50
+) -> SteepestInCone:
     """Power iterations t <- projection of G G^T t, which climb, from every seed."""
     left, values, _ = np.linalg.svd(G, full_matrices=False)
     found = []
@@ -168,6 +170,6 @@ def _best(directions: Float[ndarray, "q k"], G: Float[ndarray, "k c"], count: in
     return directions[np.argsort(-np.linalg.norm(directions @ G, axis=1), kind="stable")[:count]]
 
 
-def _ranked(directions: Float[ndarray, "q k"], G: Float[ndarray, "k c"], upper: float) -> Steepest:
+def _ranked(directions: Float[ndarray, "q k"], G: Float[ndarray, "k c"], upper: float) -> SteepestInCone:
     best = _best(directions, G, len(directions))
-    return Steepest(best, np.linalg.norm(best @ G, axis=1), upper)
+    return SteepestInCone(best, np.linalg.norm(best @ G, axis=1), upper)

@@ -81,7 +81,7 @@ def test_training_stops_in_time_with_a_sound_certificate() -> None:
     assert 0 <= certificate.dual <= certificate.primal
 
 
-@pytest.mark.parametrize("solver", ["copositive", "cutting_plane"])
+@pytest.mark.parametrize("solver", ["copositive", "cutting_planes"])
 def test_regressors(solver: str) -> None:
     X, y = normal(14, 1).numpy(), normal(14, 2, seed=1).numpy()
     fit = ConvexMLPRegressor(solver=solver, beta=0.5).fit(X, y)
@@ -93,7 +93,7 @@ def test_regressors(solver: str) -> None:
         np.testing.assert_allclose(fit.predict(X), fit.module_(torch.from_numpy(X)).numpy(), atol=1e-9)
 
 
-@pytest.mark.parametrize("solver", ["copositive", "cutting_plane"])
+@pytest.mark.parametrize("solver", ["copositive", "cutting_planes"])
 def test_classifiers(solver: str) -> None:
     X, y = make_classification(15, 2, n_informative=2, n_redundant=0, n_classes=2, random_state=0)
     fit = ConvexMLPClassifier(solver=solver, hidden_bias=False, beta=0.5).fit(X, y)
@@ -110,7 +110,7 @@ def test_other_losses_are_refused(loss: str) -> None:
         CopositiveTraining().train(problem)
     with pytest.raises(ValueError, match=rf"CP \(19\), is for the squared loss, got {loss}; use the form 'joint'"):
         relax(problem, "patterns")
-    for solver, what in [("copositive", "for the squared loss"), ("cutting_plane", "for the squared loss")]:
+    for solver, what in [("copositive", "for the squared loss"), ("cutting_planes", "for the squared loss")]:
         with pytest.raises(ValueError, match=what):
             ConvexMLPClassifier(solver=solver, loss="logistic").fit(normal(6, 2).numpy(), [0, 1] * 3)
 

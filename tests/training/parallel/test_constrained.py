@@ -238,13 +238,13 @@ def test_a_dual_point_that_was_scaled_can_be_rechecked(monkeypatch: pytest.Monke
     """A solver whose dual point is three times too long: the certificate shrinks it, and its multipliers with it."""
     X, y, cells = draw(0)
     right = solve_constrained(cells, X, Datafit(Squared(), y), 0.1)
-    run = constrained._run
+    run = constrained.constrained_answer
 
     def longer(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
         Z, V, multipliers = run(*arguments)
         return Z, 3 * V, 3 * multipliers
 
-    monkeypatch.setattr(constrained, "_run", longer)
+    monkeypatch.setattr(constrained, "constrained_answer", longer)
     found = solve_constrained(cells, X, Datafit(Squared(), y), 0.1)
     assert found.certificate.dual == pytest.approx(right.certificate.dual, rel=1e-6)
     torch.testing.assert_close(found.multipliers, right.multipliers, rtol=1e-5, atol=1e-9)

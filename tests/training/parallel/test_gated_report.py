@@ -134,7 +134,7 @@ def test_the_deadline_is_kept() -> None:
 def test_a_cell_sampled_on_its_own_border_is_refused() -> None:
     cells = SubNetworkGates(torch.tensor([[[1.0], [0.0]]]).double(), torch.ones(1, 1, dtype=torch.float64))
     X = torch.tensor([[0.0, 1.0], [0.0, -1.0]]).double()
-    with pytest.raises(ValueError, match="on the border of its own cell"):
+    with pytest.raises(ValueError, match="on the border of its own cone"):
         GateCones.of(cells, X).split(torch.tensor([[[0.0, 1.0]]]).double())
 
 

@@ -90,6 +90,6 @@ def exact_pricing_cost(n: int, rank: int, width: int, refuse: bool = False) -> f
         raise ValueError(
             f"exact training of n={n} samples of rank {rank} with m1={width} enumerates 2^{n} second-layer patterns "
             f"times {choices:.1e} choices of {width} first-layer patterns with signs, which is too many; use fewer "
-            "samples, a lower rank or m1, or patterns='auto' or a number for a search with a proved bound."
+            "samples, a lower rank or m1, or oracle='search', with a proved bound."
         )
     return choices * 2.0 ** ((n + 1) // 2) if n <= MOST_POSITIVE else inf

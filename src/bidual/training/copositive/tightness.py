@@ -23,7 +23,7 @@ class Tightness:
     Attributes:
         guaranteed: False means only that there is no guarantee.
         reason: one sentence.
-        most_facets: of any cone, None where cones were not looked at.
+        most_facets: of any cone, None where facets were not counted.
     """
 
     guaranteed: bool
@@ -32,10 +32,10 @@ class Tightness:
 
 
 def tightness(X: Float[Tensor, "n d"]) -> Tightness:
-    r"""Look at the facets of every cone.
+    r"""Count the facets of every cone.
 
     A cone K u >= 0 with f facets relaxes K u u^T K^T to a doubly non-negative matrix of order f. For f <= 4 these are
-    sums of such rank-one matrices, for f >= 5 not all are. CP says d <= 4 instead of f <= 4, which is false: cones of
+    sums of such rank-one matrices, for f >= 5 not all are. CP states d <= 4 instead of f <= 4, which is false: cones of
     dimension three can have five facets. In the plane every cone has two.
     """
     if X.ndim != 2 or not X.shape[0] or not bool(torch.isfinite(X).all()):
@@ -48,8 +48,8 @@ def tightness(X: Float[Tensor, "n d"]) -> Tightness:
         facets = len(representatives(direction_groups(X)))
         return _verdict(facets, "the one cone of spike-free data")
     if count_bound(len(X), rank) > _MOST_PATTERNS:
-        return Tightness(False, f"{len(X)} samples of rank {rank} have too many cones to look at.", None)
-    counts = PatternCones.of(X).facet_counts
+        return Tightness(False, f"{len(X)} samples of rank {rank} have too many cones to examine.", None)
+    counts = PatternCones.of(X).facets.any(2).sum(1)
     if int(counts.min()) < rank:  # pointed cones have as many facets as dimensions; rounding took some
         return Tightness(False, "some rows of X are parallel up to rounding: facets cannot be counted.", None)
     return _verdict(int(counts.max()), "some cone")

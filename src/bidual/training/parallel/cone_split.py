@@ -1,4 +1,4 @@
-"""The cheapest way to write a vector as the difference of two points of a cell's cone, by an interior point method."""
+"""The cheapest split of a vector into the difference of two points of a cone, by an interior point method."""
 
 from dataclasses import dataclass
 from time import monotonic
@@ -15,12 +15,12 @@ _INSIDE = 0.99  # of the way to the border, the longest step
 
 
 def shortest_split(cone: GateCones, u: Units, *, tol: float = 1e-3, deadline: float | None = None) -> Units:
-    r"""min over p of |u + p| + |p| subject to G p >= 0 and G (u + p) >= 0, for one cell: u = (u + p) - p.
+    r"""min over p of |u + p| + |p| subject to G p >= 0 and G (u + p) >= 0, for one sub-network: u = (u + p) - p.
 
     A primal-dual method with predictor and corrector. First-layer inequalities couple the d numbers of one unit only,
-    so its matrix is m_1 blocks and a matrix of rank n + 2. Every point on the way is a split; it starts from the closed
-    form of :meth:`GateCones.split` and returns the shortest, at the deadline or once complementarity and slope are
-    within ``tol``.
+    so its matrix is m_1 blocks and a matrix of rank n + 2. Every iterate is a split. It starts from the closed form of
+    :meth:`GateCones.split`, ends at the deadline or once complementarity and slope are within ``tol``, and returns the
+    cheapest iterate.
     """
     best = cone.split(u)
     if float(cone.price(best, u)) <= (1 + tol) * float(_norm(u)):  # no split costs less than |u|
@@ -32,7 +32,7 @@ def shortest_split(cone: GateCones, u: Units, *, tol: float = 1e-3, deadline: fl
             break
         try:
             state = state.step()
-        except torch.linalg.LinAlgError:  # the last digits: what there is, is a split
+        except torch.linalg.LinAlgError:  # at the last digits
             break
         if state.price < float(cone.price(best, u)):
             best = state.p
@@ -140,7 +140,7 @@ def _flat(*parts: Tensor) -> Tensor:
 
 
 def _positive(slack: Tensor, counted: Tensor) -> Tensor:
-    """Slacks of steps that stay inside, should rounding take one to the border."""
+    """Slacks, positive even where rounding reaches the border."""
     return torch.where(counted > 0, slack.clamp(min=1e-300), 1.0)
 
 

@@ -1,4 +1,4 @@
-"""The exact convex program of three-layer parallel networks with one output, over given gates (PR eq. 21)."""
+"""The exact convex program of three-layer parallel networks with one output, for given gates (PR eq. 21)."""
 
 import math
 from dataclasses import dataclass
@@ -7,14 +7,12 @@ from time import monotonic
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
-from numpy import ndarray
 from scipy import sparse
 from torch import Tensor, nn
 
 from bidual.architectures.sub_network_gates import SubNetworkGates
 from bidual.gauges import Group
 from bidual.losses.datafit import Datafit
-from bidual.numerics.clarabel import clarabel_answer
 from bidual.numerics.rounding import TINY, gamma, rounded_up
 from bidual.operators import GatedOperator
 from bidual.operators.gated_sub_networks import GatedSubNetworkOperator
@@ -24,17 +22,16 @@ from bidual.polar.subnetworks.first_layer import own_rows
 from bidual.problems.certificate import Certificate, PolarBound, Scope, judge
 from bidual.problems.problem import Problem
 from bidual.runtime.memory import available_bytes, human_bytes
-from bidual.solvers.conic.form import conic_program
-from bidual.solvers.conic.interior_point import Attempt, attempts, clarabel_settings
+from bidual.solvers.conic.interior_point import attempts, constrained_answer
 from bidual.training.parallel.decoding import SubNetworks, encoded
 from bidual.training.parallel.gate_cones import GateCones
 from bidual.types import Matrix
 
 NORMS = ("path", "weight_decay")
-_TOL, _GOOD = 1e-12, 1e-9  # what Clarabel is asked for, and the gap with which no other scaling is tried
-_DUST = (1e-3, 1e-5, 1e-7)  # sub-networks that much shorter than the longest may go ...
+_TOL, _GOOD = 1e-12, 1e-9  # the tolerance of Clarabel, and the gap with which no other scaling is tried
+_DUST = (1e-3, 1e-5, 1e-7)  # sub-networks that much shorter than the longest are dropped ...
 _COARSENING = 1e-9  # ... if the objective rises by no more than this, relatively
-_MOST_CHECKED = 50_000  # inequalities that are tested for being redundant
+_MOST_CHECKED = 50_000  # inequalities that are tested for redundancy
 _BYTES = 100  # per entry of the constraint matrix, in Clarabel's copies and its factor
 
 
@@ -44,12 +41,12 @@ class ConstrainedSolution:
 
     Attributes:
         networks: z with output weight +, z' with output weight -, each of path norm |z|.
-        problem: the program in (z; z') without its cones, in the norm that was asked for.
+        problem: the program in (z; z') without its cones, in the given norm.
         certificate: over the given gates, with all inequalities; ``certificate.point`` satisfies them, in real
             arithmetic.
-        multipliers: of the inequalities, the witness that the dual point is feasible for the cones.
-        inequalities: H (k, z) of H (z; z') >= 0 that the multipliers belong to.
-        seconds: of all.
+        multipliers: of the inequalities; they prove that the dual point is feasible for the cones.
+        inequalities: H (k, z) of H (z; z') >= 0, the rows of the multipliers.
+        seconds: of the whole solution.
     """
 
     networks: SubNetworks
@@ -64,7 +61,7 @@ class ConstrainedSolution:
         return self.certificate.primal
 
     def recheck(self) -> bool:
-        """Judge the point again from the witnesses alone."""
+        """Recompute the certificate from the point, the dual point and the multipliers alone."""
         old, polar = self.certificate, _polar(self.problem, self.inequalities, self.multipliers)
         again = judge(self.problem, old.point, old.dual_point, polar, Scope.BLOCKS)
         allowed = 1e-9 * abs(old.primal)
@@ -103,7 +100,7 @@ def solve_constrained(
         left = None if time_limit is None else time_limit - (monotonic() - began)
         if best is not None and (best.certificate.relative_gap <= _GOOD or (left is not None and left <= 0)):
             break
-        Z, V, multipliers = _run(problem, H, attempt, left)
+        Z, V, multipliers = constrained_answer(problem, H, attempt, _TOL, left)
         found = _judged(problem, gates, cones, Z, V, H, multipliers, began)
         if best is None or found.certificate.relative_gap < best.certificate.relative_gap:
             best = found
@@ -125,19 +122,19 @@ def _check(gates: SubNetworkGates, X: Tensor, datafit: Datafit, norm: str) -> No
 
 
 def _check_memory(gates: SubNetworkGates, X: Tensor) -> None:
-    """Before the matrices are made; each of A and both layers of H has at most n numbers per variable."""
+    """Before matrices are made: A and both layers of H have at most n numbers per variable each."""
     variables, there = 2 * gates.weights.numel(), available_bytes(torch.device("cpu"))
     need = 3 * variables * len(X) * _BYTES
     if need > there:
         raise ValueError(
-            f"{len(gates)} gates make a program of {variables:,} variables and up to "
+            f"{len(gates)} sub-networks make a program of {variables:,} variables and up to "
             f"{2 * len(gates) * (gates.width + 1) * len(X):,} inequalities, which needs about {human_bytes(need)}, and "
-            f"{human_bytes(there)} are free. Use fewer gates, or GatedParallel without the inequalities."
+            f"{human_bytes(there)} are free. Use fewer sub-networks, or GatedParallel without the inequalities."
         )
 
 
 def _distinct(gates: SubNetworkGates, X: Tensor) -> SubNetworkGates:
-    """Each cell once, and none on which every sub-network is zero; the first one if there is no other."""
+    """Gates of distinct patterns, without those for which every sub-network is zero; the first one if none is left."""
     first, second = gates.activity(X)
     codes = torch.cat([first.flatten(1), second, gates.signs > 0], 1)
     alive = (first & second[:, None] & X.any(1)).flatten(1).any(1)
@@ -147,25 +144,25 @@ def _distinct(gates: SubNetworkGates, X: Tensor) -> SubNetworkGates:
 
 
 def _inequalities(cones: GateCones, gates: SubNetworkGates) -> sparse.csr_array:
-    """Rows of unit length of both layers, for z and for z'; those of the first layer bound their cone, those of the
-    second are not implied by the first, as they are on samples where all units that are on have one sign."""
+    """Unit rows of both layers, for z and for z': facets of the first layer's cones, and rows of the second layer that
+    the first does not imply, as it does on samples where all active units have one sign."""
     (k, m), X = cones.interior.shape[:2], cones.X
     patterns, which = torch.unique(cones.on.reshape(k * m, -1) > 0, dim=0, return_inverse=True)
     facets = _facets(X, patterns)[which].cpu() * gates.signs.cpu().reshape(k * m, 1, 1)  # of w = s z
     unit, row = facets.any(2).nonzero(as_tuple=True)
     inner = _rows(facets[unit, row], unit, k * m)
     positive, negative = ((cones.on * (sign * gates.signs > 0)[:, :, None]).any(1) for sign in (1, -1))
-    cell, sample = (positive & negative).nonzero(as_tuple=True)
-    normals = (cones.outer[cell, sample][:, None] * cones.on[cell, :, sample])[:, :, None] * X[sample][:, None]
+    which, sample = (positive & negative).nonzero(as_tuple=True)
+    normals = (cones.outer[which, sample][:, None] * cones.on[which, :, sample])[:, :, None] * X[sample][:, None]
     length = torch.linalg.vector_norm(normals, dim=(1, 2), keepdim=True)
-    outer = _rows((normals / torch.where(length > 0, length, 1.0)).flatten(1).cpu(), cell.cpu(), k)
+    outer = _rows((normals / torch.where(length > 0, length, 1.0)).flatten(1).cpu(), which.cpu(), k)
     half = sparse.vstack([inner, outer])
     return sparse.csr_array(sparse.block_diag([half, half]))
 
 
 def _facets(X: Float[Tensor, "n d"], patterns: Bool[Tensor, "p n"]) -> Float[Tensor, "p f d"]:
-    """Unit normals of the cones (2 D - I) X w >= 0, without redundant ones unless there are too many to look at, or
-    facets are not told apart. They are rows of X, with entries rounded once, and not what was computed from them."""
+    """Unit normals of the cones (2 D - I) X w >= 0, without redundant ones unless there are too many to test, or facets
+    cannot be separated. They are rows of X, with entries rounded once, and not computed facets."""
     length = torch.linalg.vector_norm(X, dim=1, keepdim=True)
     signed = (2 * patterns.to(X) - 1)[:, :, None] * (X / torch.where(length > 0, length, 1.0))
     if patterns.numel() > _MOST_CHECKED:
@@ -183,20 +180,6 @@ def _rows(normals: Float[Tensor, "r b"], block: Tensor, blocks: int) -> sparse.c
     rows = sparse.csr_array((normals.numpy().ravel(), columns.ravel(), pointers), shape=(r, blocks * b))
     rows.eliminate_zeros()
     return rows
-
-
-def _run(
-    problem: Problem, H: sparse.csr_array, attempt: Attempt, left: float | None
-) -> tuple[Tensor, Matrix, Float[Tensor, " k"]]:
-    """(z; z'), V and the multipliers where Clarabel stops, zero where it is lost."""
-    program = conic_program(problem, attempt.balance, H)
-    settings = clarabel_settings(_TOL, attempt, small=False, time_limit=left)
-    answer = clarabel_answer(program.P, program.q, program.G, program.h, program.cones, settings)
-    duals: ndarray = np.nan_to_num(answer.z)
-    Z, V = program.lifted(np.nan_to_num(answer.x)), program.dual(duals, len(problem.datafit.targets))
-    multipliers = problem.beta * duals[len(duals) - H.shape[0] :].clip(min=0)  # the gauge costs 1 in the program
-    like = problem.operator.like
-    return torch.from_numpy(Z).to(like), torch.from_numpy(V)[:, None].to(like), torch.from_numpy(multipliers).to(like)
 
 
 def _polar(problem: Problem, H: sparse.csr_array, multipliers: Tensor) -> PolarBound:
@@ -241,13 +224,13 @@ def _judged(
 
 
 def _scale(scaled: Matrix, V: Matrix) -> float:
-    """By what V was multiplied: its multipliers prove as much of the scaled one if they are, too."""
+    """The factor between V and its scaled version; the multipliers scale with it."""
     size = float(V.square().sum())
     return float((scaled * V).sum()) / size if 0 < size < math.inf else 0.0
 
 
 def _without_dust(problem: Problem, z: Float[Tensor, "q m d"]) -> Float[Tensor, "q m d"]:
-    """Interior points never reach zero: short sub-networks go if that costs next to nothing."""
+    """z without short sub-networks, if that hardly raises the objective: interior points never reach zero."""
     shape, length = problem.operator.block_shape, torch.linalg.vector_norm(z, dim=(1, 2))
     allowed = problem.primal(z.reshape(shape)) * (1 + _COARSENING)
     for share in _DUST:

@@ -1,4 +1,4 @@
-"""Real parallel networks from the gated model: U_k = z_k - z'_k with both parts in the cell's cone."""
+"""Real parallel networks from the gated model: U_k = z_k - z'_k with both parts in the cone of its gates."""
 
 from dataclasses import dataclass, replace
 from time import monotonic
@@ -40,7 +40,7 @@ class SubNetworks:
         neurons: rows of length one in the encoding of :class:`bidual.operators.parallel.ParallelOperator`.
         weights: Z of the problem over them.
         splits: how many U_k were split.
-        shortened: how many of the splits were made as cheap as possible; the others are the closed form.
+        shortened: how many of the splits are as cheap as possible; the others are the closed form.
     """
 
     neurons: Neurons
@@ -49,7 +49,7 @@ class SubNetworks:
     shortened: int = 0
 
     def decode(self, width: int, bias: bool = False, offset: Float[Tensor, " c"] | None = None) -> RebuildableModule:
-        """The network; with none of the sub-networks, one that does nothing."""
+        """The network; without sub-networks, one whose output is zero."""
         neurons, Z = self.neurons, self.weights
         if not len(neurons):
             neurons, Z = torch.eye(1, neurons.shape[1]).to(neurons), Z.new_zeros(1, *Z.shape[1:])
@@ -74,10 +74,10 @@ def violation(gates: SubNetworkGates, X: Float[Tensor, "n d"], Z: Blocks) -> Vio
 def real_sub_networks(
     gates: SubNetworkGates, X: Float[Tensor, "n d"], Z: Blocks, *, max_time: float | None = None, tol: float = 1e-2
 ) -> SubNetworks:
-    r"""z_k and z'_k of the cone of cell k with z_k - z'_k = U_k, as sub-networks with output weights +1 and -1.
+    r"""z_k and z'_k of cone k with z_k - z'_k = U_k, as sub-networks with output weights +1 and -1.
 
-    On X they predict what the gated model does. Each output is split on its own. The closed form of
-    :meth:`GateCones.split` is followed by :func:`shortest_split`, the dearest first, until ``max_time`` seconds are up.
+    On X they have the predictions of the gated model. Each output is split separately. After the closed form of
+    :meth:`GateCones.split` comes :func:`shortest_split`, the most expensive first, for ``max_time`` seconds.
     """
     u, index, output = _live(gates, Z)
     cones = GateCones.of(gates, X)[index]

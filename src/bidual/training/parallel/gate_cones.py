@@ -1,4 +1,4 @@
-"""The cones of gates, and how to write any vector as the difference of two points of one."""
+"""The cones of sub-network gates, and vectors as differences of two points of a cone."""
 
 from dataclasses import dataclass
 from typing import NamedTuple, Self
@@ -12,7 +12,7 @@ from bidual.numerics.rounding import gamma
 
 Units = Float[Tensor, "q m d"]
 
-_ROUNDING = 1e-12  # of the size of a pre-activation, what is no violation
+_ROUNDING = 1e-12  # violations up to this share of the size of a pre-activation are rounding
 
 
 class Slacks(NamedTuple):
@@ -24,7 +24,7 @@ class Slacks(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class GateCones:
-    r"""(2 D_1j - I) X s_j z_j >= 0 and (2 D_2 - I) sum_j D_1j X z_j >= 0 for q gates (PR A.4, eq. 21).
+    r"""(2 D_1j - I) X s_j z_j >= 0 and (2 D_2 - I) sum_j D_1j X z_j >= 0 for q sub-networks (PR A.4, eq. 21).
 
     In the coordinates z_j = s_j w_j of the lifted variable, where A z = D_2 sum_j D_1j X z_j.
 
@@ -32,7 +32,7 @@ class GateCones:
         sides: (2 D_1j - I) s_j.
         on: D_1j.
         outer: 2 D_2 - I.
-        interior: a point of every cone, the sub-network that the cell was sampled by.
+        interior: a point of every cone, the sub-network whose gates these are.
     """
 
     X: Float[Tensor, "n d"]
@@ -63,7 +63,7 @@ class GateCones:
         return Slacks(linear, (self.on * linear).sum(1))
 
     def price(self, p: Units, u: Units) -> Float[Tensor, " q"]:
-        """|u + p| + |p|, what the split u = (u + p) - p costs."""
+        """|u + p| + |p|, the price of the split u = (u + p) - p."""
         return _length(u + p) + _length(p)
 
     def holds(self, z: Units, tol: float = 1e-9) -> bool:
@@ -71,8 +71,8 @@ class GateCones:
         return all(bool((a >= -tol * s).all()) for a, s in zip(self.slacks(z), self.sizes(z), strict=True))
 
     def moved_inside(self, z: Units) -> Units:
-        r"""z + t W with the least t that is in the cones for sure, in real arithmetic; zero, which is in all of them,
-        where W is on a border itself and z is not surely inside it.
+        r"""z + t W with the least t that is proved to be in the cones, in real arithmetic; zero, which is in all cones,
+        where W is on a border and z is not proved to be inside.
 
         A slack is a sum of m d products, so the computed one is off by gamma(m d + 4) times its size, and entries of
         z + t W are rounded twice.
@@ -104,7 +104,7 @@ class GateCones:
             outside = at_u < -_ROUNDING * size
             if bool((outside & (at_w <= _ROUNDING * room)).any()):
                 raise ValueError(
-                    "a sampled sub-network lies on the border of its own cell, where a unit is zero on a sample; draw "
+                    "a sampled sub-network lies on the border of its own cone, where a unit is zero on a sample; draw "
                     "other gates."
                 )
             lacking, gained = sure * size - at_u, at_w - sure * room

@@ -1,4 +1,4 @@
-"""What a gated parallel model is worth as a real network."""
+"""A gated parallel model compared with real networks."""
 
 from dataclasses import dataclass
 from math import sqrt
@@ -27,8 +27,7 @@ Data = tuple[Float[Tensor, "n d"], Matrix]
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """A model with its objective F + beta * price, on the samples of training and rounded up, and its accuracy there
-    and elsewhere."""
+    """A model with its objective F + beta * price on the training samples, rounded up, and its accuracies."""
 
     module: RebuildableModule
     objective: float
@@ -54,8 +53,8 @@ class GatedReport:
         shortened: how many of its sub-networks are split as cheaply as possible, and ``parts`` of how many.
         zero: the objective of the zero network.
         real: a real network, the copies of a two-layer network trained at beta / sqrt(m_1).
-        real_certificate: of that two-layer network among all two-layer networks; about parallel networks it says only
-            that their optimum is at most ``real.objective``.
+        real_certificate: of that two-layer network among all two-layer networks; the optimum of parallel networks is
+            at most ``real.objective``.
     """
 
     gated: Model
@@ -159,7 +158,7 @@ def _objective(problem: Problem, Z: Blocks) -> float:
 
 
 def _accuracy(module: RebuildableModule, X: Tensor, Y: Matrix) -> float:
-    """Signs that agree with one output, largest entries that agree with several."""
+    """The share of equal signs for one output, of equal largest entries for several."""
     with torch.no_grad():
         P = module(X)
     right = (P > 0) == (Y > 0) if Y.shape[1] == 1 else (P.argmax(1) == Y.argmax(1))

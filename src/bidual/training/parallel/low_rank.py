@@ -39,7 +39,7 @@ class LowRankGuarantee:
         rank: r.
         sigma: an upper bound of |X - X_r|, at the largest singular value that was cut but for rounding.
         factor: as above, None for a loss that is neither.
-        zero: F(0), the objective of the zero network, rounded up; a factor that allows more says nothing.
+        zero: F(0), the objective of the zero network, rounded up; a guarantee above it is vacuous.
     """
 
     rank: int
@@ -48,8 +48,8 @@ class LowRankGuarantee:
     zero: float
 
     def is_vacuous(self, value: float) -> bool:
-        """Whether the zero network satisfies the bound too, where the optimum is ``value``; for a larger value, such as
-        the objective of a network, it may say so too early."""
+        """Whether the zero network satisfies the bound too, if the optimum is ``value``; for a larger value, such as
+        the objective of a network, it may be True although the bound at the optimum is not vacuous."""
         return self.factor is None or self.zero <= self.factor * value
 
     def __str__(self) -> str:
@@ -75,16 +75,16 @@ class LowRankTraining:
 
     @property
     def vacuous(self) -> bool:
-        """Whether the guarantee says no more than what is true of the zero network, as far as is known of p*."""
+        """Whether the zero network satisfies the guarantee too, with the primal value in place of p*."""
         return self.guarantee.is_vacuous(self.certificate.primal)
 
     def __str__(self) -> str:
-        says = " It says no more than the zero network does." if self.vacuous else ""
-        return f"{self.guarantee}{says} After training: {self.certificate}"
+        vacuous = " The zero network satisfies that too." if self.vacuous else ""
+        return f"{self.guarantee}{vacuous} After training: {self.certificate}"
 
 
 def guarantee(problem: ParallelProblem, rank: int) -> LowRankGuarantee:
-    """What training on the rank-``rank`` part of X guarantees for X."""
+    """The guarantee for X of training on its rank-``rank`` part."""
     cut, data = _Cut.of(problem.X, rank), problem.datafit
     zero = data.upper_bound(torch.zeros_like(data.targets), 0.0)
     factors = [_factor(data, sqrt(problem.units) * size / problem.beta, zero) for size in (cut.sigma, cut.inside)]
@@ -113,7 +113,7 @@ def rank_for(problem: ParallelProblem, accuracy: float) -> int:
     if problem.datafit.lipschitz is None and not problem.datafit.loss.half_square:
         raise ValueError(
             f"{problem.datafit.loss.name} loss is neither squared nor Lipschitz, so no rank guarantees an accuracy; "
-            "train and look at the certificate."
+            "train, and use the certificate."
         )
     most = _rank(problem.X)
     for rank in range(1, most + 1):
@@ -131,7 +131,7 @@ def train_low_rank(
     small = ParallelProblem(_Cut.of(problem.X, rank).X_r, problem.datafit, problem.beta, problem.widths)
     trainer = ParallelTrainer(small.X, problem.widths)
     done = trainer.train(small, tol=tol, max_time=max_time)
-    oracle = trainer.oracle(problem.datafit.targets.shape[1])
+    oracle = trainer.parallel_oracle(problem.datafit.targets.shape[1])
     moved = sqrt(problem.units) * known.sigma
 
     def polar(V: Tensor) -> float:
@@ -163,7 +163,7 @@ class _Cut(NamedTuple):
     @classmethod
     def of(cls, X: Float[Tensor, "n d"], rank: int) -> "_Cut":
         """|X - X_r| is a proved spectral norm; the difference is off by a unit of itself, and X_r by gamma(r) |M| |Q|.
-        A unit vector q = Q a has |a|^2 <= 1 / (1 - e), e what Q lacks to be orthonormal."""
+        A unit vector q = Q a has |a|^2 <= 1 / (1 - e) with e = |Q^T Q - I|."""
         X = X.detach().to(torch.float64)
         if not 1 <= rank <= (most := _rank(X)):
             raise ValueError(f"rank must be between 1 and the rank of X, {most}, got {rank}.")

@@ -1,4 +1,4 @@
-"""The program over given gates with its constraints as penalties, for torch optimisers (PR eq. 11)."""
+"""The program for given gates with its constraints as penalties, for torch optimisers (PR eq. 11)."""
 
 from collections.abc import Callable, Iterator
 
@@ -27,7 +27,7 @@ class PenaltyForm(nn.Module):
     of z is held to the cone; the norm is over all columns at once, at most the path norm of the networks they are.
 
     Without lambda it is the gated model (:class:`bidual.architectures.GatedParallel`), since |z| + |z'| >= |z - z'|
-    with equality at z' = 0. With lambda large enough it is the constrained program; there is no rule how large.
+    with equality at z' = 0. With lambda large enough it is the constrained program; no rule for how large is known.
     """
 
     def __init__(self, gates: SubNetworkGates, loss: Loss, beta: float, lam: float, n_outputs: int = 1) -> None:
@@ -73,7 +73,7 @@ class PenaltyForm(nn.Module):
         return data + self.lam * (outside + torch.relu(-_side(second) * inner).sum())
 
     def objective(self, x: Float[Tensor, "b d"], y: Matrix, share: float = 1.0) -> Float[Tensor, ""]:
-        """The objective, where the rows of x are ``share`` of all samples and stand for the others."""
+        """The objective, estimated from a batch x that is ``share`` of all samples."""
         return self.sums(x, y) / share + self.price()
 
     def value(self, X: Float[Tensor, "n d"], Y: Matrix, batch_size: int = 1024) -> float:

@@ -14,8 +14,8 @@ def prune(
 ) -> ParallelNetwork:
     r"""The network without its empty sub-networks, those with path norm zero.
 
-    With samples X it is also without those that are off on all of them, and of the others at most n c are left, with
-    the same predictions on X and no higher path norm (CP Theorem 1, whose argument needs no more than a price and a
+    With samples X it is also without those that are off on all of them, and at most n c of the others are left, with
+    the same predictions on X and no higher path norm (CP Theorem 1, whose argument needs only a price and a
     contribution of each part). With ``intercept`` predictions may change by a constant per output.
     """
     with torch.no_grad():
@@ -24,7 +24,7 @@ def prune(
         kept = price > 0
         if X is None or not bool(kept.any()):
             return _with(module, [layer[kept] for layer in layers], len(price))
-        parts = _contributions(module, X)[kept]
+        parts = (module.hidden(X.to(module.bias)) @ module.layers[-1].detach())[kept]  # (K, n, c)
         outputs = parts - parts.mean(1, keepdim=True) if intercept else parts
         columns = (outputs / price[kept][:, None, None]).flatten(1).T
         mass = torch.where(parts.flatten(1).any(1), price[kept], 0.0)
@@ -38,12 +38,12 @@ def prune(
 
 
 def with_networks(module: ParallelNetwork, count: int) -> ParallelNetwork:
-    """The network with exactly ``count`` sub-networks; those that are added do nothing."""
+    """The network with exactly ``count`` sub-networks; added ones have zero weights."""
     small = prune(module)
     needed = small.n_neurons
     if count < max(needed, 1):
         raise ValueError(
-            f"the network needs K = {needed} sub-networks, got {count}; ask for at least that many, prune it on its "
+            f"the network needs K = {needed} sub-networks, got {count}; use at least that many, prune it on its "
             "samples, or train with a larger beta."
         )
     layers = [layer.detach() for layer in small.layers]
@@ -51,13 +51,8 @@ def with_networks(module: ParallelNetwork, count: int) -> ParallelNetwork:
     return _with(module, [torch.cat([layer, layer.new_zeros(missing, *layer.shape[1:])]) for layer in layers], count)
 
 
-def _contributions(module: ParallelNetwork, X: Float[Tensor, "n d"]) -> Float[Tensor, "k n c"]:
-    """What every sub-network adds to the predictions."""
-    return module.hidden(X.to(module.bias)) @ module.layers[-1].detach()
-
-
 def _with(module: ParallelNetwork, layers: list[Tensor], most: int) -> ParallelNetwork:
-    """A network of these layers; without any sub-network, it keeps an empty one."""
+    """A network of these layers; one empty sub-network if there is none."""
     if not len(layers[0]):
         layers = [layer.new_zeros(min(most, 1), *layer.shape[1:]) for layer in layers]
     new = ParallelNetwork(**{**module.sizes, "n_networks": len(layers[0])}).to(module.bias)
