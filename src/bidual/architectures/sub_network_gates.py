@@ -86,7 +86,7 @@ class SubNetworkGates:
         return self.activity(X).second
 
     def activity(self, X: Float[Tensor, "n d"]) -> Activity:
-        """Both; what is zero up to rounding counts as on."""
+        """Both; a value that is zero up to rounding counts as on."""
         if X.ndim != 2 or X.shape[1] != self.weights.shape[1]:
             raise ValueError(f"samples must have shape (n, {self.weights.shape[1]}), got {tuple(X.shape)}.")
         return activity(X, self.weights.to(X), self.signs.to(X))

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float
 from numpy import ndarray
 from torch import Tensor
 
-from bidual.patterns.cone_pca import pattern_cone
+from bidual.patterns.pattern_cone import pattern_cone
 
 _PASSES = 40  # the most exchanges per constraint
 _OUTSIDE = 1e-10

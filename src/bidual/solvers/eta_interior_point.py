@@ -1,6 +1,5 @@
 """A primal-dual interior point in one variable per neuron: squared loss over a dictionary, to a gap of 1e-9."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -90,9 +89,6 @@ class EtaInteriorPoint(Solver):
 
     def point(self, problem: Problem, state: _State) -> Tensor:
         return state.Z.reshape(problem.operator.block_shape) * (state.eta > 1e-3 * state.z)[:, None, None]
-
-    def candidates(self, problem: Problem, state: _State) -> Sequence[Tensor]:
-        return ()
 
     def estimate(self, problem: Problem, state: _State) -> float | None:
         return state.gap

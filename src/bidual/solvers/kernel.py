@@ -68,7 +68,7 @@ class ShiftedKernel:
     def _narrow(self, shift: Tensor) -> Callable[[Tensor], Tensor]:
         """Woodbury: (S + B B^T)^-1 = S^-1 - S^-1 B (I + B^T S^-1 B)^-1 B^T S^-1.
 
-        The difference cancels where B B^T is large beside S, so it is taken in float64 whatever the precision of R.
+        The difference cancels where B B^T is large beside S, so it is taken in float64 for any precision of R.
         """
         B, inverse = self.matrix, (1 / shift.to(self.matrix))[:, None]
         inner = B.T @ (inverse * B)

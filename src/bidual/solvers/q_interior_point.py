@@ -1,6 +1,5 @@
 """A primal-dual interior point in one small matrix per block: squared loss with nuclear norms of short blocks."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations_with_replacement
 
@@ -117,9 +116,6 @@ class QInteriorPoint(Solver):
     def point(self, problem: Problem, state: _State) -> Tensor:
         Z = np.einsum("ijp,jpc->pic", state.F, state.T)
         return torch.from_numpy(Z).to(problem.operator.like.device)
-
-    def candidates(self, problem: Problem, state: _State) -> Sequence[Tensor]:
-        return ()
 
     def estimate(self, problem: Problem, state: _State) -> float | None:
         return state.gap

@@ -5,8 +5,8 @@ from bidual.losses import LOSSES
 from bidual.losses.datafit import Datafit
 from bidual.papers.experiments import pr_figure_4
 from bidual.papers.experiments.pr_figure_4 import Figure4, make_data
+from bidual.papers.methods.low_rank import truncated
 from bidual.problems.parallel import ParallelProblem
-from bidual.training.parallel.low_rank import truncated
 from bidual.training.parallel.training import ParallelTrainer
 
 

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from bidual.architectures import ParallelMLP
 from bidual.architectures.modules import ParallelNetwork
+from bidual.architectures.path_norm import path_norm_of
 from bidual.losses import Huber, Logistic, Squared
 from bidual.losses.datafit import Datafit
 from bidual.polar import Faces
@@ -17,7 +18,6 @@ from bidual.polar.subnetworks.pricing import ExactParallel
 from bidual.problems.certificate import Scope
 from bidual.problems.parallel import ParallelProblem
 from bidual.problems.relu import ReluProblem
-from bidual.training.parallel import path_norm_of
 from bidual.training.parallel.relaxation import relaxed_dual
 from bidual.training.parallel.training import ParallelTrainer
 from bidual.training.relu.trainer import ReluTrainer
@@ -170,7 +170,7 @@ def test_callbacks_and_seconds_cover_the_whole_training() -> None:
 def test_what_the_trainer_refuses() -> None:
     X, y = drawn(40, 5, 1, 0)
     with pytest.raises(
-        ValueError, match=r"looks at 2\^40 second-layer patterns times .* choices of 4 first-layer cells"
+        ValueError, match=r"enumerates 2\^40 second-layer patterns times .* choices of 4 first-layer patterns"
     ):
         ParallelTrainer(X, 4, "exact")
     with pytest.raises(ValueError, match="is for three layers, one width"):

@@ -93,7 +93,7 @@ def kernels(rows: Integers) -> Iterator[Integers]:
 
 
 def _expanded(minors: Integers, row: Integers, order: int) -> Integers:
-    """Nonzero minors of the given order from those of one order less and a row; columns in the order of combinations."""
+    """Nonzero minors of an order from those of one order less and a row; columns in the order of combinations."""
     columns = range(len(row))
     place = {chosen: k for k, chosen in enumerate(combinations(columns, order - 1))}
     found = [

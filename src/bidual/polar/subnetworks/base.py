@@ -1,4 +1,4 @@
-"""What the oracles of parallel networks share."""
+"""The base of the oracles of parallel networks."""
 
 from copy import copy
 from math import inf, prod
@@ -22,7 +22,7 @@ class ParallelOracle(NeuronOracle):
 
     @property
     def slope(self) -> float:
-        """sqrt(m_1 m_2 ...), the largest sum of so many units of total length one (see :func:`copies`)."""
+        """sqrt(m_1 m_2 ...), the largest sum of m_1 m_2 ... units of total length one (see :func:`copies`)."""
         return prod(as_widths(self.widths)) ** 0.5 * (1 + gamma(4))
 
     def within(self, seconds: float | None) -> Self:

@@ -34,7 +34,7 @@ class GaugeCones:
     Second-order: u_g = (t, Z_g) with |Z_g| <= t and cost t, one cone per group g of entries. Largest: the same with
     |Z_g|_inf <= t, so the image is (t - Z_g, t + Z_g) and the cone non-negative. Semidefinite:
     u_p = svec [[W_1, Z_p], [Z_p^T, W_2]] and cost 1/2 (tr W_1 + tr W_2), one cone per block; svec stacks the columns
-    of the upper triangle and multiplies what is off the diagonal by sqrt(2).
+    of the upper triangle and multiplies entries off the diagonal by sqrt(2).
     """
 
     cost: Float[ndarray, " u"]

@@ -21,7 +21,7 @@ from bidual.types import Matrix
 
 _THINNEST = 1e-12  # frames count cones as no thinner, for the sake of the arithmetic
 _CAPS = (1e2, 1e4, 1e6, 1e8, 1e10)  # on multipliers, in units of beta^2
-_UP = 1 + gamma(16)  # more than a few roundings of what it multiplies
+_UP = 1 + gamma(16)  # covers a few roundings
 
 Multipliers = Float[ndarray, "p f f"]  # N_p >= 0, symmetric, for the products of the facets of every cone
 Forms = Float[ndarray, "p r r"]

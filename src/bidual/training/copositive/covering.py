@@ -93,7 +93,7 @@ class Covering:
         r"""A bound of |(x u)_+ - D_p x u| over all p and all unit u in C_p.
 
         Entry i is max(0, -s_i x_i u). With x_i = +-c_i y_l + e_i, y_l its leader, c_i >= 0, that is at most |e_i| +
-        c_i max(0, -s_l y_l u). The last term is zero if the list is known to be complete: as many patterns as so many
+        c_i max(0, -s_l y_l u). The last term is zero if the list is known to be complete: as many patterns as m
         hyperplanes can have at all (Cover 1965), each with a direction that shows it. Otherwise it is at most
         |s_l y_l - sum_j lambda_j s_j y_j| over the needed rows j, for any lambda >= 0 (Farkas).
         """

@@ -10,9 +10,8 @@ from numpy import ndarray
 from torch import Tensor
 
 from bidual.losses.datafit import Datafit
-from bidual.polar.relaxations.moments import MomentSplitting
+from bidual.polar.relaxations.moments import ROUND, MomentSplitting, stalled
 from bidual.polar.relaxations.reduction import Scaled
-from bidual.polar.relaxations.semidefinite import ROUND, stalled
 from bidual.polar.relaxations.sign_regions import SignRegion
 from bidual.problems.relu import ReluProblem
 from bidual.training.copositive.relaxed import PolarProof, Relaxed
