@@ -21,6 +21,7 @@ from bidual.patterns import activations, sample_gates
 from bidual.problems.certificate import Certificate
 from bidual.problems.problem import Problem
 from bidual.problems.relu import ReluProblem
+from bidual.problems.solution import Limits
 from bidual.solvers import SOLVERS
 from bidual.solvers.driver import Solver, solve
 from bidual.solvers.factored import FactoredProgram, train
@@ -70,11 +71,11 @@ def taken_by(solver: Solver) -> Problem:
 
 def by_solver(name: str, dtype: torch.dtype) -> Found:
     solver = SOLVERS[name]()
-    return Found(solve(taken_by(solver).to(dtype), solver, tol=TOL, max_steps=STEPS).certificate)
+    return Found(solve(taken_by(solver).to(dtype), solver, Limits(TOL, STEPS)).certificate)
 
 
 def by_plan(dtype: torch.dtype) -> Found:
-    return Found(solve_auto(gated("nuclear").to(dtype), tol=TOL).certificate)
+    return Found(solve_auto(gated("nuclear").to(dtype), Limits(TOL)).certificate)
 
 
 def relu(white: bool) -> ReluProblem:

@@ -17,6 +17,7 @@ from bidual.polar.pooled import Make
 from bidual.problems.certificate import Certificate, Scope, certify, judge
 from bidual.problems.problem import Problem
 from bidual.problems.relu import ReluProblem
+from bidual.problems.solution import Limits
 from bidual.solvers.plan import solve_auto
 from bidual.training.copositive.relaxing import relax
 from bidual.training.relu.column_generation import ColumnGeneration, Training
@@ -84,7 +85,7 @@ def _lifted(rng: Generator, name: str, X: ndarray, c: int) -> Lifted:
 
 
 def _solved(rng: Generator, problem: Problem) -> list[Certificate]:
-    runs = [solve_auto(problem, tol=1e-10, max_steps=steps, max_time=_SECONDS) for steps in (2, 500)]
+    runs = [solve_auto(problem, Limits(1e-10, steps, max_time=_SECONDS)) for steps in (2, 500)]
     near = runs[1].Z * (1 + 1e-9 * torch.from_numpy(rng.standard_normal(runs[1].Z.shape)))
     rough = torch.from_numpy(rng.standard_normal(near.shape) * 10.0 ** rng.uniform(-6, 6))
     return [*(run.certificate for run in runs), certify(problem, near), certify(problem, rough)]

@@ -18,8 +18,9 @@ from bidual.polar import Faces, Pooled
 from bidual.problems.certificate import Scope
 from bidual.problems.problem import Problem
 from bidual.problems.relu import ReluProblem
+from bidual.problems.solution import Limits, Solution
 from bidual.solvers import SOLVERS
-from bidual.solvers.driver import Solution, solve
+from bidual.solvers.driver import solve
 from bidual.solvers.factored import ConeProgram, FactoredProgram, train
 from bidual.solvers.plan import solve_auto
 from bidual.training.relu.column_generation import Training
@@ -59,7 +60,7 @@ def problem_of(average: bool, gated: bool, loss: str = "squared") -> Problem:
 
 
 def solution_of(average: bool, gated: bool, loss: str = "squared") -> Solution:
-    return solve_auto(problem_of(average, gated, loss), tol=1e-7)
+    return solve_auto(problem_of(average, gated, loss), Limits(1e-7))
 
 
 def relu_of(average: bool, loss: str = "squared") -> tuple[ReluProblem, ReluTrainer, Training]:
@@ -97,7 +98,7 @@ def test_certified_optima_are_those_of_cvxpy(average, gated, loss):
 def test_intercepts_and_weights(loss, average):
     patches = TokenPairs(sequences(), average)
     problem = pooled_problem(patches, loss, gates=gates_of(True), intercept=True, weighted=True)
-    certificate = solve_auto(problem, tol=1e-7).certificate
+    certificate = solve_auto(problem, Limits(1e-7)).certificate
     explicit = explicit_tokens(sequences(), average)
     optimum = gated_optimum(explicit, masks(True).flatten(1), problem.datafit, problem.beta)
     assert certificate.primal == pytest.approx(optimum, rel=1e-5)
@@ -120,7 +121,7 @@ def test_every_solver_takes_attention(solver, gauge):
             solve(problem, engine)
         return
     tol = ROUGH.get(solver, 1e-7)
-    certificate = solve(problem, engine, tol=tol, max_steps=20_000).certificate
+    certificate = solve(problem, engine, Limits(tol, 20_000)).certificate
     optimum = cvxpy_optimum(problem)
     assert certificate.relative_gap <= tol
     assert certificate.primal == pytest.approx(optimum, rel=2 * tol + 1e-7)
@@ -338,7 +339,7 @@ def test_the_papers_number_of_heads_reaches_it_too():
 def test_one_head_does_not_reach_the_optimum():
     """At small beta the optimum needs more than one head: every start ends above it, at a point that can be left."""
     problem = pooled_problem(TokenPairs(sequences(), False), share=0.01)
-    optimum = solve_auto(problem, tol=1e-8).certificate
+    optimum = solve_auto(problem, Limits(1e-8)).certificate
     ends = [
         train(FactoredProgram(problem, 1), "lbfgs", seed=seed, escape=False, tol=1e-8, max_steps=5000)
         for seed in range(6)

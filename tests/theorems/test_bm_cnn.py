@@ -20,8 +20,9 @@ from bidual.polar import Faces
 from bidual.problems.certificate import Scope
 from bidual.problems.problem import Problem
 from bidual.problems.relu import ReluProblem
+from bidual.problems.solution import Limits, Solution
 from bidual.solvers import SOLVERS
-from bidual.solvers.driver import Solution, solve
+from bidual.solvers.driver import solve
 from bidual.solvers.factored import ConeProgram, FactoredProgram, train
 from bidual.solvers.plan import solve_auto
 from bidual.training.relu.column_generation import Training
@@ -62,7 +63,7 @@ def problem_of(pooling: str, gated: bool, loss: str = "squared") -> Problem:
 
 
 def solution_of(pooling: str, gated: bool, loss: str = "squared") -> Solution:
-    return solve_auto(problem_of(pooling, gated, loss), tol=1e-7)
+    return solve_auto(problem_of(pooling, gated, loss), Limits(1e-7))
 
 
 def relu_of(pooling: str, loss: str = "squared", h: int = 2) -> tuple[ReluProblem, Training]:
@@ -99,7 +100,7 @@ def test_certified_optima_are_those_of_cvxpy(pooling, gated, loss):
 @pytest.mark.parametrize("loss", ["squared", "softmax", "hinge"])
 def test_intercepts_and_weights(loss):
     problem = pooled_problem(convolved(signals(), "grid"), loss, gates=gates_of(True), intercept=True, weighted=True)
-    certificate = solve_auto(problem, tol=1e-7).certificate
+    certificate = solve_auto(problem, Limits(1e-7)).certificate
     optimum = gated_optimum(explicit_signals(signals(), "grid"), active(True, "grid"), problem.datafit, problem.beta)
     assert certificate.primal == pytest.approx(optimum, rel=1e-5)
     assert certificate.dual <= optimum * (1 + 1e-7)
@@ -121,7 +122,7 @@ def test_every_solver_takes_convolutions(solver, gauge):
             solve(problem, engine)
         return
     tol = ROUGH.get(solver, 1e-7)
-    certificate = solve(problem, engine, tol=tol, max_steps=20_000).certificate
+    certificate = solve(problem, engine, Limits(tol, 20_000)).certificate
     optimum = cvxpy_optimum(problem)
     assert certificate.relative_gap <= tol
     assert certificate.primal == pytest.approx(optimum, rel=2 * tol + 1e-7)
@@ -246,7 +247,7 @@ def objective(module: nn.Module, problem: Problem, X: Tensor) -> float:
 
 
 def check_decoded(family: LinearCNN, problem: Problem, X: Tensor) -> None:
-    solution = solve_auto(problem, tol=1e-7)
+    solution = solve_auto(problem, Limits(1e-7))
     module = family.decode(solution.Z)
     assert objective(module, problem, X) == pytest.approx(solution.certificate.primal, rel=1e-9)
     assert family.regulariser(module) == pytest.approx(problem.gauge.value(solution.Z), rel=1e-9)
@@ -355,6 +356,6 @@ def test_a_gate_for_every_pattern_is_no_dearer_than_relu():
     """The gated program over all patterns drops the cones of (23), so its optimum is at most that of ReLU."""
     problem, training = relu_of("average")
     every = problem.gated(all_patterns(problem.X).active)
-    relaxed = solve_auto(every, tol=1e-6).certificate
+    relaxed = solve_auto(every, Limits(1e-6)).certificate
     assert relaxed.relative_gap <= 1e-6
     assert relaxed.primal <= training.solution.certificate.primal * (1 + 2e-6)

@@ -17,6 +17,7 @@ from bidual.polar import Faces, NormFaces, NormSearch
 from bidual.problems.certificate import Scope
 from bidual.problems.problem import Problem
 from bidual.problems.relu import ReluProblem
+from bidual.problems.solution import Limits
 from bidual.solvers.plan import solve_auto
 from bidual.training.relu.column_generation import ColumnGeneration, Training
 from oracles.norm_oracle import dictionary_optimum, norm_optimum, planar_directions
@@ -141,7 +142,7 @@ def gated_problem(hidden: Norm, output: Norm) -> Problem:
 def test_lemma_3_1_the_factored_problem_has_the_same_value(hidden: Norm, output: Norm) -> None:
     """(14) at split(Z*) attains (16); and the penalty of split is that of the pair, column by column."""
     problem = gated_problem(hidden, output)
-    solution = solve_auto(problem, tol=1e-8)
+    solution = solve_auto(problem, Limits(1e-8))
     U, W = problem.gauge.split(solution.Z)
     price = hidden.value(U.mT).square().sum() + output.value(W.mT).square().sum()
     factored = problem.datafit.value(problem.operator.forward(U @ W.mT)) + problem.beta / 2 * float(price)

@@ -13,7 +13,7 @@ from bidual.polar import Neurons
 from bidual.problems.certificate import SoundnessError
 from bidual.problems.neuron_problem import NeuronProblem
 from bidual.problems.problem import Problem
-from bidual.solvers.driver import Callback, Solution
+from bidual.problems.solution import Callback, Limits, Solution
 from bidual.solvers.plan import solve_auto
 from bidual.training.relu.column_generation import Training
 from bidual.types import Blocks, Matrix
@@ -119,10 +119,24 @@ class FixedProgram(Program):
     def beta_max(self) -> float:
         return self.problem.beta_max
 
-    def train(self, beta: float, *, start: WarmStart | None = None, prove: bool = True, **options: Any) -> Fitted:
+    def train(
+        self,
+        beta: float,
+        *,
+        tol: float = 1e-4,
+        max_steps: int | None = None,
+        max_time: float | None = None,
+        start: WarmStart | None = None,
+        prove: bool = True,
+        **options: Any,
+    ) -> Fitted:
         point, dual = (None, None) if start is None else self._warm(start)
         problem = self.problem.with_beta(beta)
-        return Fitted(problem, self.architecture, solve_auto(problem, start=point, dual=dual, **options))
+        return Fitted(
+            problem,
+            self.architecture,
+            solve_auto(problem, Limits(tol, max_steps, max_time), start=point, dual=dual, **options),
+        )
 
     def _warm(self, start: WarmStart) -> tuple[Tensor | None, Tensor | None]:
         if tuple(start.point.shape) != self.problem.operator.block_shape:

@@ -12,7 +12,7 @@ from bidual.numerics.norms import L1
 from bidual.polar import Faces
 from bidual.problems.certificate import Scope
 from bidual.problems.relu import ReluProblem
-from bidual.solvers.driver import Record, Status
+from bidual.problems.solution import Record, Status
 from bidual.training.copositive import CopositiveProgram, CopositiveTraining, relax
 from bidual.training.copositive.randomised_rounding import Rounding
 from helpers.copositive_cases import exact, normal, squared, white

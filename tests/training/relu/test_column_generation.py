@@ -13,7 +13,7 @@ from bidual.polar import Faces, LocalSearch
 from bidual.problems.certificate import Certificate, Scope, certify
 from bidual.problems.problem import Problem
 from bidual.problems.relu import ReluProblem
-from bidual.solvers.driver import Status
+from bidual.problems.solution import Status
 from bidual.training.relu.column_generation import ColumnGeneration, Training
 from oracles.cone_oracle import cone_optimum
 from oracles.pattern_oracle import steepest

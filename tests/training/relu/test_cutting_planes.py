@@ -14,7 +14,7 @@ from bidual.numerics.norms import L1
 from bidual.polar import Faces, LocalSearch, Sphere
 from bidual.problems.certificate import Scope
 from bidual.problems.relu import ReluProblem
-from bidual.solvers.driver import Record, Status
+from bidual.problems.solution import Record, Status
 from bidual.training.relu.analytic_centre import Centre, Cuts
 from bidual.training.relu.column_generation import ColumnGeneration, Training
 from bidual.training.relu.cutting_planes import CuttingPlanes

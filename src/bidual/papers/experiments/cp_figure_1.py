@@ -15,8 +15,8 @@ from bidual.papers.experiments.descent import DescentRun, GradientDescent
 from bidual.papers.reproduction import Claim, Context, Experiment, Finding, Scale
 from bidual.polar import Faces
 from bidual.problems.relu import ReluProblem
+from bidual.problems.solution import Record
 from bidual.reporting.plots import COLOURS, GREY, figure_bytes, new_figure, plain
-from bidual.solvers.driver import Record
 from bidual.training.relu.column_generation import ColumnGeneration
 from bidual.training.relu.frank_wolfe import FrankWolfe
 

@@ -24,6 +24,7 @@ from bidual.papers.experiments.penalty_descent import PenaltyDescent
 from bidual.polar.subnetworks.base import copies
 from bidual.problems.problem import Problem
 from bidual.problems.relu import ReluProblem
+from bidual.problems.solution import Limits
 from bidual.solvers.plan import beta_grid, solve_auto
 from bidual.training.parallel.decoding import SubNetworks
 from bidual.training.relu.trainer import ReluTrainer
@@ -177,7 +178,7 @@ def _exact(split: Split, settings: Settings, scaling: str, rate: float) -> Fit:
 def _gated(split: Split, settings: Settings, beta: float) -> Fit:
     family = GatedParallel(split.cells(settings))
     problem = Problem(family.lift(split.X, 1), Datafit(Squared(), split.y), family.gauge(), beta)
-    found = solve_auto(problem, tol=settings.tol)
+    found = solve_auto(problem, Limits(settings.tol))
     module = family.decode(found.Z).requires_grad_(False)
     certificate = found.certificate
     return Fit(module(split.X), module(split.X_test), certificate.primal, certificate.relative_gap, beta)

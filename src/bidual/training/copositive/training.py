@@ -14,8 +14,8 @@ from bidual.polar.base import Neurons
 from bidual.polar.search.ridges import RidgeSearch
 from bidual.problems.certificate import Scope, judge
 from bidual.problems.relu import ReluProblem
+from bidual.problems.solution import Callback, Record, Solution, Status
 from bidual.runtime.threads import one_thread
-from bidual.solvers.driver import Callback, Record, Solution, Status
 from bidual.training.copositive.compact import Compact
 from bidual.training.copositive.pattern_program import check_squared
 from bidual.training.copositive.randomised_rounding import Rounding
@@ -134,5 +134,5 @@ def _judged(
         callback(record)
     status = Status.CERTIFIED if gap <= tol else Status.STALLED
     steps = bound.steps + polished.solution.n_steps
-    solution = Solution(Z, certificate, status, steps, record.seconds, (record,), NAME)
+    solution = Solution(master, Z, certificate, status, steps, record.seconds, (record,), NAME, given.V)
     return Training(master, solution, torch.as_tensor(given.V), gap)

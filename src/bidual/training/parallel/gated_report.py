@@ -17,6 +17,7 @@ from bidual.problems.certificate import Certificate
 from bidual.problems.parallel import ParallelProblem
 from bidual.problems.problem import Problem
 from bidual.problems.relu import ReluProblem
+from bidual.problems.solution import Limits
 from bidual.solvers.plan import solve_auto
 from bidual.training.parallel.decoding import SubNetworks, Violation, real_sub_networks, violation
 from bidual.training.relu.trainer import ReluTrainer
@@ -113,7 +114,7 @@ def gated_report(
     samples = with_constant(X) if family.bias else X
     whole = ParallelProblem(samples, datafit, beta, family.cells.width)
     judge = _Judge(family, whole, X, test)
-    solution = solve_auto(problem, tol=tol)
+    solution = solve_auto(problem, Limits(tol))
     parts = real_sub_networks(family.cells, samples, solution.Z, max_time=max_time)
     gated = family.decode(solution.Z, problem.predictions(solution.Z)[1])
     price = problem.gauge.value(solution.Z)

@@ -19,8 +19,8 @@ from bidual.polar.subnetworks.pricing import ExactParallel, price_of_pricing
 from bidual.polar.subnetworks.search import ParallelSearch
 from bidual.problems.parallel import ParallelProblem
 from bidual.problems.relu import ReluProblem
+from bidual.problems.solution import Callback
 from bidual.runtime.threads import one_thread
-from bidual.solvers.driver import Callback
 from bidual.training.parallel.relaxation import relaxed_dual
 from bidual.training.relu.column_generation import ColumnGeneration, Training, continued
 from bidual.training.relu.lower_bounds import with_dual

@@ -19,9 +19,10 @@ from bidual.polar import NeuronOracle, Neurons, SteepestNeurons
 from bidual.problems.certificate import Certificate, Scope, judge
 from bidual.problems.neuron_problem import NeuronProblem
 from bidual.problems.problem import Problem
+from bidual.problems.solution import Callback, Limits, Record, Solution, Status
 from bidual.runtime.threads import one_thread
 from bidual.solvers import EtaInteriorPoint, InteriorPoint, PrimalDual
-from bidual.solvers.driver import Callback, Record, Solution, Status, solve
+from bidual.solvers.driver import solve
 from bidual.solvers.plan import solve_auto
 from bidual.types import Matrix
 
@@ -169,7 +170,7 @@ class _Run:
             if status is None:
                 master, Z, status = self._extended(master, Z, peaks)
         assert self.best is not None
-        solution = Solution(Z, self.best, status, rounds, self.seconds, tuple(self.history), NAME)
+        solution = Solution(master, Z, self.best, status, rounds, self.seconds, tuple(self.history), NAME, V)
         return Training(master, solution, V, self.gap)
 
     def _solved(self, master: Problem, Z: Tensor) -> tuple[Problem, Tensor, Tensor]:
@@ -237,7 +238,7 @@ def solve_master(
 ) -> Solution:
     """The group lasso over a dictionary, by interior points: in one variable per neuron, or on the conic form."""
     if problem.operator.block_shape[0] == 0:
-        return solve(problem, PrimalDual(), tol=inf)  # takes every gauge, and has nothing to do
+        return solve(problem, PrimalDual(), Limits(inf))  # takes every gauge, and has nothing to do
     start = None if start is None or not bool(start.any()) else start
     n, m = problem.operator.output_shape[0], problem.operator.block_shape[0]
     stages = ([EtaInteriorPoint()] if problem.datafit.loss.half_square else []) + (
@@ -246,12 +247,12 @@ def solve_master(
     best: Solution | None = None
     for solver in stages:
         if solver.refusal(problem) is None:
-            done = solve(problem, solver, tol=tol, max_steps=100, start=start, max_time=max_time)
+            done = solve(problem, solver, Limits(tol, 100, max_time=max_time), start=start)
             if done.certificate.within(tol):
                 return done
             start, best = done.Z, done
     try:
-        return solve_auto(problem, tol=tol, start=start, max_time=max_time)
+        return solve_auto(problem, Limits(tol, max_time=max_time), start=start)
     except FloatingPointError:  # its kernel is singular to rounding; the interior point's answer is what there is
         if best is None:
             raise

@@ -12,8 +12,8 @@ from bidual.polar import NeuronOracle, Neurons, SteepestNeurons
 from bidual.problems.certificate import Certificate, Scope, judge
 from bidual.problems.problem import Problem
 from bidual.problems.relu import ReluProblem
+from bidual.problems.solution import Callback, Record, Solution, Status
 from bidual.runtime.threads import one_thread
-from bidual.solvers.driver import Callback, Record, Solution, Status
 from bidual.training.relu.analytic_centre import Centre, Cuts
 from bidual.training.relu.column_generation import ColumnGeneration, Training
 
@@ -130,7 +130,9 @@ class _Run:
                 cuts, mu = self._cuts(neurons), self.settings.share * self.best.gap / max(len(neurons), 1)
                 stop = self._late if step > 1 else lambda: False  # the first network is worth its time
                 centre = cuts.centre(self._start(cuts, centre, peaks, mu), mu, stop)
-        solution = Solution(self.best.point, self.best, status, step, self.seconds, tuple(self.history), NAME)
+        solution = Solution(
+            self.master, self.best.point, self.best, status, step, self.seconds, tuple(self.history), NAME, V
+        )
         return Training(self.master, solution, V, self.best.relative_gap)
 
     def _centred(self, columns: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from torch import Tensor
 from bidual.polar import NeuronOracle, Neurons
 from bidual.problems.certificate import Certificate, Scope, judge
 from bidual.problems.relu import ReluProblem
-from bidual.solvers.driver import Record
+from bidual.problems.solution import Record
 
 NAME = "frank_wolfe"
 

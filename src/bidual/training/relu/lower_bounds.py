@@ -7,7 +7,7 @@ from bidual.polar import bound_near
 from bidual.polar.relaxations.diagonal import DiagonalBound
 from bidual.problems.certificate import PolarBound, Scope, judge
 from bidual.problems.relu import ReluProblem
-from bidual.solvers.driver import Status
+from bidual.problems.solution import Status
 from bidual.training.copositive.joint import joint_bound
 from bidual.training.copositive.relaxed import Relaxed
 from bidual.training.copositive.spike_free import spike_free_bound

@@ -16,8 +16,8 @@ from bidual.patterns.reduction import reduce_rank
 from bidual.polar import NeuronOracle, Neurons, bound_near
 from bidual.problems.certificate import PolarBound, Scope, judge
 from bidual.problems.relu import ReluProblem
+from bidual.problems.solution import Callback, Record, Solution, Status
 from bidual.solvers.conic.cone_program import solve_cone_program
-from bidual.solvers.driver import Callback, Record, Solution, Status
 from bidual.training.copositive import CopositiveTraining
 from bidual.training.relu.closed_form import closed_form
 from bidual.training.relu.column_generation import Training
@@ -193,4 +193,6 @@ def judged(
     gap, seconds = certificate.relative_gap, time.perf_counter() - run.began
     history = run.history or (Record(run.solver, 1, seconds, certificate.primal, certificate.dual, gap),)
     status = Status.CERTIFIED if gap <= tol else Status.STALLED
-    return Training(master, Solution(Z, certificate, status, run.steps, seconds, history, run.solver), V, gap)
+    return Training(
+        master, Solution(master, Z, certificate, status, run.steps, seconds, history, run.solver, V), V, gap
+    )

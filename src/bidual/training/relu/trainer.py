@@ -15,8 +15,8 @@ from bidual.polar.choice import HIGHEST_RANK, affordable, cuttable, slow, sphere
 from bidual.polar.pooled import Make
 from bidual.polar.search.ridges import RidgeSearch
 from bidual.problems.relu import ReluProblem
+from bidual.problems.solution import Callback, Status
 from bidual.runtime.threads import one_thread
-from bidual.solvers.driver import Callback, Status
 from bidual.training.copositive.training import NAME as COPOSITIVE
 from bidual.training.relu.column_generation import ColumnGeneration, Training, continued
 from bidual.training.relu.lower_bounds import prove as bound_below
