@@ -57,6 +57,9 @@ class Limits:
         )
 
 
+DEFAULT_LIMITS = Limits()
+
+
 @dataclass(frozen=True)
 class Record:
     """One line of a run's history."""
