@@ -71,7 +71,9 @@ class ConvexEstimator(BaseEstimator):
     def _make_loss(self) -> Loss: ...
 
     def _solver_options(self) -> dict[str, Any]:
-        return {"solver": self.solver, "limits": Limits(self.tol, self.max_iter, self.max_time)}
+        steps = None if self.max_iter is None else int(self.max_iter)
+        seconds = None if self.max_time is None else float(self.max_time)
+        return {"solver": self.solver, "limits": Limits(float(self.tol), steps, seconds)}
 
     def _check_parameters(self) -> None:
         """What can be refused before the data are looked at."""

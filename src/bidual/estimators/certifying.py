@@ -103,7 +103,9 @@ def certify(
     problem = ReluProblem(samples, Datafit(chosen, Y, intercept=weights.output_bias is not None), float(beta))
     plan = ReluPlan(samples, *oracle_of(patterns))
     with numerical_errors_as_value_error():
-        return _certify(weights, problem, plan, Limits(tol, max_time=max_time))
+        return _certify(
+            weights, problem, plan, Limits(float(tol), max_time=None if max_time is None else float(max_time))
+        )
 
 
 def _check_settings(beta: float, tol: float, max_time: float | None, patterns: int | str) -> None:

@@ -36,9 +36,9 @@ class Limits:
         max_time: in seconds, None for no limit.
     """
 
-    tol: float = 1e-4
+    tol: float | int = 1e-4
     max_steps: int | None = None
-    max_time: float | None = None
+    max_time: float | int | None = None
 
     def __post_init__(self) -> None:
         if math.isnan(self.tol):

@@ -151,8 +151,11 @@ def test_degenerate_samples(name: str) -> None:
 def test_limits_stop_with_a_sound_certificate() -> None:
     problem = relu_problem("squared", 30, 3, 2, seed=5)
     best = train(problem).certificate
-    for limit, status in [({"max_rounds": 2}, Status.MAX_STEPS), ({"max_time": 1e-9}, Status.MAX_TIME)]:
-        done = solve(problem, ColumnGeneration(Faces(problem.X)), Limits(1e-9), **limit)
+    for limit, status in [
+        (Limits(1e-9, 2), Status.MAX_STEPS),
+        (Limits(1e-9, max_time=1e-9), Status.MAX_TIME),
+    ]:
+        done = solve(problem, ColumnGeneration(Faces(problem.X)), limit)
         assert done.status is status
         assert done.certificate.dual <= best.primal
         assert done.certificate.primal >= best.dual

@@ -140,12 +140,16 @@ def test_from_beta_max_on_the_zero_network_is_certified_at_once() -> None:
 
 @pytest.mark.parametrize(
     ("limit", "status"),
-    [({"max_steps": 1}, Status.MAX_STEPS), ({"max_steps": 3}, Status.MAX_STEPS), ({"max_time": 1e-9}, Status.MAX_TIME)],
+    [
+        (Limits(1e-6, 1), Status.MAX_STEPS),
+        (Limits(1e-6, 3), Status.MAX_STEPS),
+        (Limits(1e-6, max_time=1e-9), Status.MAX_TIME),
+    ],
 )
-def test_limits_stop_with_a_sound_certificate(limit: dict[str, float], status: Status) -> None:
+def test_limits_stop_with_a_sound_certificate(limit: Limits, status: Status) -> None:
     problem = relu_problem("squared", 30, 3, 2, seed=5)
     best = solve(problem, ColumnGeneration(Faces(problem.X)), Limits(1e-6)).certificate
-    done = solve(problem, CuttingPlanes(Faces(problem.X)), Limits(1e-6), **limit)
+    done = solve(problem, CuttingPlanes(Faces(problem.X)), limit)
     assert done.status is status
     assert done.certificate.dual <= best.primal
     assert done.certificate.primal >= best.dual
@@ -164,7 +168,7 @@ def test_the_callback_sees_the_history_and_inputs_stay_as_they_are() -> None:
     copies, seen = [T.clone() for T in (problem.X, problem.datafit.targets, problem.datafit.weights)], list[Record]()
     done = solve(problem, CuttingPlanes(Faces(problem.X)), Limits(1e-6), callback=seen.append)
     assert tuple(seen) == done.history
-    assert {record.solver for record in seen} == {done.solver} == {"cutting_plane"}
+    assert {record.solver for record in seen} == {done.solver} == {"cutting_planes"}
     now = (problem.X, problem.datafit.targets, problem.datafit.weights)
     assert all(torch.equal(before, after) for before, after in zip(copies, now, strict=True))
 
@@ -179,7 +183,9 @@ def test_single_precision_is_trained_in_double() -> None:
 @pytest.mark.parametrize("loss", [name for name in LOSSES if name != "squared"])
 def test_other_losses_are_refused(loss: str) -> None:
     problem = relu_problem(loss, 6, 2, 2, seed=0)
-    with pytest.raises(ValueError, match=f"for the squared loss, CP eq. \\(73\\); got {loss}. Use solver='auto'"):
+    with pytest.raises(
+        ValueError, match=f"for the squared loss, CP eq. \\(73\\); got {loss}. Use solver='column_generation' or 'auto'"
+    ):
         solve(problem, CuttingPlanes(Faces(problem.X)), Limits(1e-6))
 
 
@@ -191,7 +197,7 @@ def test_what_it_is_not_for_is_refused_before_any_work() -> None:
         solve(replace(problem, hidden_norm=L1), CuttingPlanes(Faces(problem.X)), Limits(1e-6))
     with pytest.raises(ValueError, match="other samples"):
         solve(problem, CuttingPlanes(Faces(2 * problem.X)), Limits(1e-6))
-    with pytest.raises(ValueError, match=r"at most 10; got 6 samples x 2 outputs = 12. Use column_generation"):
+    with pytest.raises(ValueError, match=r"at most 10; got 6 samples x 2 outputs = 12. Use solver='column_generation'"):
         solve(problem, CuttingPlanes(Faces(problem.X), most=10), Limits(1e-6))
 
 

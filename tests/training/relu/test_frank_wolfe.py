@@ -31,19 +31,16 @@ def test_at_the_optimal_budget_it_approaches_the_optimum_from_above() -> None:
 def test_the_network_has_the_price_of_the_budget_and_the_predictions_of_the_run() -> None:
     problem, oracle = _problem()
     run = solve(problem, FrankWolfe(oracle, 2.0), Limits(0.0, 50))
-    price = float((torch.linalg.vector_norm(run.neurons, dim=1) * torch.linalg.vector_norm(run.weights, dim=1)).sum())
-    assert price <= 2.0 * (1 + 1e-12)
-    assert problem.restricted_to(run.neurons).primal(run.weights[:, None]) == pytest.approx(
-        run.certificate.primal, rel=1e-9
-    )
+    assert run.problem.gauge.value(run.Z) <= 2.0 * (1 + 1e-12)
+    assert problem.restricted_to(run.neurons).primal(run.Z) == pytest.approx(run.certificate.primal, rel=1e-9)
 
 
 def test_the_search_over_t_is_not_led_astray_by_unfinished_runs() -> None:
     problem, oracle = _problem()
     exact = solve(problem, ColumnGeneration(oracle), Limits(1e-9))
     t = exact.problem.gauge.value(exact.Z)
-    found = FrankWolfe(max_steps=60).search(problem, oracle, tol=0.05, max_runs=7)
-    assert found.t == pytest.approx(t, rel=0.3)
+    found = solve(problem, FrankWolfe(oracle, run_steps=60, max_runs=7), Limits(0.05))
+    assert found.problem.gauge.value(found.Z) == pytest.approx(t, rel=0.3)
     assert found.certificate.primal <= 1.1 * exact.certificate.primal
 
 

@@ -178,8 +178,8 @@ class ReluPlan(NeuronPlan):
             by_columns = ColumnGeneration(sphere) if solver in _BY_COLUMNS else DualPoints(sphere, (found.dual_point,))
             found = yield Stage(by_columns, left)
         diagonal = problem.oracle(lambda X: DiagonalBound(X, steps=40))
-        found = yield Stage(DualPoints(diagonal, (found.dual_point, *candidates)), Limits(limits.tol))
-        left = limits.after(found.seconds, least=MOMENT)
+        left = limits.after(found.seconds, least=MOMENT)  # the joint bound has what training has left
+        yield Stage(DualPoints(diagonal, (found.dual_point, *candidates)), Limits(limits.tol))
         if steps_of_joint_bound(problem, left.max_time):
             yield Stage(JointBound(0 if left.max_time is None else _MOST_CUTS), replace(left, max_steps=None))
 
