@@ -41,7 +41,15 @@ SENSIBLE: dict[str, tuple[Any, ...]] = {
     "loss": ("auto", "squared", "log_loss", "hinge", "squared_hinge", "huber", "absolute", "softmax", "logistic"),
     "solver": (
         *("auto", "kernel_admm", "eta_newton", "q_interior_point", "interior_point", "active_neurons", "fista"),
-        *("primal_dual", "burer_monteiro", "column_generation", "cutting_plane", "frank_wolfe", "closed_form"),
+        *(
+            "primal_dual",
+            "burer_monteiro",
+            "column_generation",
+            "cutting_planes",
+            "cone_program",
+            "frank_wolfe",
+            "closed_form",
+        ),
     ),
     "tol": (0.5, 1e-2, 1e-6),
     "hidden_bias": (True, False),

@@ -199,7 +199,7 @@ def _rechecked(model: Any, fit: Fit, X: ndarray) -> bool:
 def _oracle(model: Any, X: torch.Tensor, c: int) -> NeuronOracle:
     if isinstance(model, ConvexParallelRegressor):
         there = with_constant(X) if model.hidden_bias else X
-        return ParallelPlan(there, model.widths).oracle(c)
+        return ParallelPlan(there, model.widths).proving(c)
     if hasattr(model, "_patches"):
         patches = model._patches(X)
         return oracle_for(patches.rows(), patches, Faces)

@@ -83,8 +83,8 @@ def _trained(problem: ParallelProblem, fit: Fit) -> tuple[Certificate, np.longdo
 
 def _low_rank(rng: Generator, problem: ParallelProblem, fit: Fit) -> list[tuple[Certificate, np.longdouble]]:
     rank = int(rng.integers(1, min(problem.X.shape) + 1))
-    done = train_low_rank(problem, rank, tol=1e-6, max_time=_SECONDS)
-    point = done.training.neurons, done.certificate.point
+    done = train_low_rank(problem, rank, Limits(1e-6, max_time=_SECONDS))
+    point = done.solution.neurons, done.certificate.point
     return [(done.certificate, _objective(problem, fit, *point)), _trained(problem, fit)]
 
 

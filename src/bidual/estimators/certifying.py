@@ -102,10 +102,9 @@ def certify(
         raise ValueError(f"X has {len(samples)} samples and y has {len(Y)}; they must be as many.")
     problem = ReluProblem(samples, Datafit(chosen, Y, intercept=weights.output_bias is not None), float(beta))
     plan = ReluPlan(samples, *oracle_of(patterns))
+    limits = Limits(float(tol), max_time=None if max_time is None else float(max_time))
     with numerical_errors_as_value_error():
-        return _certify(
-            weights, problem, plan, Limits(float(tol), max_time=None if max_time is None else float(max_time))
-        )
+        return _certify(weights, problem, plan, limits)
 
 
 def _check_settings(beta: float, tol: float, max_time: float | None, patterns: int | str) -> None:

@@ -94,8 +94,8 @@ class ConvexMLPClassifier(ClassifierTargets, ConvexMLP):
             "per_output".
         loss: "auto" (squared), "log_loss" (logistic, or softmax beyond two classes; gives ``predict_proba``), the
             name of a loss in ``bidual.losses.LOSSES``, or a Loss.
-        solver: "auto"; for "relu" one of "column_generation", "interior_point" (one output), "frank_wolfe",
-            "cutting_plane", "copositive" (both squared loss) and "closed_form" (whitened data), otherwise a name in
+        solver: "auto"; for "relu" one of "column_generation", "cone_program" (one output), "frank_wolfe",
+            "cutting_planes", "copositive" (both squared loss) and "closed_form" (whitened data), otherwise a name in
             ``bidual.solvers.SOLVERS``.
         tol: the certified relative duality gap to reach; a ConvergenceWarning says so if it was not.
         max_iter: a limit on solver steps, None for the solver's own.

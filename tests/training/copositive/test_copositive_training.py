@@ -80,7 +80,7 @@ def test_training_stops_in_time_with_a_sound_certificate() -> None:
     assert 0 <= certificate.dual <= certificate.primal
 
 
-@pytest.mark.parametrize("solver", ["copositive", "cutting_plane"])
+@pytest.mark.parametrize("solver", ["copositive", "cutting_planes"])
 def test_regressors(solver: str) -> None:
     X, y = normal(14, 1).numpy(), normal(14, 2, seed=1).numpy()
     fit = ConvexMLPRegressor(solver=solver, beta=0.5).fit(X, y)
@@ -92,7 +92,7 @@ def test_regressors(solver: str) -> None:
         np.testing.assert_allclose(fit.predict(X), fit.module_(torch.from_numpy(X)).numpy(), atol=1e-9)
 
 
-@pytest.mark.parametrize("solver", ["copositive", "cutting_plane"])
+@pytest.mark.parametrize("solver", ["copositive", "cutting_planes"])
 def test_classifiers(solver: str) -> None:
     X, y = make_classification(15, 2, n_informative=2, n_redundant=0, n_classes=2, random_state=0)
     fit = ConvexMLPClassifier(solver=solver, hidden_bias=False, beta=0.5).fit(X, y)
@@ -109,7 +109,7 @@ def test_other_losses_are_refused(loss: str) -> None:
         solve(problem, Copositive())
     with pytest.raises(ValueError, match=rf"CP \(19\), is for the squared loss, got {loss}; use the form 'joint'"):
         relax(problem, "patterns")
-    for solver, what in [("copositive", "for the squared loss"), ("cutting_plane", "for the squared loss")]:
+    for solver, what in [("copositive", "for the squared loss"), ("cutting_planes", "for the squared loss")]:
         with pytest.raises(ValueError, match=what):
             ConvexMLPClassifier(solver=solver, loss="logistic").fit(normal(6, 2).numpy(), [0, 1] * 3)
 
@@ -172,6 +172,6 @@ def test_numbers_that_make_no_sense_are_refused(settings: dict[str, float], mess
         relax(PLANE, "joint", **settings)
 
 
-def test_training_needs_a_round() -> None:
-    with pytest.raises(ValueError, match="rounds and starts must be at least 1, got 0"):
-        solve(PLANE, Copositive(rounds=0))
+def test_the_search_needs_a_start() -> None:
+    with pytest.raises(ValueError, match="starts must be at least 1, got 0"):
+        Copositive(starts=0)
