@@ -179,9 +179,10 @@ def test_what_the_plan_refuses() -> None:
     problem, trainer = ParallelProblem(X, Datafit(Squared(), y), 1.0, 2), ParallelPlan(X, 2)
     with pytest.raises(ValueError, match="solver must"):
         trainer.train(problem, solver="sgd")
-    for wrong, words in (({"oracle": "all"}, "oracle must be"), ({"n_starts": 0}, "n_starts must be")):
-        with pytest.raises(ValueError, match=words):
-            ParallelPlan(X, 2, **wrong)
+    with pytest.raises(ValueError, match="n_starts must be"):
+        ParallelPlan(X, 2, "search", 0)
+    with pytest.raises(ValueError, match="oracle must be"):
+        ParallelPlan(X, 2, "all").train(problem)
     with pytest.raises(ValueError, match="other samples or widths"):
         ParallelPlan(X, 3, "search", 10).train(problem)
 
