@@ -1,5 +1,6 @@
 """Any network family as scikit-learn estimators, also one that is defined outside of this package."""
 
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -9,14 +10,14 @@ from torch import Tensor
 
 from bidual.architectures import Architecture, LinearMLP
 from bidual.estimators.base import ConvexEstimator
-from bidual.estimators.parameters import constant, keywords, must, parameter
+from bidual.estimators.parameters import constant, must, parameter
 from bidual.estimators.programs import FixedProgram, Program
 from bidual.estimators.targets import ClassifierTargets, RegressorTargets
 from bidual.losses.datafit import Datafit
 from bidual.problems.problem import Problem
 
 
-@keywords
+@dataclass(kw_only=True, eq=False, repr=False)
 class ConvexModel(ConvexEstimator):
     """A network of a given architecture, whose operator is known before training."""
 
@@ -27,7 +28,7 @@ class ConvexModel(ConvexEstimator):
     oracle: str = constant("auto")
     n_starts: int | str = constant("auto")
     hidden_bias: bool = constant(False)
-    random_state: int | np.random.RandomState | None = constant(0)
+    random_state: int = constant(0)
 
     def _make_program(self, X: Tensor, datafit: Datafit) -> Program:
         architecture = LinearMLP(bias=True) if self.architecture is None else self.architecture

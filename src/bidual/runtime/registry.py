@@ -31,7 +31,7 @@ class Registry(Mapping[str, type[T]]):
         base: type[T],
         what: str,
         key: str = "name",
-        accepts: Callable[[type], bool] = lambda cls: not inspect.isabstract(cls),
+        accepts: Callable[[Any], bool] = lambda cls: not inspect.isabstract(cls),
     ) -> None:
         self.base, self.what, self.key, self.accepts = base, what, key, accepts
 

@@ -1,5 +1,8 @@
 """Solvers. A new one is one class with a name, here or anywhere else."""
 
+from inspect import isabstract
+
+from bidual.problems.problem import Problem
 from bidual.runtime.registry import Registry
 from bidual.solvers.active_neurons import ActiveNeurons
 from bidual.solvers.burer_monteiro import BurerMonteiro
@@ -12,7 +15,9 @@ from bidual.solvers.kernel_admm import KernelADMM
 from bidual.solvers.primal_dual import PrimalDual
 from bidual.solvers.q_interior_point import QInteriorPoint
 
-SOLVERS: Registry[Solver] = Registry(Solver, "solver")
+SOLVERS: Registry[Solver] = Registry(  # of programs over given blocks; those over neurons are in training
+    Solver, "solver", accepts=lambda cls: cls.takes is Problem and not isabstract(cls)
+)
 
 __all__ = [
     "FISTA",
