@@ -8,12 +8,14 @@ from bidual.estimators import (
     ConvexAttentionRegressor,
     ConvexCNNClassifier,
     ConvexCNNRegressor,
+    ConvexClassifier,
     ConvexMLPClassifier,
     ConvexMLPClassifierCV,
     ConvexMLPRegressor,
     ConvexMLPRegressorCV,
     ConvexParallelClassifier,
     ConvexParallelRegressor,
+    ConvexRegressor,
 )
 
 GATED = {"activation": "gated_relu", "n_gates": 10, "tol": 1e-4}
@@ -50,6 +52,8 @@ def expected_failures(estimator):
         ConvexAttentionRegressor(**TOKEN),
         ConvexParallelClassifier(**SAMPLED),
         ConvexParallelRegressor(**SAMPLED),
+        ConvexClassifier(),
+        ConvexRegressor(),
     ],
     expected_failed_checks=expected_failures,
 )
