@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 
 import clarabel
 import numpy as np
+from scipy import sparse
+
 from harness import Answer, Task, main, network
 from problems import Array, design
-from scipy import sparse
 
 
 class Lifted(NamedTuple):

@@ -11,12 +11,13 @@ from numpy.random import Generator
 
 from bidual.gauges import GAUGES
 from bidual.operators import GatedOperator, LiftedOperator, LinearOperator, NeuronOperator, PooledOperator
-from bidual.operators.cells import CellOperator
+from bidual.operators.gated_sub_networks import GatedSubNetworkOperator
 from bidual.operators.patches import Convolution, ImagePatches
 from bidual.operators.patches.tokens import TokenPairs
 from bidual.patterns import activations, sample_gates
 from bidual.problems.certificate import Certificate, certify
 from bidual.problems.problem import Problem
+from bidual.problems.solution import Limits
 from bidual.solvers import SOLVERS
 from bidual.solvers.driver import solve
 from bidual.solvers.plan import solve_auto
@@ -80,7 +81,9 @@ class Architectures:
         X = self._samples(self.n, self.d, unit)
         active = self._patterns(X, 4)
         active = active[: 2 * (len(active) // 2)] if len(active) > 1 else active.repeat(2, 1)
-        return Lifted(CellOperator(X, active.reshape(-1, 2, self.n), self.c), gated_design(X.numpy(), active.numpy()))
+        return Lifted(
+            GatedSubNetworkOperator(X, active.reshape(-1, 2, self.n), self.c), gated_design(X.numpy(), active.numpy())
+        )
 
     def convolution(self, unit: float) -> Lifted:
         X = self._samples(self.n, 3 + self.d, unit)[:, None]
@@ -176,8 +179,8 @@ def _takers(problem: Problem) -> list[str]:
 
 def _solved(problem: Problem, solver: str, tol: float, steps: int) -> Certificate:
     if solver == "auto":
-        return solve_auto(problem, tol=tol, max_steps=steps, max_time=_SECONDS).certificate
-    return solve(problem, SOLVERS[solver](), tol=tol, max_steps=steps, max_time=_SECONDS).certificate
+        return solve_auto(problem, Limits(tol, steps, max_time=_SECONDS)).certificate
+    return solve(problem, SOLVERS[solver](), Limits(tol, steps, max_time=_SECONDS)).certificate
 
 
 def _anywhere(rng: Generator, problem: Problem, points: list[torch.Tensor]) -> list[Certificate]:

@@ -28,7 +28,7 @@ class Gating:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class OnPatches(Architecture):
-    """What a family says of itself: how samples are cut, and its modules."""
+    """The parts that a family defines: how samples are cut, and its modules."""
 
     network: ClassVar[type[RebuildableModule]]
 
@@ -125,7 +125,7 @@ class GatedOnPatches(LinearOnPatches):
 
     @classmethod
     def _example_neurons(cls, patches: Patches, generator: torch.Generator) -> dict[str, Any]:
-        return {"gates": sample_gates(patches.telling_rows(), 5, generator)}
+        return {"gates": sample_gates(patches.distinguishing_rows(), 5, generator)}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from bidual.cli import training as t
-from bidual.cli.output import print_facts, print_json, working
+from bidual.runtime.console import print_facts, print_json, working
 
 
 def report(

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from bidual.architectures import GatedParallel, ParallelMLP
-from bidual.architectures.cells import Cells
+from bidual.architectures.sub_network_gates import SubNetworkGates
 from bidual.estimators.base import ConvexEstimator
 from bidual.estimators.parameters import COUNT, one_of, parameter
 from bidual.estimators.programs import FixedProgram, NeuronProgram, Program
@@ -18,7 +18,7 @@ from bidual.patterns import with_constant
 from bidual.problems.parallel import ParallelProblem
 from bidual.problems.problem import Problem
 from bidual.runtime.memory import available_bytes, human_bytes
-from bidual.training.parallel.training import PARALLEL_SOLVERS, ParallelTrainer
+from bidual.training.parallel.plan import PARALLEL_SOLVERS, ParallelPlan
 
 _SAMPLED = 40  # sub-networks of the gated model, as in PR A.1
 
@@ -49,8 +49,8 @@ class ConvexParallel(ConvexEstimator):
         widths, bias = as_widths(self.widths), bool(self.hidden_bias)
         problem = ParallelProblem(with_constant(X) if bias else X, datafit, 1.0, widths)
         n_starts = self.n_starts if isinstance(self.n_starts, str) else int(self.n_starts)
-        trainer = ParallelTrainer(problem.X, widths, self.oracle, n_starts, self._seed())
-        return NeuronProgram(problem, lambda neurons: ParallelMLP(neurons, widths, bias), trainer)
+        plan = ParallelPlan(problem.X, widths, self.oracle, n_starts, self._seed())
+        return NeuronProgram(problem, lambda neurons: ParallelMLP(neurons, widths, bias), plan)
 
     def _gated(self, X: Tensor, datafit: Datafit) -> Program:
         n_outputs = datafit.targets.shape[1]
@@ -58,9 +58,9 @@ class ConvexParallel(ConvexEstimator):
         operator = architecture.lift(X, n_outputs)
         return FixedProgram(Problem(operator, datafit, architecture.gauge(), 1.0), architecture)
 
-    def _cells(self, X: Tensor, n_outputs: int) -> Cells:
+    def _cells(self, X: Tensor, n_outputs: int) -> SubNetworkGates:
         """The last fit's, where that may be continued, or new ones."""
-        last = getattr(getattr(self, "architecture_", None), "cells", None)
+        last = getattr(getattr(self, "architecture_", None), "gates", None)
         d, (width,) = X.shape[1] + bool(self.hidden_bias), as_widths(self.widths)
         count = _SAMPLED if isinstance(self.n_subnetworks, str) else int(self.n_subnetworks)
         settings = (count, d, width, repr(self.random_state))
@@ -73,7 +73,7 @@ class ConvexParallel(ConvexEstimator):
                 f"{count} sub-networks on {len(X)} samples would need {human_bytes(need)}, and "
                 f"{human_bytes(available_bytes(X.device))} are free; lower n_subnetworks, or use fewer samples."
             )
-        return Cells.sample(d, count, width, torch.Generator().manual_seed(self._seed())).to(X)
+        return SubNetworkGates.sample(d, count, width, torch.Generator().manual_seed(self._seed())).to(X)
 
 
 class ConvexParallelClassifier(ClassifierTargets, ConvexParallel):

@@ -54,7 +54,7 @@ class ShapedSamples(ConvexNetwork):
         return ReluProblem.on(self._patches(X), datafit, 1.0)
 
     def _seen(self, X: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        rows = self._patches(X).telling_rows()
+        rows = self._patches(X).distinguishing_rows()
         return rows[:, : rows.shape[1] - self._biased], None
 
     def _bytes(self, X: Tensor, count: int, n_outputs: int) -> int:

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from bidual.architectures import GatedParallel
-from bidual.architectures.cells import Cells
+from bidual.architectures.sub_network_gates import SubNetworkGates
 from bidual.io.datasets import ImageData, load_images
 from bidual.losses import Squared
 from bidual.losses.datafit import Datafit
@@ -13,9 +13,10 @@ from bidual.papers.experiments import image_panels, pr_figure_5
 from bidual.papers.experiments.image_race import NetworkModel, PenaltyModel, Race, Samples, Watch, stepper
 from bidual.papers.experiments.pr_figure_5 import CONFIGS, Result
 from bidual.papers.experiments.race_results import TITLES, Config, Panel
+from bidual.papers.methods.penalty import PenaltyForm
 from bidual.problems.problem import Problem
+from bidual.problems.solution import Limits
 from bidual.solvers.plan import solve_auto
-from bidual.training.parallel.penalty import PenaltyForm
 from helpers.places import SHARED
 
 DATA = SHARED
@@ -30,7 +31,7 @@ def samples(n: int = 14, d: int = 5, c: int = 3) -> Samples:
 
 def model(data: Samples, beta: float = 0.01, lam: float = 0.3, scale: float = 1.0) -> PenaltyModel:
     generator = torch.Generator().manual_seed(1)
-    found = PenaltyModel.start(Cells.sample(data.X.shape[1], 3, 4, generator), data, beta, lam)
+    found = PenaltyModel.start(SubNetworkGates.sample(data.X.shape[1], 3, 4, generator), data, beta, lam)
     with torch.no_grad():
         found.both.copy_(scale * torch.randn(found.both.shape, generator=generator, dtype=torch.float64))
     return found
@@ -107,7 +108,7 @@ def test_no_optimiser_takes_the_penalty_form_below_its_certified_bound(name: str
     mine = model(data, beta=0.05, lam=1e-5, scale=0.0)
     family = GatedParallel(mine.cells)
     problem = Problem(family.lift(data.X, 3), Datafit(Squared(), data.Y), family.gauge(), len(data) * mine.beta)
-    dual = solve_auto(problem, tol=1e-8).certificate.dual / len(data)
+    dual = solve_auto(problem, Limits(1e-8)).certificate.dual / len(data)
     race, optimiser = Race(40, Watch("wall", torch.device("cpu")), 400), stepper(name, mine.parameters, rate, 0.9)
     values = race.run(mine, optimiser, [1e-9, 600.0], lambda *_: mine.objective(), torch.Generator().manual_seed(0))
     assert dual <= min(values)

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from bidual.architectures import GatedParallel
-from bidual.architectures.cells import Cells
 from bidual.architectures.path_norm import path_norm_of
+from bidual.architectures.sub_network_gates import SubNetworkGates
 from bidual.gauges import Group
 from bidual.io.datasets import ImageData
 from bidual.losses import Squared
@@ -26,11 +26,12 @@ from bidual.papers.experiments.image_race import (
     stepper,
 )
 from bidual.papers.experiments.race_results import TITLES, Certified, Config, Curve, Decoded, Panel, Point
+from bidual.papers.methods.decoding import real_sub_networks, violation
 from bidual.papers.reproduction.context import silent
 from bidual.problems.problem import Problem
+from bidual.problems.solution import Limits
 from bidual.runtime.threads import one_thread
 from bidual.solvers.plan import solve_auto
-from bidual.training.parallel.decoding import real_sub_networks, violation
 
 RATES: Mapping[str, Mapping[str, float]] = {  # PR A.1
     "cifar-10": dict(zip(TITLES, (5e-7, 5e-3, 2e-5, 2e-3, 3e-1, 1.0), strict=True)),
@@ -126,7 +127,7 @@ class _Entry:
         family, n = GatedParallel(model.cells), len(part)
         operator = family.lift(part.X.double(), part.Y.shape[1])
         problem = Problem(operator, Datafit(Squared(), part.Y.double()), family.gauge(), n * model.beta)
-        solution = solve_auto(problem, tol=_TOL, max_time=_LIMIT)
+        solution = solve_auto(problem, Limits(_TOL, max_time=_LIMIT))
         bounds, seconds = solution.certificate, self._watch.read() - began
 
         def measure(*_: float) -> tuple[float, float]:
@@ -137,10 +138,10 @@ class _Entry:
         return Certified(n, bounds.dual / n, bounds.primal / n, *measure(), seconds, *found)
 
     def contender(self, method: str) -> Contender:
-        """Cells and starts are drawn from the seed alone, so every method and learning rate has the same."""
+        """SubNetworkGates and starts are drawn from the seed alone, so every method and learning rate has the same."""
         c, generator = self.config, torch.Generator().manual_seed(self.seed)
         if method == "convex":
-            cells = Cells.sample(self.train.X.shape[1], c.n_networks, c.width, generator)
+            cells = SubNetworkGates.sample(self.train.X.shape[1], c.n_networks, c.width, generator)
             return PenaltyModel.start(cells, self.train, c.beta, c.lam)
         return NetworkModel.start(self.train, c.n_networks, c.width, c.beta, generator, method == "decay")
 

@@ -12,10 +12,10 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 from torch.optim import SGD, Adadelta, Adagrad, Adam, Optimizer
 
-from bidual.architectures.cells import Cells
 from bidual.architectures.path_norm import path_norm
+from bidual.architectures.sub_network_gates import SubNetworkGates
 from bidual.losses import Squared
-from bidual.papers.experiments.parallel_descent import Layers, ParallelDescent
+from bidual.papers.methods.parallel_descent import Layers, ParallelDescent
 from bidual.types import Blocks, Matrix
 
 _ROWS = 1000  # samples at a time outside of training
@@ -77,7 +77,7 @@ class Gates(NamedTuple):
     second: Bool[Tensor, "n k"]
 
 
-def gates_of(cells: Cells, X: Float[Tensor, "n d"]) -> Gates:
+def gates_of(cells: SubNetworkGates, X: Float[Tensor, "n d"]) -> Gates:
     """In float64 whatever the precision of X, so that certificates speak of the same gates."""
     parts = [cells.activity(x.double()) for x in X.split(_ROWS)]
     return Gates(*(torch.cat([part[layer].movedim(-1, 0) for part in parts]) for layer in range(2)))
@@ -87,7 +87,7 @@ def gates_of(cells: Cells, X: Float[Tensor, "n d"]) -> Gates:
 class PenaltyModel(Contender):
     r"""(1/n) sum_i (l_i + lambda h_C,i) + beta (|z|_F,1 + |z'|_F,1) (PR eq. 11) with c outputs, gradient by hand.
 
-    n times this is what :class:`bidual.training.parallel.penalty.PenaltyForm` states at n beta. A step is two
+    n times this is what :class:`bidual.papers.methods.penalty.PenaltyForm` states at n beta. A step is two
     products, x Z and x^T (...), with Z (d, 2 K c m_1): 8 d K m_1 c multiplications and additions per sample, 2 c
     times those of :class:`NetworkModel`. The gates are found once.
 
@@ -95,7 +95,7 @@ class PenaltyModel(Contender):
         both: z, then z', columns in the order (2, K, c, m_1).
     """
 
-    cells: Cells
+    cells: SubNetworkGates
     data: Samples
     gates: Gates
     both: nn.Parameter
@@ -103,7 +103,7 @@ class PenaltyModel(Contender):
     lam: float
 
     @classmethod
-    def start(cls, cells: Cells, data: Samples, beta: float, lam: float) -> Self:
+    def start(cls, cells: SubNetworkGates, data: Samples, beta: float, lam: float) -> Self:
         """At zero."""
         cells = cells.to(data.X.new_zeros(0, dtype=torch.float64))
         columns = 2 * cells.signs.numel() * data.Y.shape[1]
@@ -131,7 +131,7 @@ class PenaltyModel(Contender):
     def natural_rate(self, optimiser: str) -> float:
         """Of SGD 1 / L, L the greatest curvature of the loss; of Adam the step that moves an output by at most 1, on
         average; both from some of the samples, as in
-        :class:`bidual.papers.experiments.penalty_descent.PenaltyDescent`."""
+        :class:`bidual.papers.methods.penalty_descent.PenaltyDescent`."""
         x, (first, second) = self.data.X[:_ROWS].double(), (gate[:_ROWS] for gate in self.gates)
         on = (first & second[..., None]).flatten(1).to(x)
         if optimiser == "adam":

@@ -2,18 +2,18 @@ r"""Cones over simplices of the sphere of R^r, many at once, and how to cut them
 
 Two halves cover their parent but for rounding, which adds up over cuts. Let u = sum_k mu_k p_k be in the parent,
 mu >= 0, and L = sum_k mu_k |p_k|. The new corner is q = t (p_i + p_j) + d with |d| <= gamma_2 t |p_i + p_j|, one sum
-and one quotient per entry, whatever 1 / t the sum was divided by. If mu_i >= mu_j, a half contains
+and one quotient per entry, for any divisor 1 / t of the sum. If mu_i >= mu_j, a half contains
 
     u + (mu_j / t) d = (mu_i - mu_j) p_i + (mu_j / t) q + the other corners' part,
 
 which is within gamma_2 mu_j |p_i + p_j| <= gamma_2 L of u, and whose own L is at most 1 + gamma_2 times the old one. A
-unit vector of an orthant has L = |u|_1 <= sqrt(r). So every unit u has a path u_0 = u, u_1, u_2, ... through the cells,
-one of every depth D until its cell is not cut, with
+unit vector of an orthant has L = |u|_1 <= sqrt(r). So every unit u has a path u_0 = u, u_1, u_2, ... through simplices,
+one of every depth D until its simplex is not cut, with
 
     |u_D - u_E| <= sqrt(r) ((1 + gamma_2)^D - (1 + gamma_2)^E) <= sqrt(r) gamma_(2D) for E <= D, and
     L <= sqrt(r) (1 + gamma_2)^D.
 
-Sums of numbers of one sign and quotients keep their signs: a cell stays in its orthant, and no two corners are more
+Sums of numbers of one sign and quotients keep their signs: a simplex stays in its orthant, and no two corners are more
 than a right angle apart.
 """
 
@@ -27,13 +27,13 @@ from numpy import ndarray
 
 @dataclass(frozen=True, eq=False)
 class Simplices:
-    """Cones over simplices with r unit corners, and what is known of the rows of X there.
+    """Cones over simplices with r unit corners, and the signs of the rows of X there.
 
     Attributes:
         corners: (m, r, r), one corner per row.
-        fixed: (m, c, r), the sum of v_i x_i^T over the rows known to be positive on the cell.
+        fixed: (m, c, r), the sum of v_i x_i^T over the rows known to be positive on the simplex.
         rows: (m, k), the rows of X that may have both signs, filled up with n, the index of a zero row.
-        bound: (m,), of the objective on the cell.
+        bound: (m,), of the objective on the simplex.
         edge: (m,), where to cut: r i + j for the edge from corner i to corner j.
         depth: (m,), how many cuts it is from its orthant.
     """
@@ -67,7 +67,7 @@ class Simplices:
         return replace(self, rows=rows)
 
     def halved(self) -> "Simplices":
-        """Each cell cut at the middle of its edge."""
+        """Each simplex cut at the middle of its edge."""
         m, r, _ = self.corners.shape
         each, i, j = np.arange(m), self.edge // r, self.edge % r
         middle = self.corners[each, i] + self.corners[each, j]

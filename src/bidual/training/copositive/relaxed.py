@@ -1,7 +1,8 @@
-"""What a relaxation of the copositive program leaves behind: a dual point, the proof of its feasibility, a network."""
+"""The result of a relaxation of the copositive program: a dual point, the proof of its feasibility, and factors."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Self
 
 import torch
 from jaxtyping import Float
@@ -23,17 +24,17 @@ class PolarProof(ABC):
 
 @dataclass(frozen=True, eq=False)
 class Relaxed:
-    """A relaxation of the training problem over all activation patterns, solved as far as time allowed.
+    """A relaxation of the training problem over all activation patterns, solved within a time limit.
 
     Attributes:
-        form: which relaxation: "patterns" for CP (19), "spike_free" for CP (20), "joint" for the pattern-free one.
+        form: "patterns" for CP (19), "spike_free" for CP (20), "joint" for the pattern-free relaxation.
         V: a point of dom F*, not yet scaled.
         polar: a proved upper bound of max { |V^T (X u)_+| : |u| <= 1 }.
         dual: -F*(s V) at the best s <= beta / polar; a lower bound of the training optimum.
-        value: about the relaxation's optimum, from its primal side; an estimate, never a bound.
-        proof: what proves ``polar``.
-        factors: rows u of every cell or cone with sum u u^T = U_i, up to one factor for all; where a network is found.
-        steps: how many iterations it took.
+        value: an estimate of the relaxation's optimum from its primal side, not a bound.
+        proof: of ``polar``.
+        factors: rows u of every region or cone with sum u u^T = U_i, up to one factor for all; starts of networks.
+        steps: number of iterations.
     """
 
     form: str
@@ -45,8 +46,25 @@ class Relaxed:
     factors: tuple[Float[Tensor, "k d"], ...]
     steps: int
 
+    @classmethod
+    def proved(
+        cls,
+        problem: ReluProblem,
+        form: str,
+        V: Matrix,
+        proof: PolarProof,
+        value: float | None = None,
+        factors: tuple[Float[Tensor, "k d"], ...] = (),
+        steps: int = 0,
+        polar: float | None = None,
+    ) -> Self:
+        """The result at V with the bounds that the proof gives; ``value`` is the dual bound by default."""
+        polar = proof.polar(problem.X, V) if polar is None else polar
+        dual = dual_value(problem, V, polar)
+        return cls(form, V, polar, dual, dual if value is None else value, proof, factors, steps)
+
     def recheck(self, problem: ReluProblem) -> bool:
-        """Recompute both bounds, of the polar and of the optimum, from V and the proof alone; to float64 rounding."""
+        """Recompute the bounds of the polar and the optimum from V and the proof alone; to float64 rounding."""
         V = problem.datafit.into_domain(self.V)
         moved = float(torch.linalg.vector_norm(V - self.V)) > 1e-9 * float(torch.linalg.vector_norm(V))
         polar = self.proof.polar(problem.X, self.V)

@@ -2,7 +2,7 @@
 
 import math
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -13,9 +13,9 @@ from torch import Tensor
 from bidual.numerics.rounding import gamma, length, rounded_up
 from bidual.patterns.spike_free import is_spike_free
 from bidual.polar.relaxations.reduction import Scaled
-from bidual.polar.relaxations.sign_cells import Cell, clipped, in_units, size_of
+from bidual.polar.relaxations.sign_regions import SignRegion, clipped, size_of
 from bidual.problems.relu import ReluProblem
-from bidual.training.copositive.first_order import Limits, improve, splitting_of
+from bidual.training.copositive.first_order import SplittingLimits, improve, splitting_of
 from bidual.training.copositive.relaxed import PolarProof, Relaxed
 from bidual.types import Matrix
 
@@ -28,8 +28,8 @@ class SpikeFreeProof(PolarProof):
     most spike * max { |V^T X u| : X u >= 0, |u| <= 1 }. An X that is white up to rounding has a spike just above 1.
     Where rows are parallel up to rounding only, that is the spike of an X' with |x'_i - x_i| <= moved |x_i|.
 
-    In reduced coordinates h = x z is X' u / size >= 0 but for some e, |e| <= (leftover + |X - X'|_F) / size, so that
-    h^T N h >= -|N| |e| (2 |h| + 3 |e|): that is paid for, and |X - X'|_F |V|_F for (X u)_+ and for X w.
+    In reduced coordinates h = x z is X' u / size >= 0 up to some e, |e| <= (leftover + |X - X'|_F) / size, so that
+    h^T N h >= -|N| |e| (2 |h| + 3 |e|): the bound allows for that, and for |X - X'|_F |V|_F in (X u)_+ and in X w.
     """
 
     N: Float[ndarray, "m m"]
@@ -46,9 +46,9 @@ class SpikeFreeProof(PolarProof):
         with np.errstate(over="ignore"):
             W, N = V / norm, self.N / norm / norm
         lost = rounded_up((scaled.leftover + moved) / scaled.size)
-        bound = Cell(scaled.x, np.ones(len(X), dtype=np.int64)).bound(W.numpy(), N)
+        bound = SignRegion(scaled.x, np.ones(len(X), dtype=np.int64)).bound(W.numpy(), N)
         paid = size_of(clipped(N)) * lost * (2.001 * size_of(scaled.x) + 3 * lost)
-        reduced = in_units(math.sqrt(rounded_up(bound * bound + paid)) * (1 + gamma(4)), norm, W, scaled.x)
+        reduced = scaled.in_units(math.sqrt(rounded_up(bound * bound + paid)) * (1 + gamma(4)), norm, W)
         return rounded_up(free.spike.upper * (scaled.bound(reduced, norm) + moved * norm) + moved * norm)
 
 
@@ -66,10 +66,9 @@ def spike_free_bound(
     spike = is_spike_free(problem.X)
     if not math.isfinite(spike.spike.upper) or not spike.holds:
         raise ValueError(f"CP (20) is for spike-free data, and X is not: {spike.reason} Use the form 'joint' instead.")
-    problem = replace(problem, X=problem.X.to(torch.float64), datafit=problem.datafit.to(torch.float64))
+    problem = problem.to(torch.float64)
     deadline = math.inf if max_time is None else time.perf_counter() + max_time
-    scaled, n = Scaled.of(problem.X), len(problem.X)
-    cells = [Cell(scaled.x, np.ones(n, dtype=np.int64))]
-    splitting = splitting_of(problem, cells, scaled.size)
-    limits = Limits(deadline, tol, max_steps)
+    scaled = Scaled.of(problem.X)
+    region = SignRegion(scaled.x, np.ones(len(problem.X), dtype=np.int64))
+    splitting, limits = splitting_of(problem, [region], scaled.size), SplittingLimits(deadline, tol, max_steps)
     return improve(problem, scaled, splitting, "spike_free", lambda s: SpikeFreeProof(s.multipliers()[0]), limits)
