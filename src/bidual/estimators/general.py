@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-import numpy as np
 from numpy.typing import ArrayLike
 from torch import Tensor
 

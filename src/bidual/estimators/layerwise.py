@@ -21,9 +21,8 @@ from torch import Tensor
 
 from bidual.architectures.modules.layerwise import LayerwiseNetwork
 from bidual.estimators import layerwise_checks as checks
-from bidual.estimators.parameters import FLAG, check_display, check_parameters, parameter, whole
+from bidual.estimators.parameters import FLAG, check_display, check_parameters, parameter, restored_if_refused, whole
 from bidual.estimators.saving import SavedEstimator
-from bidual.runtime.numerical_errors import numerical_errors_as_value_error
 from bidual.runtime.ranks import ALONE, Ranks
 from bidual.training.layerwise.certificates import StageCertificate, certify_stage
 from bidual.training.layerwise.checkpoint import Checkpoint, check_folder
@@ -110,14 +109,8 @@ class LayerwiseCNNClassifier(ClassifierMixin, SavedEstimator):
         With the ``ranks`` of :func:`bidual.distributed.torchrun_ranks` all call this with the same data and share
         every batch. All are then fitted alike; rank 0 alone writes checkpoints, shows progress and certifies.
         """
-        before = dict(self.__dict__)
-        try:
-            with numerical_errors_as_value_error():
-                return self._fit(X, y, ranks)
-        except BaseException:  # a refused fit leaves the estimator as it was
-            self.__dict__.clear()
-            self.__dict__.update(before)
-            raise
+        with restored_if_refused(self):
+            return self._fit(X, y, ranks)
 
     def _fit(self, X: ArrayLike, y: ArrayLike, ranks: Ranks) -> Self:
         images, labels = ranks.together(lambda: self._checked(X, y, ranks))
