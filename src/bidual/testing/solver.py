@@ -106,9 +106,9 @@ def _check_unchanged(solver: Solver, case: Planted, tol: float, max_steps: int) 
     before = copy.deepcopy([_tensors(case.problem), start])
     first, again = (_run(case.problem, solver, tol, max_steps, start=start) for _ in range(2))
     now = [_tensors(case.problem), start]
+    require(_same(before, now), f"{solver.name}: the problem and the start stay as they were")
     require(torch.equal(first.Z, again.Z), f"{solver.name}: the same result twice")
     require(first.n_steps == again.n_steps, f"{solver.name}: as many steps twice")
-    require(_same(before, now), f"{solver.name}: the problem and the start stay as they were")
 
 
 def _tensors(problem: Any) -> list[Tensor]:
@@ -138,7 +138,10 @@ def _check_start(solver: Solver, case: Planted, tol: float, max_steps: int) -> N
     if case.point is None:
         return
     warm = _run(case.problem, solver, tol, max_steps, start=case.point)
-    require(warm.status in _ENDS and warm.n_steps == 0, f"{solver.name}: the optimum is certified at once, got {warm.n_steps}")
+    require(
+        warm.status in _ENDS and warm.n_steps == 0,
+        f"{solver.name}: the optimum is certified at once, got {warm.n_steps}",
+    )
     _check_optimum(case, _run(case.problem, solver, tol, max_steps, start=-10 * case.point), tol)
 
 
@@ -146,5 +149,5 @@ def _check_scales(solver: Solver, case: Planted, seed: int, tol: float, max_step
     for size, features in _SCALES:
         scaled = next((other for other in planted_problems(seed, size, features) if other.name == case.name), None)
         if scaled is not None:
-            require_close(scaled.optimum / size**2, case.optimum, "planted: optima scale with the square of the targets")
+            require_close(scaled.optimum / size**2, case.optimum, "planted: optima scale with squared targets")
             _check_optimum(scaled, _run(scaled.problem, solver, tol, max_steps), tol)
