@@ -112,8 +112,8 @@ def _check_unchanged(solver: Solver, case: Planted, tol: float, max_steps: int) 
 
 
 def _tensors(problem: Any) -> list[Tensor]:
-    operator = problem.operator if isinstance(problem, Problem) else problem
-    return [operator.X, problem.datafit.targets, problem.datafit.weights]
+    samples: Any = problem.operator if isinstance(problem, Problem) else problem
+    return [samples.X, problem.datafit.targets, problem.datafit.weights]
 
 
 def _same(one: list[Any], other: list[Any]) -> bool:
