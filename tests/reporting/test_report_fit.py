@@ -15,10 +15,10 @@ from sklearn.preprocessing import StandardScaler
 
 import bidual
 from bidual.problems.certificate import Certificate, Scope
+from bidual.problems.solution import Record
 from bidual.reporting import making
 from bidual.reporting.model_checks import check_model
 from bidual.reporting.units import activity_of, units_of
-from bidual.solvers.driver import Record
 from bidual.training.layerwise.certificates import StageCertificate
 from bidual.training.layerwise.stage_descent import EpochRecord
 from helpers.report_tools import LABELS, MARKED, NUMBERS, X, assert_self_contained, text_of

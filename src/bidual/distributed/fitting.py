@@ -21,8 +21,8 @@ from bidual.estimators.programs import Expected, FixedProgram, WarmStart
 from bidual.losses.datafit import Datafit
 from bidual.operators.sharded import ShardedOperator, run_on_leader
 from bidual.problems.problem import Problem
+from bidual.problems.solution import Callback
 from bidual.runtime.ranks import Ranks
-from bidual.solvers.driver import Callback
 
 Estimator = ConvexMLPClassifier | ConvexMLPRegressor
 

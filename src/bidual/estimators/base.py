@@ -31,9 +31,11 @@ from bidual.estimators.programs import Fitted, Program, WarmStart
 from bidual.estimators.progress import gap_progress
 from bidual.losses import LOSSES, Loss, Squared
 from bidual.losses.datafit import Datafit
+from bidual.problems.solution import Limits
 from bidual.runtime.numerical_errors import LARGEST, check_magnitude, numerical_errors_as_value_error
 from bidual.solvers.plan import make_solver
-from bidual.training.relu.trainer import ORACLES, RELU_SOLVERS
+from bidual.training.plan import ORACLES
+from bidual.training.relu.plan import RELU_SOLVERS
 
 
 class Samples(NamedTuple):
@@ -125,7 +127,9 @@ class ConvexEstimator(BaseEstimator):
     def _make_loss(self) -> Loss: ...
 
     def _solver_options(self) -> dict[str, Any]:
-        return {"solver": self.solver, "tol": self.tol, "max_steps": self.max_iter, "max_time": self.max_time}
+        steps = None if self.max_iter is None else int(self.max_iter)
+        seconds = None if self.max_time is None else float(self.max_time)
+        return {"solver": self.solver, "limits": Limits(float(self.tol), steps, seconds)}
 
     def _check_parameters(self) -> None:
         """Refuse what makes no sense whatever the data are: the one place where parameters are checked."""

@@ -4,7 +4,7 @@ import copy
 import numbers
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -108,8 +108,9 @@ def _fold_scores(
     """One fold: a path on its training part, and the score of every network on the rest."""
     device = samples.X.device
     program = estimator._program(samples.rows(torch.as_tensor(train, device=device)))
-    options = {**estimator._solver_options(), "tol": max(estimator.cv_tol, estimator.tol), "prove": False}
-    fits = program.path(list(fractions * (program.beta_max or 1.0)), **options)
+    options = estimator._solver_options()
+    limits = replace(options.pop("limits"), tol=max(estimator.cv_tol, estimator.tol))
+    fits = program.path(list(fractions * (program.beta_max or 1.0)), limits, prove=False, **options)
     held_out = samples.rows(torch.as_tensor(test, device=device))
     return [_score(fit.module(), estimator._make_loss(), held_out) for fit in fits]
 

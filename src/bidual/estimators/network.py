@@ -19,7 +19,7 @@ from bidual.patterns import sample_gates
 from bidual.problems.problem import Problem
 from bidual.problems.relu import ReluProblem
 from bidual.runtime.memory import available_bytes, human_bytes
-from bidual.training.relu.trainer import ReluTrainer
+from bidual.training.relu.plan import ReluPlan
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -69,9 +69,9 @@ class ConvexNetwork(ConvexEstimator):
             n_starts = self.n_starts if isinstance(self.n_starts, str) else int(self.n_starts)
             self._refuse_beyond_memory(X, 0 if isinstance(n_starts, str) else n_starts, n_outputs)
             problem = self._relu_problem(X, datafit)
-            trainer = ReluTrainer(problem.X, self.oracle, n_starts, self._seed(), problem.readout)
-            trainer.check(problem, self.solver, self.max_time)
-            return NeuronProgram(problem, lambda neurons: self._relu(X, neurons), trainer)
+            plan = ReluPlan(problem.X, self.oracle, n_starts, self._seed(), problem.readout)
+            plan.check(problem, self.solver, self.max_time)
+            return NeuronProgram(problem, lambda neurons: self._relu(X, neurons), plan)
         architecture = self._make_architecture(X, datafit.weight, n_outputs)
         operator = architecture.lift(X, n_outputs)
         return FixedProgram(Problem(operator, datafit, architecture.gauge(), 1.0), architecture)

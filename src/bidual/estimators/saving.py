@@ -19,9 +19,9 @@ from bidual.architectures.modules import NETWORKS, RebuildableModule
 from bidual.estimators import ESTIMATORS, ConvexEstimator, LayerwiseCNNClassifier, layerwise_file
 from bidual.io.model_header import Tensors, pack, unpack
 from bidual.problems.certificate import Certificate, Scope
+from bidual.problems.solution import Record
 from bidual.runtime.files import write_atomically
 from bidual.runtime.json_text import one_line, parse_json
-from bidual.solvers.driver import Record
 
 if TYPE_CHECKING:
     from bidual.io.tables import TableEncoder

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from bidual.problems.problem import Problem
-from bidual.solvers.driver import Record, Solution, Solver, Status, solve
+from bidual.problems.solution import Limits, Record, Solution, Status
+from bidual.solvers.driver import Solver, solve
 from bidual.testing.planted import Planted, planted_problems
 from bidual.testing.tools import require, require_at_least, require_close, require_refused
 
@@ -54,7 +55,7 @@ def _run(
     seen: list[Record] | None = None,
 ) -> Solution:
     callback = None if seen is None else seen.append
-    return solve(problem, solver, tol=tol, max_steps=max_steps, max_time=max_time, start=start, callback=callback)
+    return solve(problem, solver, Limits(tol, max_steps, max_time), start=start, callback=callback)
 
 
 def _refusal(solver: Solver, case: Planted) -> str | None:
