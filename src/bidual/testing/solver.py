@@ -107,14 +107,14 @@ def _check_unchanged(solver: Solver, case: Planted, tol: float, max_steps: int) 
     before = copy.deepcopy([_tensors(case.problem), start])
     first, again = (_run(case.problem, solver, tol, max_steps, start=start) for _ in range(2))
     now = [_tensors(case.problem), start]
+    require(_same(before, now), f"{solver.name}: the problem and the start stay as they were")
     require(torch.equal(first.Z, again.Z), f"{solver.name}: the same result twice")
     require(first.n_steps == again.n_steps, f"{solver.name}: as many steps twice")
-    require(_same(before, now), f"{solver.name}: the problem and the start stay as they were")
 
 
 def _tensors(problem: Any) -> list[Tensor]:
-    operator = problem.operator if isinstance(problem, Problem) else problem
-    return [operator.X, problem.datafit.targets, problem.datafit.weights]
+    samples: Any = problem.operator if isinstance(problem, Problem) else problem
+    return [samples.X, problem.datafit.targets, problem.datafit.weights]
 
 
 def _same(one: list[Any], other: list[Any]) -> bool:
@@ -139,7 +139,10 @@ def _check_start(solver: Solver, case: Planted, tol: float, max_steps: int) -> N
     if case.point is None:
         return
     warm = _run(case.problem, solver, tol, max_steps, start=case.point)
-    require(warm.status in _ENDS and warm.n_steps == 0, f"{solver.name}: the optimum is certified at once, got {warm.n_steps}")
+    require(
+        warm.status in _ENDS and warm.n_steps == 0,
+        f"{solver.name}: the optimum is certified at once, got {warm.n_steps}",
+    )
     _check_optimum(case, _run(case.problem, solver, tol, max_steps, start=-10 * case.point), tol)
 
 
@@ -147,5 +150,5 @@ def _check_scales(solver: Solver, case: Planted, seed: int, tol: float, max_step
     for size, features in _SCALES:
         scaled = next((other for other in planted_problems(seed, size, features) if other.name == case.name), None)
         if scaled is not None:
-            require_close(scaled.optimum / size**2, case.optimum, "planted: optima scale with the square of the targets")
+            require_close(scaled.optimum / size**2, case.optimum, "planted: optima scale with squared targets")
             _check_optimum(scaled, _run(scaled.problem, solver, tol, max_steps), tol)
