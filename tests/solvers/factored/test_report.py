@@ -7,7 +7,7 @@ from bidual.gauges import Factors
 from bidual.losses import Squared
 from bidual.losses.datafit import Datafit
 from bidual.problems.relu import ReluProblem
-from bidual.solvers.factored import ConeProgram, FactoredProgram, optimality_report, train
+from bidual.solvers.factored import ConeProgram, FactoredProgram, factored_point, optimality_report, train
 from bidual.solvers.factored.arithmetic import inner
 from helpers.factored_cases import gated, judged, linear, normal, random_factors
 
@@ -28,7 +28,7 @@ def test_what_20_misses_is_half_the_gradient_times_the_factors(gauge):
 
 def test_at_an_optimum_everything_agrees():
     problem, optimum = judged()
-    report = train(FactoredProgram(problem, 2), "variable_projection", tol=1e-9).report()
+    report = factored_point(train(FactoredProgram(problem, 2), "variable_projection", tol=1e-9)).report()
     assert report.value == pytest.approx(optimum, rel=1e-7)
     assert report.gradient_norm < 1e-5
     assert max(report.bound, report.corrected_bound, report.certified_bound) < 1e-5

@@ -12,11 +12,11 @@ from torch import Tensor
 from bidual.gauges import Factors
 from bidual.patterns.cone_projection import Cones
 from bidual.polar import Faces, NeuronOracle
-from bidual.problems.certificate import Certificate, certify
+from bidual.problems.certificate import certify
 from bidual.problems.relu import ReluProblem
+from bidual.problems.solution import Verdict
 from bidual.solvers.factored.arithmetic import resized
-from bidual.solvers.factored.program import FactoredProgram, Violation
-from bidual.solvers.factored.scaling import Scaling
+from bidual.solvers.factored.program import FactoredProgram, Scaling, Violation
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,13 +104,13 @@ class ConeProgram(FactoredProgram):
             return Factors(torch.ones_like(U[None, :, :1]), torch.zeros_like(W[None, :, :1]))
         return Factors(U[None, :, alive], W[None, :, alive])
 
-    def certificate(self, factors: Factors) -> Certificate:
-        """Of the ReLU network that the factors are, against all networks: scope ALL_PATTERNS."""
+    def judged(self, factors: Factors) -> Verdict:
+        """The ReLU network that the factors are, against all networks: scope ALL_PATTERNS."""
         relu, _, oracle = self._parts
         U, W = self.network(factors)
         master = relu.restricted_to(U[0].T)
         Z = (W[0] * torch.linalg.vector_norm(U[0], dim=0)).T.reshape(master.operator.block_shape)
-        return certify(master, Z, oracle=oracle)
+        return Verdict(master, certify(master, Z, oracle=oracle))
 
     def polar(self, factors: Factors) -> float:
         """max |V^T (X u)_+| over all unit u, at least the maximum over the program's own cones in BM's form of (20)."""

@@ -78,7 +78,7 @@ class Model:
 class DampedNewton(Method):
     """Steps to the minimiser of a damped model; its damping falls while the model is right, and grows if not."""
 
-    max_steps: int = 500
+    max_steps = 500
     check_every = 5
 
     def _refusal(self, program: FactoredProgram) -> str | None:

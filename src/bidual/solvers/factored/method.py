@@ -30,13 +30,12 @@ class State:
 class Method(ABC):
     """One way to descend on factors. Settings are a frozen dataclass; what changes lives in the state.
 
-    ``check_every`` is how many steps pass between looks at the gradient and the certificate, ``max_steps`` how many
-    there are unless the caller says otherwise.
+    ``check_every`` is how many steps pass between certificates, ``max_steps`` the limit where none is given.
     """
 
     name: ClassVar[str]
     check_every: ClassVar[int] = 1
-    max_steps: int = 1000
+    max_steps: ClassVar[int] = 1000
 
     def refusal(self, program: FactoredProgram) -> str | None:
         """Why this method cannot take the program, in one sentence; None if it can."""

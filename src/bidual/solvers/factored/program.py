@@ -2,6 +2,7 @@
 
 import warnings
 from dataclasses import dataclass, replace
+from enum import Enum
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -12,10 +13,21 @@ from torch import Tensor
 from bidual.gauges import Factorised, Factors, FactorSteps
 from bidual.problems.certificate import Certificate, certify
 from bidual.problems.problem import Problem
-from bidual.solvers.factored.arithmetic import norm, plus, resized
-from bidual.solvers.factored.products import adjoint, forward
-from bidual.solvers.factored.scaling import Scaling
+from bidual.problems.solution import Verdict
+from bidual.solvers.factored.arithmetic import adjoint, forward, norm, plus, resized
 from bidual.types import Blocks, Matrix, as_protocol
+
+
+class Scaling(Enum):
+    """How the data term is normalised, as a factor of the sum F over samples."""
+
+    SUM = "sum"  # F, the scaling of everything else here
+    MEAN = "mean"  # F / n
+    MSE = "mse"  # 2 F / (n c), what torch.nn.MSELoss makes of squared loss
+
+    def factor(self, targets: Matrix) -> float:
+        n, c = targets.shape
+        return {"sum": 1.0, "mean": 1 / n, "mse": 2 / (n * c)}[self.value]
 
 
 class Violation(NamedTuple):
@@ -168,9 +180,13 @@ class FactoredProgram:
     def with_m(self, m: int) -> Self:
         return self if m == self.m else replace(self, m=m)
 
+    def judged(self, factors: Factors) -> Verdict:
+        """Z with its sound certificate, against the convex program (16)."""
+        return Verdict(self.problem, certify(self.problem, self.product(factors)))
+
     def certificate(self, factors: Factors) -> Certificate:
-        """The sound certificate of Z, against the convex program (16)."""
-        return certify(self.problem, self.product(factors))
+        """Of the product of the factors."""
+        return self.judged(factors).certificate
 
     def polar(self, factors: Factors) -> float:
         """Omega°(A* grad F), the left side of (20) times beta."""
