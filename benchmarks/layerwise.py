@@ -25,7 +25,7 @@ from torch.nn import functional
 
 from bidual.architectures.modules.layerwise import GatedStage, Head
 from bidual.training.layerwise import Settings
-from bidual.training.layerwise.growth import draw
+from bidual.training.layerwise.trainer import draw
 from bidual.training.layerwise.inputs import Batch, Inputs, KeptInputs
 from bidual.training.layerwise.stage_descent import StageDescent
 
