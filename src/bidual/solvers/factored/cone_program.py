@@ -144,7 +144,7 @@ class ConeProgram(FactoredProgram):
         return grown, padded, len(patterns)
 
     def appended(self, factors: Factors, columns: Factors) -> tuple["ConeProgram", Factors]:
-        """The new column in a free place of its block, if there is one; a further column everywhere if not."""
+        """The new column in an empty column of its block; if there is none, every block gets one more column."""
         block = int(columns.U.flatten(1).any(1).nonzero()[0])
         taken = [*(factors.U[block].any(0) | factors.W[block].any(0)).tolist(), False]
         place = taken.index(False)

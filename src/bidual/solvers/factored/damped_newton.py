@@ -35,7 +35,7 @@ class Model:
         return float(self.gradient @ step + 0.5 * bend)
 
     def minimiser(self, damping: float) -> Float[Tensor, " v"] | None:
-        """-(J^T J + B + damping I)^-1 g, or None if that matrix is not positive definite (as far as one can tell).
+        """-(J^T J + B + damping I)^-1 g, or None if that matrix is not positive definite by Cholesky.
 
         By the normal equations, or through the r x r matrix of Woodbury's formula if it is smaller.
         """
@@ -110,7 +110,7 @@ class DampedNewton(Method):
                 damping = max(4 * damping, 1e-8 * model.scale)
                 continue
             new, promised = self._moved(program, state, step), -model.at(step)
-            if promised <= noise:  # values can tell no more: the step that is left polishes the gradient
+            if promised <= noise:  # below the rounding of values; the step may still reduce the gradient
                 return self._polished(program, state, new)
             ratio = (state.value - new.value) / promised
             if ratio > 1e-3:

@@ -1,4 +1,4 @@
-"""What a method on factors is: settings, a state, and one step."""
+"""The base class of methods that descend on factors."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
@@ -10,14 +10,14 @@ from bidual.solvers.factored.program import FactoredProgram
 
 @dataclass
 class State:
-    """Where a method is.
+    """The state of a method.
 
     Attributes:
         factors: the point.
         value: the objective of (14) there.
         finished: no further step of this method would help.
         slow: steps still help, but so little that the point may be a saddle.
-        memory: what the method carries along.
+        memory: private to the method.
     """
 
     factors: Factors

@@ -31,7 +31,7 @@ class Scaling(Enum):
 
 
 class Violation(NamedTuple):
-    """Columns that would lower the objective, for a program that may have grown blocks to hold them."""
+    """Columns that lower the objective, and the program for them, which may have new blocks."""
 
     program: "FactoredProgram"
     factors: Factors
@@ -45,8 +45,8 @@ class FactoredProgram:
     With the nuclear gauge C = R = 2: eq. 17 for a linear network, eq. 18 for a gated one. The norms are those of the
     problem's gauge. m is the number of neurons of every block.
 
-    Values and gradients are those of ``problem``, a sum over samples. ``unit`` is what turns them into another scaling
-    (see :meth:`scaled`), and what learning rates are multiplied with.
+    Values and gradients are those of ``problem``, a sum over samples. Times ``unit`` they are in the scaling of
+    :meth:`scaled`; learning rates are multiplied with it too.
     """
 
     problem: Problem
@@ -61,7 +61,7 @@ class FactoredProgram:
             raise ValueError(f"{type(gauge).__name__} has no price on factors. Use a gauge such as Nuclear().")
 
     def warn_if_wasteful(self) -> None:
-        """Say so if m is larger than anything that a theorem asks for."""
+        """Warn if m is larger than any theorem needs."""
         _, a, b = self.problem.operator.block_shape
         if self.m > a + b:
             warnings.warn(
@@ -122,10 +122,10 @@ class FactoredProgram:
         return Factors(factors.U.to(like), factors.W.to(like))
 
     def check_feasible(self, factors: Factors) -> None:
-        """Refuse factors that break a constraint, of which (14) has none."""
+        """Refuse factors that violate a constraint; (14) has none."""
 
     def in_float64(self) -> Self:
-        """The same program in double precision, in which points are judged."""
+        """The same program in double precision, for certificates and reports."""
         return replace(self, problem=self.problem.to(torch.float64))
 
     def product(self, factors: Factors) -> Blocks:
@@ -133,7 +133,7 @@ class FactoredProgram:
         return factors.U @ factors.W.mT
 
     def predictions(self, factors: Factors) -> Matrix:
-        """A Z, without Z where the factors are shorter."""
+        """A Z, without forming Z where the factors are smaller."""
         return forward(self.problem.operator, factors)
 
     def penalty(self, factors: Factors) -> float:
@@ -164,7 +164,7 @@ class FactoredProgram:
         return norm(plus(moved, factors, -1.0))
 
     def feasible(self, factors: Factors) -> Factors:
-        """The nearest factors that satisfy the constraints, of which (14) has none."""
+        """The nearest factors that satisfy the constraints; (14) has none."""
         return factors
 
     def balanced(self, factors: Factors) -> Factors:

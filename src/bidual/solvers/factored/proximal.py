@@ -1,4 +1,4 @@
-"""Proximal gradient on the factors: it projects where they are constrained, and shrinks where prices have kinks."""
+"""Proximal gradient on the factors, for constraints and for prices with kinks."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Every test of optimality that BM offers for a factored point, which of them apply, and the sound certificate."""
+"""Every test of optimality in BM for a factored point, which of them apply, and the sound certificate."""
 
 import math
 from collections.abc import Iterator
