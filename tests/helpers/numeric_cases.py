@@ -26,7 +26,7 @@ from bidual.solvers import SOLVERS
 from bidual.solvers.driver import Solver, solve
 from bidual.solvers.factored import METHODS, FactoredProgram, train
 from bidual.solvers.plan import solve_auto
-from bidual.training.relu.trainer import RELU_SOLVERS, ReluTrainer
+from bidual.training.relu.plan import RELU_SOLVERS, ReluPlan
 
 TOL = 1e-3
 STEPS = 20_000
@@ -87,7 +87,7 @@ def by_relu_method(name: str, dtype: torch.dtype) -> Found:
     problem = relu(white=name == "closed_form")
     problem = problem.to(dtype)
     steps = FEW.get(name)
-    return Found(ReluTrainer(problem.X).train(problem, solver=name, tol=TOL, max_steps=steps).solution.certificate)
+    return Found(ReluPlan(problem.X).train(problem, Limits(TOL, steps), solver=name).certificate)
 
 
 def by_factors(name: str, dtype: torch.dtype) -> Found:

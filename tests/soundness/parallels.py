@@ -16,9 +16,10 @@ from bidual.polar.subnetworks.pricing import ExactParallel
 from bidual.polar.subnetworks.search import ParallelSearch
 from bidual.problems.certificate import Certificate
 from bidual.problems.parallel import ParallelProblem
+from bidual.problems.solution import Limits
 from bidual.training.parallel.constrained import NORMS, ConstrainedSolution, solve_constrained
 from bidual.training.parallel.low_rank import train_low_rank
-from bidual.training.parallel.training import ParallelTrainer
+from bidual.training.parallel.plan import ParallelPlan
 from soundness.cases import BREAKDOWNS, Bound, Fit, Issued, labels
 from soundness.extended import LOSSES, tree_features, vector_norm, wide
 from soundness.networks import beta_for
@@ -75,8 +76,8 @@ def parallel_case(rng: Generator) -> Iterator[Issued]:
 
 
 def _trained(problem: ParallelProblem, fit: Fit) -> tuple[Certificate, np.longdouble]:
-    done = ParallelTrainer(problem.X, problem.widths).train(problem, tol=1e-6, max_time=_SECONDS)
-    certificate = done.solution.certificate
+    done = ParallelPlan(problem.X, problem.widths).train(problem, Limits(1e-6, max_time=_SECONDS))
+    certificate = done.certificate
     return certificate, _objective(problem, fit, done.neurons, certificate.point)
 
 

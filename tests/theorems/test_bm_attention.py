@@ -23,8 +23,7 @@ from bidual.solvers import SOLVERS
 from bidual.solvers.driver import solve
 from bidual.solvers.factored import ConeProgram, FactoredProgram, factored_point, train
 from bidual.solvers.plan import solve_auto
-from bidual.training.relu.column_generation import Training
-from bidual.training.relu.trainer import ReluTrainer
+from bidual.training.relu.plan import ReluPlan
 from oracles.cvxpy_oracle import cvxpy_optimum
 from oracles.explicit_readouts import explicit_tokens
 from oracles.many_starts import attention_gates, attentive, identity, lowest_objectives, relu
@@ -63,16 +62,16 @@ def solution_of(average: bool, gated: bool, loss: str = "squared") -> Solution:
     return solve_auto(problem_of(average, gated, loss), Limits(1e-7))
 
 
-def relu_of(average: bool, loss: str = "squared") -> tuple[ReluProblem, ReluTrainer, Training]:
+def relu_of(average: bool, loss: str = "squared") -> tuple[ReluProblem, ReluPlan, Solution]:
     return _trained(average, loss)
 
 
 @cache
-def _trained(average: bool, loss: str) -> tuple[ReluProblem, ReluTrainer, Training]:
+def _trained(average: bool, loss: str) -> tuple[ReluProblem, ReluPlan, Solution]:
     patches = TokenPairs(sequences(), average)
     problem = pooled_relu(patches, loss)
-    trainer = ReluTrainer(problem.X, "auto", readout=patches)
-    return problem, trainer, trainer.train(problem, tol=1e-6)
+    trainer = ReluPlan(problem.X, "auto", readout=patches)
+    return problem, trainer, trainer.train(problem, Limits(1e-6))
 
 
 # ------------------------------------------------------------------------------------------------- the convex programs
@@ -241,8 +240,8 @@ def test_decoded_networks_have_the_objective_of_the_convex_program(average, gate
 @every_readout
 def test_decoded_relu_networks_have_the_objective_of_the_convex_program(average):
     _, _, training = relu_of(average)
-    module = ReluAttention(d=D, average=average, neurons=training.neurons).decode(training.solution.Z)
-    assert objective(module, training.problem) == pytest.approx(training.solution.certificate.primal, rel=1e-9)
+    module = ReluAttention(d=D, average=average, neurons=training.neurons).decode(training.Z)
+    assert objective(module, training.problem) == pytest.approx(training.certificate.primal, rel=1e-9)
 
 
 SMOOTH_CASES = [(False, "squared"), (True, "squared"), (False, "softmax")]
@@ -278,7 +277,7 @@ def test_relu_attention_is_certified_over_all_patterns(average, loss):
     At the certificate's V no head violates |V^T L[(X u)_+]|_F <= beta.
     """
     problem, trainer, training = relu_of(average, loss)
-    certificate, explicit = training.solution.certificate, explicit_tokens(sequences(), average)
+    certificate, explicit = training.certificate, explicit_tokens(sequences(), average)
     assert isinstance(trainer.oracle, Pooled)
     assert isinstance(trainer.oracle.inner, Faces)
     assert certificate.scope is Scope.ALL_PATTERNS
@@ -297,7 +296,7 @@ def test_relu_attention_on_tokens_of_length_one(average, loss):
     X = normal(5, 3, 1, seed=4)
     patches = TokenPairs(X, average)
     problem = pooled_relu(patches, loss)
-    certificate = ReluTrainer(problem.X, "auto", readout=patches).train(problem, tol=1e-7).solution.certificate
+    certificate = ReluPlan(problem.X, "auto", readout=patches).train(problem, Limits(1e-7)).certificate
     both = torch.tensor([[1.0], [-1.0]], dtype=torch.float64)
     optimum = dictionary_optimum(explicit_tokens(X, average), both, problem.datafit, problem.beta)
     assert certificate.primal == pytest.approx(optimum, rel=1e-6)
@@ -308,7 +307,7 @@ def test_relu_attention_on_tokens_of_length_one(average, loss):
 def test_training_relu_heads_stays_above_the_dual_and_comes_close(average, loss):
     """(8), with enough heads that some start finds all that are needed."""
     problem, _, training = relu_of(average, loss)
-    certificate, X = training.solution.certificate, sequences()
+    certificate, X = training.certificate, sequences()
     predict, shapes = attentive(X, average, relu), ((16, D, D), (16, D, C))
     reached = lowest_objectives(predict, shapes, problem.datafit.targets, problem.beta, loss)
     assert float(reached.min()) >= certificate.dual - 1e-9
@@ -351,7 +350,7 @@ def test_one_head_does_not_reach_the_optimum():
     assert factored_point(left).value == pytest.approx(optimum.primal, rel=1e-6)
 
 
-def cone_program(problem: ReluProblem, training: Training) -> ConeProgram:
+def cone_program(problem: ReluProblem, training: Solution) -> ConeProgram:
     """(134) over the patterns of a trained network, and m = 2."""
     patterns = problem.X @ training.neurons.T >= 0
     return ConeProgram.of(problem, patterns.T[distinct(patterns.T)], 2)
@@ -361,7 +360,7 @@ def cone_program(problem: ReluProblem, training: Training) -> ConeProgram:
 def test_cone_programs_bound_the_relu_optimum_from_both_sides(average):
     """(134): feasible points are ReLU networks, certified over all patterns, whatever the point."""
     problem, _, training = relu_of(average)
-    best, program = training.solution.certificate, cone_program(problem, training)
+    best, program = training.certificate, cone_program(problem, training)
     for seed in range(3):
         factors = program.start(torch.Generator().manual_seed(seed))
         certificate = program.certificate(factors)
@@ -379,7 +378,7 @@ def test_cone_programs_bound_the_relu_optimum_from_both_sides(average):
 def test_cone_programs_reach_the_relu_optimum(tol):
     """Proximal descent with escapes, from a random start."""
     problem, _, training = relu_of(True)
-    best = training.solution.certificate
+    best = training.certificate
     found = train(cone_program(problem, training), "proximal", tol=tol, max_steps=5000)
     assert found.certificate.scope is Scope.ALL_PATTERNS
     assert found.certificate.relative_gap <= tol

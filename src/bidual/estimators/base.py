@@ -16,6 +16,7 @@ from bidual.estimators.programs import Fitted, Program, WarmStart
 from bidual.estimators.progress import gap_progress
 from bidual.losses import LOSSES, Loss, Squared
 from bidual.losses.datafit import Datafit
+from bidual.problems.solution import Limits
 from bidual.runtime.extras import need
 from bidual.runtime.numerical_errors import LARGEST, check_magnitude, numerical_errors_as_value_error
 from bidual.solvers.plan import make_solver
@@ -70,7 +71,9 @@ class ConvexEstimator(BaseEstimator):
     def _make_loss(self) -> Loss: ...
 
     def _solver_options(self) -> dict[str, Any]:
-        return {"solver": self.solver, "tol": self.tol, "max_steps": self.max_iter, "max_time": self.max_time}
+        steps = None if self.max_iter is None else int(self.max_iter)
+        seconds = None if self.max_time is None else float(self.max_time)
+        return {"solver": self.solver, "limits": Limits(float(self.tol), steps, seconds)}
 
     def _check_parameters(self) -> None:
         """What can be refused before the data are looked at."""

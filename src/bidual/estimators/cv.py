@@ -4,6 +4,7 @@ import copy
 import numbers
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -168,8 +169,9 @@ def _fold_scores(
 ) -> list[float]:
     """One fold: a path on its training part, and the score of every network on the rest."""
     program = estimator._program(*samples.rows(train))
-    options = {**estimator._solver_options(), "tol": max(estimator.cv_tol, estimator.tol), "prove": False}
-    fits = program.path(list(fractions * (program.beta_max or 1.0)), **options)
+    options = estimator._solver_options()
+    limits = replace(options.pop("limits"), tol=max(estimator.cv_tol, estimator.tol))
+    fits = program.path(list(fractions * (program.beta_max or 1.0)), limits, prove=False, **options)
     return [_score(fit.module(), estimator._make_loss(), samples.rows(test)) for fit in fits]
 
 

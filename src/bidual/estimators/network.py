@@ -18,7 +18,7 @@ from bidual.patterns import sample_gates
 from bidual.problems.problem import Problem
 from bidual.problems.relu import ReluProblem
 from bidual.runtime.memory import available_bytes, human_bytes
-from bidual.training.relu.trainer import RELU_SOLVERS, ReluTrainer
+from bidual.training.relu.plan import RELU_SOLVERS, ReluPlan
 
 ACTIVATIONS = ("relu", "gated_relu", "linear")
 
@@ -81,9 +81,9 @@ class ConvexNetwork(ConvexEstimator):
             starts = 0 if isinstance(self.patterns, str) else int(self.patterns)
             self._refuse_beyond_memory(X, starts, n_outputs)
             problem = self._relu_problem(X, datafit)
-            trainer = ReluTrainer(problem.X, self.patterns, self._seed(), problem.readout)
-            trainer.check(problem, self.solver, self.max_time)
-            return NeuronProgram(problem, lambda neurons: self._relu(X, neurons), trainer)
+            plan = ReluPlan(problem.X, *oracle_of(self.patterns), self._seed(), problem.readout)
+            plan.check(problem, self.solver, self.max_time)
+            return NeuronProgram(problem, lambda neurons: self._relu(X, neurons), plan)
         architecture = self._make_architecture(X, datafit.weight, n_outputs)
         operator = architecture.lift(X, n_outputs)
         return FixedProgram(Problem(operator, datafit, architecture.gauge(), 1.0), architecture)
@@ -156,6 +156,11 @@ def check_patterns(patterns: Any, activation: str) -> None:
         raise ValueError(
             f"patterns must be {' or '.join(map(repr, words))} or a positive whole number, got {patterns!r}."
         )
+
+
+def oracle_of(patterns: int | str) -> tuple[str, int | None]:
+    """Which oracle a relu network is trained with, and from how many starts."""
+    return (patterns, None) if isinstance(patterns, str) else ("search", int(patterns))
 
 
 def is_whole(value: Any, least: int) -> bool:

@@ -8,7 +8,7 @@ from torch import Tensor
 from bidual.architectures import GatedParallel, ParallelMLP
 from bidual.architectures.cells import Cells
 from bidual.estimators.base import ConvexEstimator
-from bidual.estimators.network import check_patterns
+from bidual.estimators.network import check_patterns, oracle_of
 from bidual.estimators.programs import FixedProgram, NeuronProgram, Program
 from bidual.estimators.targets import ClassifierTargets, RegressorTargets
 from bidual.losses import Loss
@@ -18,7 +18,7 @@ from bidual.patterns import with_constant
 from bidual.problems.parallel import ParallelProblem
 from bidual.problems.problem import Problem
 from bidual.runtime.memory import available_bytes, human_bytes
-from bidual.training.parallel.training import PARALLEL_SOLVERS, ParallelTrainer
+from bidual.training.parallel.plan import PARALLEL_SOLVERS, ParallelPlan
 
 _ACTIVATIONS = ("relu", "gated_relu")
 _SAMPLED = 40  # sub-networks of the gated model, as in PR A.1
@@ -83,11 +83,10 @@ class ConvexParallel(ConvexEstimator):
         return self._gated(X, datafit) if self.activation == "gated_relu" else self._relu(X, datafit)
 
     def _relu(self, X: Tensor, datafit: Datafit) -> Program:
-        widths, bias, count = as_widths(self.widths), bool(self.hidden_bias), self.patterns
+        widths, bias = as_widths(self.widths), bool(self.hidden_bias)
         problem = ParallelProblem(with_constant(X) if bias else X, datafit, 1.0, widths)
-        patterns = count if isinstance(count, str) else int(count)
-        trainer = ParallelTrainer(problem.X, widths, patterns, self._seed())
-        return NeuronProgram(problem, lambda neurons: ParallelMLP(neurons, widths, bias), trainer)
+        plan = ParallelPlan(problem.X, widths, *oracle_of(self.patterns), self._seed())
+        return NeuronProgram(problem, lambda neurons: ParallelMLP(neurons, widths, bias), plan)
 
     def _gated(self, X: Tensor, datafit: Datafit) -> Program:
         n_outputs = datafit.targets.shape[1]

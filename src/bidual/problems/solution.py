@@ -37,9 +37,9 @@ class Limits:
         max_time: in seconds, None for no limit.
     """
 
-    tol: float = 1e-4
+    tol: float | int = 1e-4
     max_steps: int | None = None
-    max_time: float | None = None
+    max_time: float | int | None = None
 
     def __post_init__(self) -> None:
         if math.isnan(self.tol):
@@ -56,6 +56,9 @@ class Limits:
             max_steps=None if self.max_steps is None else max(self.max_steps - steps, 0),
             max_time=None if self.max_time is None else max(self.max_time - seconds, least),
         )
+
+
+DEFAULT_LIMITS = Limits()
 
 
 @dataclass(frozen=True)

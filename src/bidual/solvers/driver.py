@@ -4,6 +4,7 @@ import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any, ClassVar, Self
 
 from torch import Tensor
@@ -11,10 +12,9 @@ from torch import Tensor
 from bidual.problems.certificate import certify
 from bidual.problems.neuron_problem import NeuronProblem
 from bidual.problems.problem import Problem
-from bidual.problems.solution import Callback, Limits, Record, Solution, Status, Verdict, Watch
+from bidual.problems.solution import DEFAULT_LIMITS, Callback, Limits, Record, Solution, Status, Verdict, Watch
+from bidual.runtime.threads import one_thread, threads_for
 from bidual.types import Blocks, Matrix
-
-_DEFAULT = Limits()
 
 
 class Solver(ABC):
@@ -62,7 +62,8 @@ class Solver(ABC):
     def check(self, problem: Any) -> None:
         """Raise before any work is done if the solver cannot take the problem."""
         if reason := self.refusal(problem):
-            raise ValueError(f"{reason} Use solver={self.instead!r} or 'auto'.")
+            others = dict.fromkeys((self.instead, "auto"))
+            raise ValueError(f"{reason} Use solver={' or '.join(map(repr, others))}.")
 
     def within(self, limits: Limits) -> Self:
         """The solver with the limits of a run; only solvers whose steps are long need them."""
@@ -109,7 +110,7 @@ class Solver(ABC):
 def solve(
     problem: Any,
     solver: Solver,
-    limits: Limits = _DEFAULT,
+    limits: Limits = DEFAULT_LIMITS,
     *,
     start: Tensor | Solution | None = None,
     dual: Matrix | None = None,
@@ -127,7 +128,8 @@ def solve(
         watch: is called with the best certificate so far, after every record.
     """
     progress = Progress(problem, callback, watch, start if isinstance(start, Solution) else None)
-    return progress.run(solver, limits, None if isinstance(start, Solution) else start, dual)
+    with threads_of(problem):
+        return progress.run(solver, limits, None if isinstance(start, Solution) else start, dual)
 
 
 class Progress:
@@ -194,16 +196,18 @@ class Progress:
         return Status.CERTIFIED if self.best.certificate.relative_gap <= limits.tol else Status.EXHAUSTED
 
     def _stopped(self, solver: Solver, state: Any, limits: Limits, steps: int, seconds: float) -> Status | None:
-        """Why the solver must stop short of the tolerance. No limit applies before there is a point."""
+        """Why the solver must stop short of the tolerance. No limit applies before there is a point to return."""
         ended = solver.finished(state)
         if ended is Status.SEARCHED:  # no neuron is left to find, however late it is
             return Status.SEARCHED
-        if self.best is not None and steps >= solver.untimed_steps and seconds > (limits.max_time or math.inf):
+        if self.best is None and not steps:
+            return None
+        if steps >= solver.untimed_steps and seconds > (limits.max_time or math.inf):
             return Status.MAX_TIME
+        if ended:
+            return Status.STALLED if ended is True else ended
         most = solver.max_steps if limits.max_steps is None else limits.max_steps
-        if self.best is not None and steps >= most:
-            return Status.MAX_STEPS
-        return Status.STALLED if ended is True else ended or None
+        return Status.MAX_STEPS if steps >= most else None
 
     def _solution(self, solver: Solver, status: Status) -> Solution:
         assert self.best is not None
@@ -224,6 +228,11 @@ class Progress:
             self.last.search_gap,
             self.best,
         )
+
+
+def threads_of(problem: Any) -> AbstractContextManager[None]:
+    """As many threads as the products of a problem are worth; over all neurons products are many and small."""
+    return one_thread() if isinstance(problem, NeuronProblem) else threads_for(problem.operator.multiplications)
 
 
 def _like(problem: Any) -> Tensor:

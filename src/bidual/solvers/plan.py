@@ -15,9 +15,8 @@ from bidual.operators import HasKernel
 from bidual.problems.certificate import certify
 from bidual.problems.neuron_problem import NeuronProblem
 from bidual.problems.problem import Problem
-from bidual.problems.solution import Callback, Limits, Solution, Status, Watch
+from bidual.problems.solution import DEFAULT_LIMITS, Callback, Limits, Solution, Status, Watch
 from bidual.runtime.numerical_errors import NUMERICAL
-from bidual.runtime.threads import threads_for
 from bidual.solvers import (
     FISTA,
     SOLVERS,
@@ -28,7 +27,7 @@ from bidual.solvers import (
     PrimalDual,
     QInteriorPoint,
 )
-from bidual.solvers.driver import Progress, Solver
+from bidual.solvers.driver import Progress, Solver, threads_of
 from bidual.solvers.kernel import is_narrow
 from bidual.types import Blocks, Matrix
 
@@ -69,7 +68,6 @@ class Crossovers:
 
 
 CROSSOVERS = Crossovers()
-_DEFAULT = Limits()
 _MOST_BETAS = 10_000  # of a path, as many as a report shows
 _DUST = 1e-5  # neurons smaller than this share of the largest may be rounding
 _COST = 1e-2  # of the gap, what dropping them may cost
@@ -178,7 +176,7 @@ def _kernel_stages(problem: Problem, tol: float, at: Crossovers) -> Iterator[Sta
 
 def solve_auto(
     problem: Problem,
-    limits: Limits = _DEFAULT,
+    limits: Limits = DEFAULT_LIMITS,
     *,
     start: Blocks | None = None,
     dual: Matrix | None = None,
@@ -193,7 +191,7 @@ def solve_auto(
         stages = in_turn((Stage(make_solver(solver), limits),), limits)
     else:
         stages = in_turn(solver, limits)
-    with threads_for(problem.operator.multiplications):
+    with threads_of(problem):
         done = run(problem, stages, limits.tol, start=start, dual=dual, callback=callback, watch=watch)
         return _without_dust(problem, done, limits.tol)
 

@@ -12,7 +12,6 @@ from torch import Tensor
 from bidual.gauges import Factorised, Factors
 from bidual.problems.problem import Problem
 from bidual.problems.solution import Callback, Limits, Solution, Status, Verdict
-from bidual.runtime.threads import threads_for
 from bidual.solvers.driver import Solver, solve
 from bidual.solvers.factored.arithmetic import plus, resized
 from bidual.solvers.factored.escape import go_on
@@ -291,5 +290,4 @@ def train(
     A negative ``tol`` runs to the end of the method, unless the gap is as small as float64 can prove.
     """
     solver = BurerMonteiro(None, method, escape, seed, scale, start)
-    with threads_for(program.problem.operator.multiplications):
-        return solve(program, solver, Limits(tol, max_steps, max_time), callback=callback)
+    return solve(program, solver, Limits(tol, max_steps, max_time), callback=callback)

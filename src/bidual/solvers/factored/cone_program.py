@@ -78,7 +78,7 @@ class ConeProgram(FactoredProgram):
 
     def warn_if_wasteful(self) -> None:
         """By Caratheodory's theorem no network needs more than n c + 1 neurons."""
-        n, c = self.problem.operator.output_shape
+        n, c = self.operator.output_shape
         if self.m > n * c + 1:
             warnings.warn(
                 f"m={self.m} factors per block are more than the n c + 1 = {n * c + 1} neurons that any optimum needs.",

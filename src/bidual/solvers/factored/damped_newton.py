@@ -82,11 +82,11 @@ class DampedNewton(Method):
     check_every = 5
 
     def _refusal(self, program: FactoredProgram) -> str | None:
-        if not isinstance(program.problem.operator, HasKernel):
-            return f"{self.name} needs operators that are HasKernel; {type(program.problem.operator).__name__} is not."
+        if not isinstance(program.operator, HasKernel):
+            return f"{self.name} needs operators that are HasKernel; {type(program.operator).__name__} is not."
         rows, variables = self._size(program)
         need = 8 * (2 * rows * variables + 3 * min(variables, 2 * rows) ** 2)
-        if need > available_bytes(program.problem.operator.like.device):
+        if need > available_bytes(program.operator.like.device):
             return f"{self.name} needs {human_bytes(need)} for its matrices, more than there is."
         return super()._refusal(program)
 
@@ -145,7 +145,7 @@ def _next_damping(damping: float, ratio: float) -> float:
 
 def design_blocks(program: FactoredProgram) -> Float[Tensor, "n p a q"]:
     """The features of one output, by block, row and readout (of which there is one without a readout)."""
-    operator = program.problem.operator
+    operator = program.operator
     assert isinstance(operator, HasKernel)
     p, a, b = operator.block_shape
     return operator.design().reshape(-1, p, a, b // operator.output_shape[1])

@@ -62,8 +62,8 @@ class Descent(Method):
     def _refusal(self, program: FactoredProgram) -> str | None:
         if self.batch is not None and program.problem.datafit.intercept:
             return "mini-batches have no common best intercept; append a constant column, or use batch=None."
-        if self.batch is not None and not isinstance(program.problem.operator, GatedOperator | LinearOperator):
-            return f"{type(program.problem.operator).__name__} cannot be cut into mini-batches; use batch=None."
+        if self.batch is not None and not isinstance(program.operator, GatedOperator | LinearOperator):
+            return f"{type(program.operator).__name__} cannot be cut into mini-batches; use batch=None."
         return super()._refusal(program)
 
     def init(self, program: FactoredProgram, factors: Factors) -> State:
@@ -73,7 +73,7 @@ class Descent(Method):
         return State(factors, value, memory=memory)
 
     def step(self, program: FactoredProgram, state: State) -> State:
-        memory, factors, n = state.memory, state.factors, program.problem.operator.output_shape[0]
+        memory, factors, n = state.memory, state.factors, program.operator.output_shape[0]
         if self.batch is None or self.batch >= n:
             factors = self._move(program, factors, memory, program.unit)
         else:
@@ -105,7 +105,7 @@ def batches(n: int, size: int, generator: torch.Generator) -> Iterator[Int[Tenso
 
 def subprogram(program: FactoredProgram, index: Int[Tensor, " k"]) -> FactoredProgram:
     """The program over the samples ``index``, with their share k/n of beta, so that the batches of an epoch add up."""
-    problem, n = program.problem, program.problem.operator.output_shape[0]
+    problem, n = program.problem, program.operator.output_shape[0]
     data = problem.datafit
     weight = None if data.weight is None else data.weight[index]
     datafit = Datafit(data.loss, data.targets[index], weight, False, data.shift)

@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from bidual.gauges import Factorised, Factors, FactorSteps
+from bidual.operators import LiftedOperator
 from bidual.problems.certificate import Certificate, certify
 from bidual.problems.problem import Problem
 from bidual.problems.solution import Verdict
@@ -62,7 +63,7 @@ class FactoredProgram:
 
     def warn_if_wasteful(self) -> None:
         """Warn if m is larger than any theorem needs."""
-        _, a, b = self.problem.operator.block_shape
+        _, a, b = self.operator.block_shape
         if self.m > a + b:
             warnings.warn(
                 f"m={self.m} factors per block are more than rows + columns = {a + b} (BM Theorem 3.3); "
@@ -82,26 +83,30 @@ class FactoredProgram:
         return cls(problem.with_beta(problem.beta / unit), m, unit)
 
     @property
+    def operator(self) -> LiftedOperator:
+        return self.problem.operator
+
+    @property
     def shapes(self) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
         """Of U and W."""
-        p, a, b = self.problem.operator.block_shape
+        p, a, b = self.operator.block_shape
         return (p, a, self.m), (p, b, self.m)
 
     @property
     def width(self) -> int:
         """How many factors per block attain the gauge of any Z: min(a, b) for the nuclear norm (BM Lemma 3.1)."""
-        _, a, b = self.problem.operator.block_shape
-        split = as_protocol(self.problem.gauge, Factorised).split(self.problem.operator.like.new_zeros(1, a, b))
+        _, a, b = self.operator.block_shape
+        split = as_protocol(self.problem.gauge, Factorised).split(self.operator.like.new_zeros(1, a, b))
         return split.U.shape[2]
 
     @property
     def smooth(self) -> bool:
         """Whether the price is 1/2 (|U|^2 + |W|^2) and nothing constrains the factors."""
-        return as_protocol(self.problem.gauge, Factorised).smooth_factors(self.problem.operator.block_shape[2])
+        return as_protocol(self.problem.gauge, Factorised).smooth_factors(self.operator.block_shape[2])
 
     def start(self, generator: torch.Generator, scale: float = 0.3) -> Factors:
         """Normal factors of standard deviation ``scale``, made feasible."""
-        like = self.problem.operator.like
+        like = self.operator.like
         U, W = (
             scale * torch.randn(shape, generator=generator, dtype=torch.float64).to(like.device, like.dtype)
             for shape in self.shapes
@@ -118,7 +123,7 @@ class FactoredProgram:
             )
         if not all(bool(torch.isfinite(part).all()) for part in factors):
             raise ValueError("the factors must be finite, got NaN or infinity; leave start out for a random one.")
-        like = self.problem.operator.like
+        like = self.operator.like
         return Factors(factors.U.to(like), factors.W.to(like))
 
     def check_feasible(self, factors: Factors) -> None:
@@ -134,7 +139,7 @@ class FactoredProgram:
 
     def predictions(self, factors: Factors) -> Matrix:
         """A Z, without forming Z where the factors are smaller."""
-        return forward(self.problem.operator, factors)
+        return forward(self.operator, factors)
 
     def penalty(self, factors: Factors) -> float:
         return as_protocol(self.problem.gauge, Factorised).factor_penalty(factors)
@@ -145,7 +150,7 @@ class FactoredProgram:
 
     def data_gradient(self, factors: Factors) -> Factors:
         """Of F alone: G W and G^T U with G = A* grad F(A Z)."""
-        return adjoint(self.problem.operator, self.problem.datafit.grad(self.predictions(factors)), factors)
+        return adjoint(self.operator, self.problem.datafit.grad(self.predictions(factors)), factors)
 
     def gradient(self, factors: Factors) -> Factors:
         """grad_U = G W + beta S_U and grad_W = G^T U + beta S_W, S a subgradient of the penalty; S = (U, W) for l2."""

@@ -183,7 +183,7 @@ def optimality_report(program: FactoredProgram, factors: Factors, rank_tol: floa
         _ranks(stacked, rank_tol),
         "cone" if isinstance(program, ConeProgram) else "smooth" if program.smooth else "norms",
         _zhang(program, factors, rank_tol),
-        program.problem.operator.unit,
+        program.operator.unit,
     )
 
 
@@ -194,7 +194,7 @@ def _ranks(parts: Float[Tensor, "p k m"], tol: float) -> Int[Tensor, " p"]:
 
 def _zhang(program: FactoredProgram, factors: Factors, tol: float) -> float | None:
     """1/4 (L/mu - 1)^2 rank(Z) of BM A.4, for squared loss: L and mu are the extreme eigenvalues of A* A."""
-    operator, data = program.problem.operator, program.problem.datafit
+    operator, data = program.operator, program.problem.datafit
     if not program.smooth or not isinstance(operator, HasKernel) or not data.loss.half_square or data.intercept:
         return None
     B = operator.design()

@@ -20,7 +20,7 @@ from bidual.problems.relu import ReluProblem
 from bidual.problems.solution import Limits
 from bidual.solvers.plan import solve_auto
 from bidual.training.parallel.decoding import SubNetworks, Violation, real_sub_networks, violation
-from bidual.training.relu.trainer import ReluTrainer
+from bidual.training.relu.plan import ReluPlan
 from bidual.types import Blocks, Matrix
 
 Data = tuple[Float[Tensor, "n d"], Matrix]
@@ -119,7 +119,7 @@ def gated_report(
     gated = family.decode(solution.Z, problem.predictions(solution.Z)[1])
     price = problem.gauge.value(solution.Z)
     plain = ReluProblem(samples, datafit, beta / sqrt(family.cells.width))
-    two = ReluTrainer(samples, seed=seed).train(plain, tol=tol, max_time=max_time)
+    two = ReluPlan(samples, seed=seed).train(plain, Limits(tol, max_time=max_time))
     return GatedReport(
         judge.model(gated, _objective(problem, solution.Z), price),
         solution.certificate,
@@ -128,8 +128,8 @@ def gated_report(
         parts.shortened,
         parts.splits,
         datafit.upper_bound(torch.zeros_like(datafit.targets), 0.0),
-        judge.network(SubNetworks(copies(two.neurons, family.cells.width), two.solution.Z / sqrt(family.cells.width))),
-        two.solution.certificate,
+        judge.network(SubNetworks(copies(two.neurons, family.cells.width), two.Z / sqrt(family.cells.width))),
+        two.certificate,
     )
 
 
