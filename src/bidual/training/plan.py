@@ -27,20 +27,20 @@ class NeuronPlan(ABC):
         X: the samples, with a constant column if neurons have a bias.
         oracle: "exact" (all patterns, or a refusal), "auto" (all of them if that is affordable), or "search". Where not
             all patterns are looked at, a proof follows the search.
-        n_starts: of the search, None for a number that suits it.
+        n_starts: of the search, "auto" for a number that suits it.
         seed: of the search's starts.
     """
 
     X: Float[Tensor, "n d"]
     oracle: str
-    n_starts: int | None
+    n_starts: int | str
     seed: int
 
     def __post_init__(self) -> None:
         if self.oracle not in ORACLES:
             raise ValueError(f"oracle must be one of {list(ORACLES)}, got {self.oracle!r}.")
-        if self.n_starts is not None and not (type(self.n_starts) is int and self.n_starts > 0):
-            raise ValueError(f"n_starts must be None or a positive whole number, got {self.n_starts!r}.")
+        if self.n_starts != "auto" and not (type(self.n_starts) is int and self.n_starts > 0):
+            raise ValueError(f"n_starts must be 'auto' or a positive whole number, got {self.n_starts!r}.")
 
     @cached_property
     def rank(self) -> int:

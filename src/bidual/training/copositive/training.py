@@ -17,10 +17,10 @@ from bidual.problems.relu import ReluProblem
 from bidual.problems.solution import DEFAULT_LIMITS, Limits, Solution, Status, Verdict
 from bidual.solvers.driver import solve
 from bidual.training.copositive.compact import Compact
+from bidual.training.copositive.forms import checked_form, relax_compact
 from bidual.training.copositive.pattern_program import check_squared
-from bidual.training.copositive.randomised_rounding import Rounding
+from bidual.training.copositive.randomised_rounding import RandomisedRounding
 from bidual.training.copositive.relaxed import Relaxed
-from bidual.training.copositive.relaxing import checked_form, relax_compact
 from bidual.training.neuron_solver import NeuronSolver
 from bidual.training.relu.column_generation import ColumnGeneration
 
@@ -95,7 +95,7 @@ class Copositive(NeuronSolver):
         bound = relax_compact(compact, self.form, max_time=self._left(state), tol=0.03 * tol)
         factors = tuple(rows @ compact.basis for rows in bound.factors)
         enough = bound.dual / (1 - 0.3 * tol)
-        return bound, Rounding(seed=self.seed)(compact.problem, factors, self._left(state), enough)
+        return bound, RandomisedRounding(seed=self.seed)(compact.problem, factors, self._left(state), enough)
 
     def _left(self, state: _State) -> float | None:
         return self.limits.after(perf_counter() - state.began, least=0.1).max_time

@@ -129,7 +129,7 @@ def train_low_rank(problem: ParallelProblem, rank: int, limits: Limits = DEFAULT
     small = ParallelProblem(_Cut.of(problem.X, rank).X_r, problem.datafit, problem.beta, problem.widths)
     plan = ParallelPlan(small.X, problem.widths)
     done = plan.train(small, limits)
-    oracle = plan.proving(problem.datafit.targets.shape[1])
+    oracle = plan.parallel_oracle(problem.datafit.targets.shape[1])
     moved = sqrt(problem.units) * known.sigma
 
     def polar(V: Tensor) -> float:

@@ -11,7 +11,7 @@ from bidual.operators.parallel import Widths, as_widths
 from bidual.polar.subnetworks.base import ParallelOracle, copies
 from bidual.polar.subnetworks.bound import RelaxedBound
 from bidual.polar.subnetworks.outputs import AllOutputs
-from bidual.polar.subnetworks.pricing import ExactParallel, price_of_pricing
+from bidual.polar.subnetworks.pricing import ExactParallel, exact_pricing_cost
 from bidual.polar.subnetworks.search import ParallelSearch
 from bidual.problems.parallel import ParallelProblem
 from bidual.problems.relu import ReluProblem
@@ -48,7 +48,7 @@ class ParallelPlan(NeuronPlan):
     X: Float[Tensor, "n d"]
     widths: Widths
     oracle: str = "auto"
-    n_starts: int | None = None
+    n_starts: int | str = "auto"
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -62,7 +62,7 @@ class ParallelPlan(NeuronPlan):
         widths = as_widths(self.widths)
         if len(widths) > 1:
             raise ValueError(f"oracle='exact' is for three layers, one width, got {widths}; use 'auto', a search.")
-        price_of_pricing(len(self.X), self.rank, widths[0], refuse=True)
+        exact_pricing_cost(len(self.X), self.rank, widths[0], refuse=True)
 
     def exact(self, n_outputs: int = 1) -> bool:
         """Whether all patterns are looked at: for several outputs many times, and less quickly beyond the plane."""
@@ -70,7 +70,7 @@ class ParallelPlan(NeuronPlan):
         if self.oracle != "auto" or len(widths) > 1:
             return self.oracle == "exact"
         slower = (1 if self.rank <= 2 else _HIGHER_RANK) * (1 if n_outputs == 1 else _QUESTIONS)
-        return slower * price_of_pricing(len(self.X), self.rank, widths[0]) <= _AFFORDABLE
+        return slower * exact_pricing_cost(len(self.X), self.rank, widths[0]) <= _AFFORDABLE
 
     @cached_property
     def _priced(self) -> ExactParallel:
@@ -84,24 +84,24 @@ class ParallelPlan(NeuronPlan):
     def _plain(self) -> ReluPlan:
         return ReluPlan(self.X, seed=self.seed)
 
-    def proving(self, n_outputs: int) -> ParallelOracle:
+    def parallel_oracle(self, n_outputs: int) -> ParallelOracle:
         """The oracle that proves: exact pricing, or a bound."""
         if self.exact(n_outputs):
             return self._priced if n_outputs == 1 else AllOutputs(self._priced)
         if n_outputs == 1:
             return self._relaxed
         questions = _ASKED if self._relaxed.quick else n_outputs
-        return AllOutputs(RelaxedBound(self.X, self.widths, nodes=0), max_questions=questions)
+        return AllOutputs(RelaxedBound(self.X, self.widths, nodes=0), max_queries=questions)
 
     def _search(self) -> ParallelSearch:
-        more = {} if self.n_starts is None else {"starts": self.n_starts}
+        more = {} if isinstance(self.n_starts, str) else {"starts": self.n_starts}
         return ParallelSearch(self.X, self.widths, seed=self.seed, **more)
 
     def steepest(self, V: Matrix) -> float:
         """Attained by a sub-network: the steepest, or the best of a search and of two layers' copies."""
         if self.exact(V.shape[1]):
-            return self.proving(V.shape[1]).steepest(V).bracket.lower
-        two = self._plain.chosen.steepest(V).neurons[:_SEEDS]
+            return self.parallel_oracle(V.shape[1]).steepest(V).bracket.lower
+        two = self._plain.neuron_oracle.steepest(V).neurons[:_SEEDS]
         return self._search().steepest(V, seeds=copies(two, self.widths)).bracket.lower
 
     def check(self, problem: ParallelProblem, solver: str, max_time: float | None = None) -> None:
@@ -119,7 +119,7 @@ class ParallelPlan(NeuronPlan):
         found = yield Stage(search, replace(left, tol=max(limits.tol, _ROUGH) if exact else limits.tol))
         left = replace(limits.after(found.seconds, least=MOMENT), max_steps=steps)
         if exact:
-            yield Stage(ColumnGeneration(self.proving(outputs).within(left.max_time)), left)
+            yield Stage(ColumnGeneration(self.parallel_oracle(outputs).within(left.max_time)), left)
         elif prove:
             yield from self._proofs(problem, left, found, two, candidates)
 
@@ -134,13 +134,13 @@ class ParallelPlan(NeuronPlan):
     ) -> Plan:
         """The bound at the last dual point; where it is quick, also at those of two layers and of its relaxation."""
         oracle, left = (
-            self.proving(problem.datafit.targets.shape[1]).within(left.max_time),
+            self.parallel_oracle(problem.datafit.targets.shape[1]).within(left.max_time),
             replace(left, max_steps=None),
         )
         before = found.seconds
         found = yield Stage(DualPoints(oracle, (found.dual_point, *candidates), problem.beta), left)
         left = left.after(found.seconds - before)
         if self._relaxed.quick and (left.max_time is None or left.max_time > MOMENT):
-            best = relaxed_dual(problem, self._plain.chosen, two.neurons)
+            best = relaxed_dual(problem, self._plain.neuron_oracle, two.neurons)
             points = (two.dual_point,) if best is None else (two.dual_point, best)
             yield Stage(DualPoints(oracle, points, problem.beta), left)

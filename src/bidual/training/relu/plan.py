@@ -11,7 +11,7 @@ from torch import Tensor
 from bidual.operators.patches import Patches
 from bidual.patterns.spike_free import is_spike_free
 from bidual.polar import Faces, LocalSearch, NeuronOracle, oracle_for
-from bidual.polar.choice import HIGHEST_RANK, affordable, cuttable, slow, sphere_for
+from bidual.polar.oracle_costs import HIGHEST_RANK, affordable, cuttable, slow, sphere_for
 from bidual.polar.pooled import Make
 from bidual.polar.relaxations.diagonal import DiagonalBound
 from bidual.polar.search.ridges import RidgeSearch
@@ -49,7 +49,7 @@ class ReluPlan(NeuronPlan):
 
     X: Float[Tensor, "n d"]
     oracle: str = "auto"
-    n_starts: int | None = None
+    n_starts: int | str = "auto"
     seed: int = 0
     readout: Patches | None = None
 
@@ -67,7 +67,7 @@ class ReluPlan(NeuronPlan):
         return self.oracle == "exact" or (self.oracle == "auto" and affordable(self._n_rows, self.rank))
 
     @cached_property
-    def chosen(self) -> NeuronOracle:
+    def neuron_oracle(self) -> NeuronOracle:
         """The exact oracle where it is wanted or affordable, a search elsewhere."""
         if self.exact:
             return self._for_rows(Faces)
@@ -82,7 +82,7 @@ class ReluPlan(NeuronPlan):
         return len(self.X) if self.readout is None else len(self.readout.distinct[0])
 
     def steepest(self, V: Matrix) -> float:
-        return self.chosen.steepest(V).bracket.lower
+        return self.neuron_oracle.steepest(V).bracket.lower
 
     def check(self, problem: ReluProblem, solver: str, max_time: float | None = None) -> None:
         if solver not in ("auto", *RELU_SOLVERS):
@@ -127,11 +127,11 @@ class ReluPlan(NeuronPlan):
         if name == "copositive":
             return Copositive(seed=self.seed)
         if name == "cone_program":
-            return cone_program.ConeProgram(self.chosen)
+            return cone_program.ConeProgram(self.neuron_oracle)
         if name == "frank_wolfe":
-            return FrankWolfe(self.chosen)
+            return FrankWolfe(self.neuron_oracle)
         exact = self.exact or not self._cuttable(limits.max_time)
-        return cutting_planes.CuttingPlanes(self.chosen if exact else self._sphere(limits.tol, limits.max_time))
+        return cutting_planes.CuttingPlanes(self.neuron_oracle if exact else self._sphere(limits.tol, limits.max_time))
 
     def _found(self, problem: ReluProblem, limits: Limits, solver: str, prove: bool) -> Stages:
         """On white data CP Theorem 2, or CP (20) where nothing exact is at hand; elsewhere by columns."""
@@ -157,19 +157,20 @@ class ReluPlan(NeuronPlan):
         elif slow(self._n_rows, self.rank):
             first = replace(limits, tol=max(limits.tol, _ROUGH))
         else:
-            return (yield Stage(ColumnGeneration(self.chosen), limits))
+            return (yield Stage(ColumnGeneration(self.neuron_oracle), limits))
         found = yield Stage(ColumnGeneration(self._search()), first)
-        return (yield Stage(ColumnGeneration(self.chosen), limits.after(found.seconds, least=MOMENT)))
+        return (yield Stage(ColumnGeneration(self.neuron_oracle), limits.after(found.seconds, least=MOMENT)))
 
     def _search(self) -> NeuronOracle:
-        return self._for_rows(lambda X: LocalSearch(X, starts=self.n_starts or _STARTS, seed=self.seed))
+        starts = _STARTS if isinstance(self.n_starts, str) else self.n_starts
+        return self._for_rows(lambda X: LocalSearch(X, starts=starts, seed=self.seed))
 
     def _proofs(
         self, problem: ReluProblem, limits: Limits, solver: str, candidates: tuple[Matrix, ...], found: Solution
     ) -> Plan:
         """The sphere where the rank is low, then relaxations: a cheap one for any n, a tighter one for small n."""
         if self.exact:
-            yield Stage(DualPoints(self.chosen, candidates), Limits(limits.tol))
+            yield Stage(DualPoints(self.neuron_oracle, candidates), Limits(limits.tol))
             return
         left = limits.after(found.seconds, least=MOMENT)
         half = None if left.max_time is None else left.max_time / 2
