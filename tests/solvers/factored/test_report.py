@@ -34,7 +34,7 @@ def test_at_an_optimum_everything_agrees():
     assert max(report.bound, report.corrected_bound, report.certified_bound) < 1e-5
     assert report.enough_factors
     assert not report.paper_factors
-    assert "min(d_c, d_r) = 2 suffices: every local minimum is global" in str(report)
+    assert "min(d_c, d_r) = 2 suffices: no local minimum is spurious" in str(report)
 
 
 def test_words_for_too_few_factors_and_gated_networks():

@@ -1,6 +1,5 @@
 """Gradient descent as BM section 4.1 trains: momentum, and a learning rate that decays on plateaus."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import torch
@@ -77,7 +76,7 @@ class Descent(Method):
         if self.batch is None or self.batch >= n:
             factors = self._move(program, factors, memory, program.unit)
         else:
-            for index in batches(n, self.batch, memory.generator):
+            for index in torch.randperm(n, generator=memory.generator).split(self.batch):
                 # a batch stands for n / |batch| times its samples, and has that share of beta's pull
                 factors = self._move(subprogram(program, index), factors, memory, program.unit * n / len(index))
         value = program.value(factors)
@@ -96,11 +95,6 @@ class Descent(Method):
         memory.waited += 1
         if memory.waited > self.patience:
             memory.rate, memory.waited = memory.rate * self.decay, 0
-
-
-def batches(n: int, size: int, generator: torch.Generator) -> Iterator[Int[Tensor, " k"]]:
-    """All samples in random order, ``size`` at a time."""
-    yield from torch.randperm(n, generator=generator).split(size)
 
 
 def subprogram(program: FactoredProgram, index: Int[Tensor, " k"]) -> FactoredProgram:
