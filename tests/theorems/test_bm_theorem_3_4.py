@@ -9,18 +9,12 @@ from bidual.gauges import Factors, Nuclear
 from bidual.losses import Squared
 from bidual.losses.datafit import Datafit
 from bidual.operators import GatedOperator, LinearOperator
+from bidual.papers.methods.cone_factors import ConeProgram
+from bidual.papers.methods.optimality import optimality_report
 from bidual.patterns import activations, sample_gates
 from bidual.problems.problem import Problem
 from bidual.problems.relu import ReluProblem
-from bidual.solvers.factored import (
-    ConeProgram,
-    Descent,
-    FactoredProgram,
-    factored_point,
-    optimality_report,
-    resized,
-    train,
-)
+from bidual.solvers.factored import Descent, FactoredProgram, factored_point, resized, train
 from oracles.cvxpy_oracle import cvxpy_optimum
 from oracles.relu_problems import circle, dictionary_optimum
 
@@ -73,7 +67,8 @@ def test_20_holds_at_stationary_points(problem: Problem, optimum: float) -> None
 def test_20_holds_at_stationary_points_of_too_few_factors(problem: Problem, optimum: float) -> None:
     for seed in range(4):
         solution = train(FactoredProgram(problem, 1), "variable_projection", seed=seed, escape=False, tol=1e-12)
-        report = factored_point(solution).report()
+        point = factored_point(solution)
+        report = optimality_report(point.program, point.factors)
         assert report.gradient_norm <= 1e-4
         assert report.bound >= (report.value - optimum) / optimum - 1e-6
 
@@ -150,7 +145,8 @@ def test_the_relu_form_of_20_bounds_the_gap_of_networks() -> None:
     for count in (1, 2, 4, 6):
         program = ConeProgram.of(relu, patterns[:count], 1)
         solution = train(program, "proximal", tol=1e-7, escape=False, max_steps=3000)
-        report = factored_point(solution).report()
+        point = factored_point(solution)
+        report = optimality_report(point.program, point.factors)
         gap = (report.value - optimum) / optimum
         assert report.bound >= gap - 1e-4
         assert report.corrected_bound >= gap - 1e-4  # the dictionary is not quite all neurons

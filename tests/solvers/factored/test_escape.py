@@ -6,10 +6,11 @@ import torch
 from bidual.gauges import Factors
 from bidual.losses import Squared
 from bidual.losses.datafit import Datafit
+from bidual.papers.methods.cone_factors import ConeProgram
 from bidual.patterns import activations, sample_gates
 from bidual.problems.relu import ReluProblem
 from bidual.problems.solution import Status
-from bidual.solvers.factored import ConeProgram, FactoredProgram, factored_point, leave_saddle, resized, train
+from bidual.solvers.factored import FactoredProgram, factored_point, leave_saddle, resized, train
 from helpers.factored_cases import gated, linear, normal
 from oracles.cvxpy_oracle import cvxpy_optimum
 from oracles.relu_problems import circle, dictionary_optimum

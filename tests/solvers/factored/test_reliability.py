@@ -9,6 +9,8 @@ import torch
 from bidual.gauges import Factors
 from bidual.losses import Hinge, Squared
 from bidual.losses.datafit import Datafit
+from bidual.papers.methods.cone_factors import ConeProgram
+from bidual.papers.methods.optimality import optimality_report
 from bidual.patterns import activations, sample_gates
 from bidual.patterns.cone_projection import Cones
 from bidual.problems.problem import Problem
@@ -16,7 +18,7 @@ from bidual.problems.relu import ReluProblem
 from bidual.problems.solution import Limits, Status
 from bidual.solvers import BurerMonteiro
 from bidual.solvers.driver import solve
-from bidual.solvers.factored import ConeProgram, Descent, FactoredProgram, factored_point, optimality_report, train
+from bidual.solvers.factored import Descent, FactoredProgram, factored_point, train
 from helpers.factored_cases import gated, normal
 
 

@@ -16,6 +16,7 @@ from bidual.io.datasets import make_spiral
 from bidual.losses import Squared
 from bidual.losses.datafit import Datafit
 from bidual.operators import GatedOperator
+from bidual.papers.methods.optimality import optimality_report
 from bidual.papers.reproduction import Claim, Context, Experiment, Finding, Scale
 from bidual.patterns import activations, sample_gates
 from bidual.problems.problem import Problem
@@ -153,7 +154,7 @@ def _cell(program: FactoredProgram, optimum: Optimum, method: str, limit: int, t
         point.program.m,
         unit * point.value,
         unit * point.gradient_norm,
-        point.report().bound,
+        optimality_report(point.program, point.factors).bound,
         point.value / done.certificate.dual - 1,
         done.n_steps,
         done.seconds,

@@ -1,4 +1,4 @@
-"""Factored training problems, the methods that descend on them, and how good a factored point is.
+"""Factored training problems and the methods that descend on them (BM section 3).
 
 A new method is one file here and one line in ``METHODS``.
 """
@@ -12,7 +12,6 @@ from bidual.solvers.factored.burer_monteiro import (
     make_method,
     train,
 )
-from bidual.solvers.factored.cone_program import ConeProgram
 from bidual.solvers.factored.escape import leave_saddle
 from bidual.solvers.factored.gradient_descent import Descent
 from bidual.solvers.factored.lbfgs import LBFGS
@@ -21,20 +20,17 @@ from bidual.solvers.factored.method import Method, State
 from bidual.solvers.factored.preconditioned import Preconditioned
 from bidual.solvers.factored.program import FactoredProgram, Scaling
 from bidual.solvers.factored.proximal import Proximal
-from bidual.solvers.factored.report import OptimalityReport, optimality_report
 from bidual.solvers.factored.variable_projection import VariableProjection
 
 __all__ = [
     "LBFGS",
     "METHODS",
     "BurerMonteiro",
-    "ConeProgram",
     "Descent",
     "FactoredPoint",
     "FactoredProgram",
     "LevenbergMarquardt",
     "Method",
-    "OptimalityReport",
     "Preconditioned",
     "Proximal",
     "Scaling",
@@ -43,7 +39,6 @@ __all__ = [
     "factored_point",
     "leave_saddle",
     "make_method",
-    "optimality_report",
     "resized",
     "train",
 ]

@@ -12,6 +12,7 @@ from torch import Tensor
 from bidual.gauges import Factorised, Factors
 from bidual.problems.problem import Problem
 from bidual.problems.solution import Callback, Limits, Solution, Status, Verdict
+from bidual.solvers.active_neurons import smooth_price_refusal
 from bidual.solvers.driver import Solver, solve
 from bidual.solvers.factored.arithmetic import plus, resized
 from bidual.solvers.factored.escape import go_on
@@ -22,7 +23,6 @@ from bidual.solvers.factored.method import Method, State
 from bidual.solvers.factored.preconditioned import Preconditioned
 from bidual.solvers.factored.program import FactoredProgram
 from bidual.solvers.factored.proximal import Proximal
-from bidual.solvers.factored.report import OptimalityReport, optimality_report
 from bidual.solvers.factored.variable_projection import VariableProjection
 from bidual.types import as_protocol
 
@@ -85,10 +85,6 @@ class FactoredPoint(Verdict):
     @property
     def gradient_norm(self) -> float:
         return self.program.stationarity(self.factors)
-
-    def report(self) -> OptimalityReport:
-        """Every test of optimality that BM has, and which of them apply."""
-        return optimality_report(self.program, self.factors)
 
     def beats(self, best: Verdict) -> bool:
         if not isinstance(best, FactoredPoint):
@@ -183,9 +179,7 @@ class BurerMonteiro(Solver):
         return self._method.refusal(problem) if isinstance(problem, FactoredProgram) else super().refusal(problem)
 
     def _refusal(self, problem: Problem) -> str | None:
-        if not as_protocol(problem.gauge, Factorised).smooth_factors(problem.operator.block_shape[2]):
-            return f"{self.name} needs a smooth price on factors; {problem.gauge.name} with several outputs has none."
-        return self._method.refusal(self._program(problem))
+        return smooth_price_refusal(self.name, problem) or self._method.refusal(self._program(problem))
 
     def check(self, problem: Any) -> None:
         if not isinstance(problem, FactoredProgram):
