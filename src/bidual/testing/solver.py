@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from bidual.problems.problem import Problem
-from bidual.problems.solution import Limits, Record, Solution
+from bidual.problems.solution import Limits, Record, Solution, Status
 from bidual.solvers.driver import Solver, solve
 from bidual.testing.planted import Planted, planted_problems
 from bidual.testing.tools import require, require_at_least, require_close, require_refused
