@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
-from convex import gated_problem, patterns, relu_problem
-from harness import Answer, Task, main
 
 from bidual.architectures import GatedMLP
 from bidual.estimators.programs import FixedProgram
 from bidual.problems.solution import Limits, Solution
 from bidual.solvers.conic.cone_program import solve_cone_program
 from bidual.solvers.plan import solve_auto
+from convex import gated_problem, patterns, relu_problem
+from harness import Answer, Task, main
 
 _MANY_STEPS = 1_000_000
 

@@ -71,7 +71,7 @@ def refusal(ranks: Ranks, **changes: object) -> str:
     other = int(ranks.rank == 1 and changes.pop("other", 0))
     changes.pop("other", None)
     try:
-        LayerwiseCNNClassifier(gates=2, epochs=1, **changes).fit(*bars(N, seed=other), ranks)
+        LayerwiseCNNClassifier(n_gates=2, epochs=1, **changes).fit(*bars(N, seed=other), ranks)
     except ValueError as error:
         return f"{type(error).__name__}: {error}"
     return "nothing"
@@ -80,7 +80,7 @@ def refusal(ranks: Ranks, **changes: object) -> str:
 def estimated(ranks: Ranks) -> list[object]:
     """What every rank's estimator has: its network, and its certificates, which are rank 0's."""
     model = LayerwiseCNNClassifier(
-        stages=2, gates=2, epochs=1, learning_rate=0.1, random_state=None, certificate_samples=20
+        stages=2, n_gates=2, epochs=1, learning_rate=0.1, random_state=None, certificate_samples=20
     )
     model.fit(*bars(N), ranks)
     weights = torch.cat([p.detach().flatten() for p in model.module_.parameters()])

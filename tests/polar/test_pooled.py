@@ -10,11 +10,11 @@ from torch import Tensor
 from bidual.losses import Squared
 from bidual.losses.datafit import Datafit
 from bidual.operators.patches import Convolution, ImagePatches, Patches, TokenPairs
+from bidual.papers.methods.cone_factors import ConeProgram
 from bidual.polar import DiagonalBound, Faces, LocalSearch, Pooled, RidgeSearch, Sphere, oracle_for, steepness
 from bidual.problems.relu import ReluProblem
 from bidual.problems.solution import Limits
 from bidual.solvers.driver import solve
-from bidual.solvers.factored import ConeProgram
 from bidual.testing import own_checks_only
 from bidual.training.relu.column_generation import ColumnGeneration
 from helpers.polar_cases import brute_force

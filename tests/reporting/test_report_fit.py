@@ -57,7 +57,7 @@ CASES: dict[str, tuple[Any, Any, Any, set[str]]] = {
         {"Sub-networks", "Decision boundary"},
     ),
     "layerwise": (
-        bidual.LayerwiseCNNClassifier(stages=2, gates=4, epochs=1, certificate_samples=10, learning_rate=0.05),
+        bidual.LayerwiseCNNClassifier(stages=2, n_gates=4, epochs=1, certificate_samples=10, learning_rate=0.05),
         IMAGES,
         HALF,
         {"Certificates", "Training", "Learned filters", "Confusion matrix"},

@@ -11,7 +11,7 @@ from joblib import parallel_config
 
 import bidual
 from bidual.cli.app import main
-from bidual.papers.experiments.uci_study import Row
+from bidual.papers.uci.study import Row
 from bidual.runtime import cluster
 from bidual.runtime.cluster import scheduler
 from bidual.runtime.jobs import Task, run_all

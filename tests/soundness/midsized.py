@@ -11,8 +11,10 @@ from numpy.random import Generator
 
 from bidual.gauges import GAUGES
 from bidual.operators import GatedOperator, LinearOperator, NeuronOperator
+from bidual.papers.methods.branch_and_bound import BranchAndBound
+from bidual.papers.methods.semidefinite import SemidefiniteBound
 from bidual.patterns import activations
-from bidual.polar import BranchAndBound, DiagonalBound, Faces, LocalSearch, SemidefiniteBound, Sphere, bound_near
+from bidual.polar import DiagonalBound, Faces, LocalSearch, Sphere, bound_near
 from bidual.polar.pooled import Make
 from bidual.problems.certificate import Certificate, Scope, certify, judge
 from bidual.problems.problem import Problem

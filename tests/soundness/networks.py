@@ -9,7 +9,9 @@ from numpy import ndarray
 from numpy.random import Generator
 
 from bidual.numerics.norms import L2
-from bidual.polar import BranchAndBound, DiagonalBound, Faces, NeuronOracle, SemidefiniteBound, Sphere
+from bidual.papers.methods.branch_and_bound import BranchAndBound
+from bidual.papers.methods.semidefinite import SemidefiniteBound
+from bidual.polar import DiagonalBound, Faces, NeuronOracle, Sphere
 from bidual.problems.certificate import Certificate, Scope, certify, judge
 from bidual.problems.problem import Problem
 from bidual.problems.relu import ReluProblem

@@ -9,6 +9,8 @@ from numpy.random import Generator
 
 from bidual.architectures.sub_network_gates import SubNetworkGates
 from bidual.operators.parallel import places
+from bidual.papers.methods.constrained import NORMS, ConstrainedSolution, solve_constrained
+from bidual.papers.methods.low_rank import train_low_rank
 from bidual.polar.subnetworks.base import ParallelOracle
 from bidual.polar.subnetworks.bound import RelaxedBound
 from bidual.polar.subnetworks.outputs import AllOutputs
@@ -17,8 +19,6 @@ from bidual.polar.subnetworks.search import ParallelSearch
 from bidual.problems.certificate import Certificate
 from bidual.problems.parallel import ParallelProblem
 from bidual.problems.solution import Limits
-from bidual.training.parallel.constrained import NORMS, ConstrainedSolution, solve_constrained
-from bidual.training.parallel.low_rank import train_low_rank
 from bidual.training.parallel.plan import ParallelPlan
 from soundness.cases import BREAKDOWNS, Bound, Fit, Issued, labels
 from soundness.extended import LOSSES, tree_features, vector_norm, wide

@@ -13,6 +13,7 @@ from bidual.architectures import GatedAttention, LinearAttention, ReluAttention
 from bidual.gauges import Group, Nuclear
 from bidual.losses import LOSSES
 from bidual.operators.patches import TokenPairs
+from bidual.papers.methods.cone_factors import ConeProgram
 from bidual.patterns import distinct
 from bidual.polar import Faces, Pooled
 from bidual.problems.certificate import Scope
@@ -21,7 +22,7 @@ from bidual.problems.relu import ReluProblem
 from bidual.problems.solution import Limits, Solution
 from bidual.solvers import SOLVERS
 from bidual.solvers.driver import solve
-from bidual.solvers.factored import ConeProgram, FactoredProgram, train
+from bidual.solvers.factored import FactoredProgram, train
 from bidual.solvers.plan import solve_auto
 from bidual.training.relu.plan import ReluPlan
 from oracles.cvxpy_oracle import cvxpy_optimum

@@ -14,6 +14,7 @@ from bidual.architectures import GatedCNN, LinearCNN, ReluCNN
 from bidual.gauges import Group, Nuclear
 from bidual.losses import LOSSES
 from bidual.operators.patches import Convolution
+from bidual.papers.methods.cone_factors import ConeProgram
 from bidual.patterns import distinct
 from bidual.patterns import enumerate as all_patterns
 from bidual.polar import Faces
@@ -23,7 +24,7 @@ from bidual.problems.relu import ReluProblem
 from bidual.problems.solution import Limits, Solution
 from bidual.solvers import SOLVERS
 from bidual.solvers.driver import solve
-from bidual.solvers.factored import ConeProgram, FactoredProgram, train
+from bidual.solvers.factored import FactoredProgram, train
 from bidual.solvers.plan import solve_auto
 from bidual.training.relu.plan import ReluPlan
 from oracles.cvxpy_oracle import cvxpy_optimum

@@ -7,10 +7,12 @@ from bidual.gauges import Factors, Nuclear
 from bidual.losses import Squared
 from bidual.losses.datafit import Datafit
 from bidual.operators import GatedOperator, LinearOperator
+from bidual.papers.methods.cone_factors import ConeProgram
+from bidual.papers.methods.optimality import optimality_report
 from bidual.patterns import activations, sample_gates
 from bidual.problems.problem import Problem
 from bidual.problems.relu import ReluProblem
-from bidual.solvers.factored import ConeProgram, FactoredProgram, leave_saddle, optimality_report, train
+from bidual.solvers.factored import FactoredProgram, leave_saddle, train
 from oracles.cvxpy_oracle import cvxpy_optimum
 
 

@@ -9,10 +9,12 @@ from bidual.gauges import Factors, Nuclear
 from bidual.losses import Squared
 from bidual.losses.datafit import Datafit
 from bidual.operators import GatedOperator, LinearOperator
+from bidual.papers.methods.cone_factors import ConeProgram
+from bidual.papers.methods.optimality import optimality_report
 from bidual.patterns import activations, sample_gates
 from bidual.problems.problem import Problem
 from bidual.problems.relu import ReluProblem
-from bidual.solvers.factored import ConeProgram, Descent, FactoredProgram, optimality_report, resized, train
+from bidual.solvers.factored import Descent, FactoredProgram, resized, train
 from oracles.cvxpy_oracle import cvxpy_optimum
 from oracles.relu_problems import circle, dictionary_optimum
 
@@ -65,7 +67,7 @@ def test_20_holds_at_stationary_points(problem: Problem, optimum: float) -> None
 def test_20_holds_at_stationary_points_of_too_few_factors(problem: Problem, optimum: float) -> None:
     for seed in range(4):
         solution = train(FactoredProgram(problem, 1), "variable_projection", seed=seed, escape=False, tol=1e-12)
-        report = solution.report()
+        report = optimality_report(solution.program, solution.factors)
         assert report.gradient_norm <= 1e-4
         assert report.bound >= (report.value - optimum) / optimum - 1e-6
 
@@ -142,7 +144,8 @@ def test_the_relu_form_of_20_bounds_the_gap_of_networks() -> None:
     for count in (1, 2, 4, 6):
         program = ConeProgram.of(relu, patterns[:count], 1)
         solution = train(program, "proximal", tol=1e-7, escape=False, max_steps=3000)
-        report, gap = solution.report(), (solution.value - optimum) / optimum
+        report = optimality_report(solution.program, solution.factors)
+        gap = (solution.value - optimum) / optimum
         assert report.bound >= gap - 1e-4
         assert report.corrected_bound >= gap - 1e-4  # the dictionary is not quite all neurons
         for _ in range(50):

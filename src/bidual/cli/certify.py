@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bidual.cli import training as t
-from bidual.cli.output import print_facts, print_json, working
+from bidual.runtime.console import print_facts, print_json, working
 from bidual.runtime.files import check_target, write_atomically
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bidual.cli import training as t
-from bidual.cli.output import working
+from bidual.runtime.console import working
 from bidual.runtime.files import check_target
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bidual.cli import training as t
-from bidual.cli.output import print_json
+from bidual.runtime.console import print_json
 from bidual.runtime.files import check_target, write_atomically
 
 if TYPE_CHECKING:

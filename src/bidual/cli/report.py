@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from bidual.cli import training as t
-from bidual.cli.output import print_facts, print_json, working
+from bidual.runtime.console import print_facts, print_json, working
 
 
 def report(

@@ -24,7 +24,7 @@ class Settings:
     """The estimator's parameters that are options; three of them come as texts."""
 
     stages: Annotated[int, typer.Option(help="How many stages.")] = 3
-    gates: Annotated[int, typer.Option(help="Random gates per stage.")] = 64
+    n_gates: Annotated[int, typer.Option(help="Random gates per stage.")] = 64
     factors: Annotated[int, typer.Option(help="Filters per gate.")] = 1
     units: Annotated[int, typer.Option(help="1 for two-layer stages; more for three-layer ones.")] = 1
     downsample: Annotated[str, typer.Option(help="Stages that halve the map first, like 1,2; none for none.")] = "2"

@@ -2,6 +2,7 @@
 
 import warnings
 from abc import abstractmethod
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -23,7 +24,6 @@ from bidual.estimators.parameters import (
     check_device,
     check_display,
     check_parameters,
-    keywords,
     one_of,
     parameter,
 )
@@ -59,7 +59,7 @@ def _check_loss(name: str, value: Any) -> None:
         resolve_loss(value)
 
 
-@keywords
+@dataclass(kw_only=True, eq=False, repr=False)
 class ConvexEstimator(BaseEstimator):
     """Fits one architecture to a certified optimum. Subclasses say which architecture and how targets are encoded."""
 

@@ -4,7 +4,7 @@ import copy
 import numbers
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from bidual.estimators.base import Samples
 from bidual.estimators.mlp import ConvexMLP
-from bidual.estimators.parameters import FRACTION, constant, is_whole, keywords, must, parameter
+from bidual.estimators.parameters import FRACTION, constant, is_whole, must, parameter
 from bidual.estimators.targets import ClassifierTargets, RegressorTargets
 from bidual.losses import Loss
 from bidual.runtime.jobs import Task, run_all
@@ -27,7 +27,7 @@ def _check_betas(name: str, value: Any) -> None:
         check_betas(value)
 
 
-@keywords
+@dataclass(kw_only=True, eq=False, repr=False)
 class CrossValidated(ConvexMLP):
     """Fits a path on every fold, picks the fraction of beta_max with the best mean score, and refits on all samples.
 

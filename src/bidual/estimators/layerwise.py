@@ -3,7 +3,7 @@
 import os
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
 from typing import Any, Self
@@ -21,7 +21,7 @@ from torch import Tensor
 
 from bidual.architectures.modules.layerwise import LayerwiseNetwork
 from bidual.estimators import layerwise_checks as checks
-from bidual.estimators.parameters import FLAG, check_display, check_parameters, keywords, parameter, whole
+from bidual.estimators.parameters import FLAG, check_display, check_parameters, parameter, whole
 from bidual.runtime.numerical_errors import numerical_errors_as_value_error
 from bidual.runtime.ranks import ALONE, Ranks
 from bidual.training.layerwise.certificates import StageCertificate, certify_stage
@@ -33,19 +33,19 @@ from bidual.training.layerwise.settings import Settings
 _AT_ONCE = 500  # images that are predicted together
 
 
-@keywords
+@dataclass(kw_only=True, eq=False, repr=False)
 class LayerwiseCNNClassifier(ClassifierMixin, BaseEstimator):
     """A deep gated CNN whose every stage is a convex program, trained greedily: BM 4.2 and C.2, PR Fig. 6.
 
     A stage is a two-layer gated-ReLU CNN (convolution, gates, average pooling to a grid, linear layer) with softmax
-    cross-entropy and weight decay, in its factored form with ``factors`` filters for each of ``gates`` random gates.
-    Once trained it is frozen, its ``factors * gates`` channels are standardised and become the images of the next
+    cross-entropy and weight decay, in its factored form with ``factors`` filters for each of ``n_gates`` random gates.
+    Once trained it is frozen, its ``factors * n_gates`` channels are standardised and become the images of the next
     stage. With ``units`` above 1 a stage is a three-layer path-regularised parallel network of that many units in
-    each of ``gates`` sub-networks. Training is SGD with momentum; the defaults are the paper's.
+    each of ``n_gates`` sub-networks. Training is SGD with momentum; the defaults are the paper's.
 
     Args:
         stages: how many.
-        gates: P, random gates per stage.
+        n_gates: P, random gates per stage.
         factors: m, filters per gate.
         units: m_1; 1 is a two-layer stage.
         downsample: the stages, counted from 1, that begin with invertible downsampling: 2 x 2 pixels become channels.
@@ -75,7 +75,7 @@ class LayerwiseCNNClassifier(ClassifierMixin, BaseEstimator):
     """
 
     stages: int = parameter(3, whole(1, 100))
-    gates: int = parameter(256, whole(1, 10**6))
+    n_gates: int = parameter(256, whole(1, 10**6))
     factors: int = parameter(1, whole(1, 10**6))
     units: int = parameter(1, whole(1, 10**6))
     downsample: Sequence[int] = (2,)
@@ -214,7 +214,7 @@ class LayerwiseCNNClassifier(ClassifierMixin, BaseEstimator):
         rate: Any = self.learning_rate
         rates = None if isinstance(rate, str) else tuple(np.broadcast_to(rate, (self.stages,)).tolist())
         return Settings(
-            gates=int(self.gates),
+            gates=int(self.n_gates),
             factors=int(self.factors),
             units=int(self.units),
             downsample=tuple(stage + 1 in self.downsample for stage in range(self.stages)),

@@ -1,6 +1,7 @@
 """What the estimators of all families share: parameters, and the program for an activation. No mathematics here."""
 
 from abc import abstractmethod
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from bidual.architectures import Architecture
 from bidual.estimators.base import ConvexEstimator
-from bidual.estimators.parameters import COUNT, keywords, one_of, parameter
+from bidual.estimators.parameters import COUNT, one_of, parameter
 from bidual.estimators.programs import FixedProgram, NeuronProgram, Program
 from bidual.gauges import GAUGES
 from bidual.losses.datafit import Datafit
@@ -21,7 +22,7 @@ from bidual.runtime.memory import available_bytes, human_bytes
 from bidual.training.relu.plan import ReluPlan
 
 
-@keywords
+@dataclass(kw_only=True, eq=False, repr=False)
 class ConvexNetwork(ConvexEstimator):
     """A two-layer network with a choice of activation. Subclasses say what its neurons see."""
 

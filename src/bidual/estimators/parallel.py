@@ -1,5 +1,6 @@
 """Parallel networks of three layers and more as scikit-learn estimators."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -8,7 +9,7 @@ from torch import Tensor
 from bidual.architectures import GatedParallel, ParallelMLP
 from bidual.architectures.sub_network_gates import SubNetworkGates
 from bidual.estimators.base import ConvexEstimator
-from bidual.estimators.parameters import COUNT, keywords, one_of, parameter
+from bidual.estimators.parameters import COUNT, one_of, parameter
 from bidual.estimators.programs import FixedProgram, NeuronProgram, Program
 from bidual.estimators.targets import ClassifierTargets, RegressorTargets
 from bidual.losses.datafit import Datafit
@@ -26,7 +27,7 @@ def _check_widths(name: str, value: Any) -> None:
     as_widths(value)
 
 
-@keywords
+@dataclass(kw_only=True, eq=False, repr=False)
 class ConvexParallel(ConvexEstimator):
     """What the parallel classifier and regressor share: parameters, and the program for an activation."""
 
@@ -105,8 +106,8 @@ class ConvexParallelClassifier(ClassifierTargets, ConvexParallel):
             inputs per unit; ``module_`` holds them in dense layers of m_1 m_2 ..., m_2 ..., ... units, which could do
             better with the weights that are zero in a tree.
         module_: the network, a :class:`bidual.architectures.modules.ParallelNetwork`; ``n_neurons_`` counts its
-        sub-networks. beta_, beta_max_, n_iter_, history_, solver_, classes_, n_features_in_: as in
-        :class:`ConvexMLPClassifier`.
+            sub-networks.
+        beta_, beta_max_, n_iter_, history_, solver_, classes_, n_features_in_: as in :class:`ConvexMLPClassifier`.
     """
 
 

@@ -1,26 +1,20 @@
 """Constructor parameters of estimators: declared once as dataclass fields, each with its check beside it.
 
-An estimator is a ``@keywords`` class whose fields are its parameters. Subclasses inherit them, may change a default
-(the check stays), and take one away with ``x: T = constant(value)``.
+An estimator is a ``@dataclass(kw_only=True, eq=False, repr=False)`` whose fields are its parameters; scikit-learn reads
+them from the signature. Subclasses inherit them, may change a default (the check stays), and take one away with
+``x: T = constant(value)``.
 """
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import Field, dataclass, field, fields
-from typing import Any, TypeVar, dataclass_transform
+from dataclasses import Field, field, fields
+from typing import Any
 
 import numpy as np
 import torch
 
 from bidual.runtime.extras import need
 
-_T = TypeVar("_T")
 Check = Callable[[str, Any], None]
-
-
-@dataclass_transform(kw_only_default=True, eq_default=False)
-def keywords(cls: type[_T]) -> type[_T]:
-    """Make the fields of an estimator the keywords of its constructor, as scikit-learn's ``get_params`` reads them."""
-    return dataclass(kw_only=True, eq=False, repr=False)(cls)
 
 
 def parameter(default: Any, check: Check | None = None, *, activation: str | None = None) -> Any:

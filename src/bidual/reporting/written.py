@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from bidual.papers.reproduction.report import find_results, is_reproduction, read_reproduction, reproduction_report
 from bidual.problems.certificate import Scope
 from bidual.reporting.certificate import Bounds, Judged, certificate_body, gap_words, judged_report, objective, reach
 from bidual.reporting.elements import Html, escaped, facts, inline, joined, number, paragraph, tiles
 from bidual.reporting.fit import cv_section
 from bidual.reporting.page import Report, Section, assemble
 from bidual.reporting.path import path_report
+from bidual.reporting.reproduction import find_results, is_reproduction, read_reproduction, reproduction_report
 from bidual.reporting.shapes import Fields, as_number, read_json
 
 _BETAS, _FOLDS = 10_000, 1_000

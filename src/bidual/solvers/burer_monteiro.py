@@ -9,6 +9,7 @@ from torch import Tensor
 
 from bidual.gauges import Factorised, Factors
 from bidual.problems.problem import Problem
+from bidual.solvers.active_neurons import smooth_price_refusal
 from bidual.solvers.driver import Solver
 from bidual.solvers.factored import FactoredProgram, make_method, resized
 from bidual.solvers.factored.escape import go_on
@@ -31,9 +32,8 @@ class BurerMonteiro(Solver):
     :mod:`bidual.solvers.factored`.
 
     ``rank`` is m, the neurons per block; the default min(a, b) leaves no spurious local minima for linear and gated
-    networks (docs/corrections.md, BM Thm 3.3). Where the method stops, ``escape`` adds the direction that the
-    certificate finds violated. The certificate of the convex program judges the result, so a saddle is never mistaken
-    for an optimum.
+    networks (docs/corrections.md, BM Thm 3.3). Where the method stops, ``escape`` adds the direction that violates the
+    dual constraint. The certificate of the convex program tells saddles from optima.
     """
 
     rank: int | None = None
@@ -52,11 +52,8 @@ class BurerMonteiro(Solver):
         make_method(self.method)
 
     def _refusal(self, problem: Problem) -> str | None:
-        if not as_protocol(problem.gauge, Factorised).smooth_factors(problem.operator.block_shape[2]):
-            return (
-                f"burer_monteiro needs a smooth price on factors; {problem.gauge.name} with several outputs has none."
-            )
-        return make_method(self.method).refusal(FactoredProgram(problem, self._rank(problem)))
+        refusal = smooth_price_refusal(self.name, problem)
+        return refusal or make_method(self.method).refusal(FactoredProgram(problem, self._rank(problem)))
 
     def _rank(self, problem: Problem) -> int:
         return self.rank or min(problem.operator.block_shape[1:])
@@ -71,7 +68,7 @@ class BurerMonteiro(Solver):
         return _Run(program, make_method(self.method).init(program, factors), inf if self.escape else -inf)
 
     def step(self, problem: Problem, state: _Run) -> _Run:
-        """As many steps of the method as it takes between looks, after an escape where it has finished."""
+        """``check_every`` steps of the method, after an escape where it has finished."""
         method, program, inner = make_method(self.method), state.program, state.state
         left_at = state.left_at
         if inner.finished or inner.slow:

@@ -5,9 +5,9 @@ from bidual.losses import LOSSES
 from bidual.losses.datafit import Datafit
 from bidual.papers.experiments import pr_figure_4
 from bidual.papers.experiments.pr_figure_4 import Figure4, make_data
+from bidual.papers.methods.low_rank import truncated
 from bidual.problems.parallel import ParallelProblem
 from bidual.problems.solution import Limits
-from bidual.training.parallel.low_rank import truncated
 from bidual.training.parallel.plan import ParallelPlan
 
 

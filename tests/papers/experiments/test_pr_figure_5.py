@@ -13,10 +13,10 @@ from bidual.papers.experiments import image_panels, pr_figure_5
 from bidual.papers.experiments.image_race import NetworkModel, PenaltyModel, Race, Samples, Watch, stepper
 from bidual.papers.experiments.pr_figure_5 import CONFIGS, Result
 from bidual.papers.experiments.race_results import TITLES, Config, Panel
+from bidual.papers.methods.penalty import PenaltyForm
 from bidual.problems.problem import Problem
 from bidual.problems.solution import Limits
 from bidual.solvers.plan import solve_auto
-from bidual.training.parallel.penalty import PenaltyForm
 from helpers.places import SHARED
 
 DATA = SHARED

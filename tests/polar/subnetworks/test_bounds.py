@@ -12,7 +12,7 @@ from torch import Tensor
 from bidual.losses import Squared
 from bidual.losses.datafit import Datafit
 from bidual.numerics.eigenvalue_bounds import orthogonality_error
-from bidual.operators.parallel import sub_network_features, sub_network_size
+from bidual.operators.parallel import as_widths, sub_network_features, sub_network_size
 from bidual.polar import Faces, SteepestNeurons
 from bidual.polar.subnetworks.base import ParallelOracle, copies
 from bidual.polar.subnetworks.bound import RelaxedBound
@@ -176,7 +176,7 @@ def test_what_the_bounds_refuse() -> None:
         ExactParallel(X, (2, 2))
     for widths in ((), 0, (2, 0), 1.5, True):
         with pytest.raises(ValueError, match="widths must be a positive whole number or several"):
-            ParallelSearch(X, widths)  # type: ignore[arg-type]
+            as_widths(widths)
 
 
 def exact_bound(G: np.ndarray, b: np.ndarray) -> mpf:

@@ -6,9 +6,10 @@ import torch
 from bidual.gauges import Factors
 from bidual.losses import Squared
 from bidual.losses.datafit import Datafit
+from bidual.papers.methods.cone_factors import ConeProgram
 from bidual.patterns import activations, sample_gates
 from bidual.problems.relu import ReluProblem
-from bidual.solvers.factored import ConeProgram, Ending, FactoredProgram, leave_saddle, resized, train
+from bidual.solvers.factored import Ending, FactoredProgram, leave_saddle, resized, train
 from helpers.factored_cases import gated, linear, normal
 from oracles.cvxpy_oracle import cvxpy_optimum
 from oracles.relu_problems import circle, dictionary_optimum

@@ -9,13 +9,15 @@ import torch
 from bidual.gauges import Factors
 from bidual.losses import Hinge, Squared
 from bidual.losses.datafit import Datafit
+from bidual.papers.methods.cone_factors import ConeProgram
+from bidual.papers.methods.optimality import optimality_report
 from bidual.patterns import activations, sample_gates
 from bidual.problems.problem import Problem
 from bidual.problems.relu import ReluProblem
 from bidual.problems.solution import Limits
 from bidual.solvers import BurerMonteiro
 from bidual.solvers.driver import solve
-from bidual.solvers.factored import ConeProgram, Cones, Descent, Ending, FactoredProgram, optimality_report, train
+from bidual.solvers.factored import Cones, Descent, Ending, FactoredProgram, train
 from helpers.factored_cases import gated, normal
 
 

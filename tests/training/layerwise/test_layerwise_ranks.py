@@ -28,7 +28,7 @@ from helpers.places import BENCHMARKS, HELPERS
 from helpers.small_images import bars, settings
 from helpers.together import CASES, N, grown, in_double
 
-SMALL = ("--stages", 2, "--gates", 3, "--epochs", 100, "--batch-size", 5, "--no-flip", "--crop", 0)
+SMALL = ("--stages", 2, "--n-gates", 3, "--epochs", 100, "--batch-size", 5, "--no-flip", "--crop", 0)
 SMALL += ("--learning-rate", 0.05)
 
 

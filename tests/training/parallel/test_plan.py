@@ -8,6 +8,7 @@ from torch import Tensor
 
 from bidual.architectures import ParallelMLP
 from bidual.architectures.modules import ParallelNetwork
+from bidual.architectures.path_norm import path_norm_of
 from bidual.losses import Huber, Logistic, Squared
 from bidual.losses.datafit import Datafit
 from bidual.polar import Faces
@@ -18,7 +19,6 @@ from bidual.problems.certificate import Scope
 from bidual.problems.parallel import ParallelProblem
 from bidual.problems.relu import ReluProblem
 from bidual.problems.solution import Limits
-from bidual.training.parallel import path_norm_of
 from bidual.training.parallel.plan import ParallelPlan
 from bidual.training.parallel.relaxation import relaxed_dual
 from bidual.training.relu.plan import ReluPlan
@@ -171,7 +171,7 @@ def test_callbacks_and_seconds_cover_the_whole_training() -> None:
 def test_what_the_plan_refuses() -> None:
     X, y = drawn(40, 5, 1, 0)
     with pytest.raises(
-        ValueError, match=r"looks at 2\^40 second-layer patterns times .* choices of 4 first-layer cells"
+        ValueError, match=r"enumerates 2\^40 second-layer patterns times .* choices of 4 first-layer patterns"
     ):
         ParallelPlan(X, 4, "exact")
     with pytest.raises(ValueError, match="is for three layers, one width"):

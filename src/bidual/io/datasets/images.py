@@ -18,7 +18,7 @@ from bidual.io.datasets.sources import IMAGE_SOURCES, ImageSource
 Part = Literal["all", "train", "test"]
 Images = UInt8[ndarray, "n channels h w"]
 Labels = Int64[ndarray, " n"]
-_ELSEWHERE = "the sets of PR Table 3 are read by load_uci, folders of images by load_folder"
+_ELSEWHERE = "folders of images are read by load_folder"
 
 
 @dataclass(frozen=True, eq=False)

@@ -109,32 +109,3 @@ CIFAR_10 = ImageSource(
     per_batch=10_000,
 )
 IMAGE_SOURCES: Mapping[str, ImageSource] = MappingProxyType({one.name: one for one in (FASHION_MNIST, MNIST, CIFAR_10)})
-
-UCI_FOLDER = "uci"
-UCI_CORRECTED = "congressional-voting-corrected"
-UCI_SHAPES: Mapping[str, tuple[int, int]] = MappingProxyType(
-    {
-        "acute-inflammation": (120, 6),
-        "acute-nephritis": (120, 6),
-        "balloons": (16, 4),
-        "breast-cancer": (286, 9),
-        "breast-cancer-wisc-prog": (198, 33),
-        "congressional-voting": (435, 16),
-        "conn-bench-sonar-mines-rocks": (208, 60),
-        "echocardiogram": (131, 10),
-        "fertility": (100, 9),
-        "haberman-survival": (306, 3),
-        "heart-hungarian": (294, 12),
-        "hepatitis": (155, 19),
-        "ionosphere": (351, 33),
-        "molec-biol-promoter": (106, 57),
-        "musk-1": (476, 166),
-        "parkinsons": (195, 22),
-        "pittsburg-bridges-T-OR-D": (102, 7),
-        "planning": (182, 12),
-        "statlog-heart": (270, 13),
-        "trains": (10, 29),
-        "vertebral-column-2clases": (310, 6),
-    }
-)
-UCI_NAMES = tuple(UCI_SHAPES)

@@ -16,6 +16,7 @@ from bidual.io.datasets import make_spiral
 from bidual.losses import Squared
 from bidual.losses.datafit import Datafit
 from bidual.operators import GatedOperator
+from bidual.papers.methods.optimality import optimality_report
 from bidual.papers.reproduction import Claim, Context, Experiment, Finding, Scale
 from bidual.patterns import activations, sample_gates
 from bidual.problems.problem import Problem
@@ -145,7 +146,7 @@ def _cell(program: FactoredProgram, optimum: Optimum, method: str, limit: int, t
         done.program.m,
         unit * done.value,
         unit * done.gradient_norm,
-        done.report().bound,
+        optimality_report(done.program, done.factors).bound,
         done.value / dual - 1,
         done.n_steps,
         done.seconds,

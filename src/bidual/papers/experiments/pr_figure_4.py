@@ -18,6 +18,7 @@ from torch import Tensor
 
 from bidual.losses import LOSSES, MarginLoss, Squared
 from bidual.losses.datafit import Datafit
+from bidual.papers.methods.low_rank import guarantee, truncated
 from bidual.papers.reproduction import Claim, Context, Experiment, Finding, Scale
 from bidual.patterns import count_bound
 from bidual.patterns import enumerate as all_patterns
@@ -26,7 +27,6 @@ from bidual.problems.parallel import ParallelProblem
 from bidual.problems.relu import ReluProblem
 from bidual.problems.solution import Limits
 from bidual.reporting.plots import COLOURS, GREY, figure_bytes, new_figure, plain
-from bidual.training.parallel.low_rank import guarantee, truncated
 from bidual.training.relu.plan import ReluPlan
 
 N, BETA, SIGMA = 15, 0.1, 1.0

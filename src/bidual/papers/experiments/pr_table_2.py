@@ -16,7 +16,7 @@ from torch import Tensor
 
 from bidual.losses import Squared
 from bidual.losses.datafit import Datafit
-from bidual.papers.experiments.parallel_descent import ParallelDescent
+from bidual.papers.methods.parallel_descent import ParallelDescent
 from bidual.papers.reproduction import Claim, Context, Experiment, Finding, Scale
 from bidual.problems.parallel import ParallelProblem
 from bidual.problems.solution import Limits

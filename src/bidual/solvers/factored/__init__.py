@@ -1,11 +1,10 @@
-"""Factored training problems, the methods that descend on them, and how good a factored point is.
+"""Factored training problems and the methods that descend on them (BM section 3).
 
 A new method is one file here and one line in ``METHODS``.
 """
 
 from bidual.patterns.cone_projection import Cones, non_negative_least_squares
 from bidual.solvers.factored.arithmetic import resized
-from bidual.solvers.factored.cone_program import ConeProgram
 from bidual.solvers.factored.escape import leave_saddle
 from bidual.solvers.factored.gradient_descent import Descent
 from bidual.solvers.factored.lbfgs import LBFGS
@@ -15,7 +14,6 @@ from bidual.solvers.factored.methods import METHODS, make_method
 from bidual.solvers.factored.preconditioned import Preconditioned
 from bidual.solvers.factored.program import FactoredProgram
 from bidual.solvers.factored.proximal import Proximal
-from bidual.solvers.factored.report import OptimalityReport, optimality_report
 from bidual.solvers.factored.scaling import Scaling
 from bidual.solvers.factored.solution import Ending, FactoredSolution, Moment
 from bidual.solvers.factored.training import train
@@ -24,7 +22,6 @@ from bidual.solvers.factored.variable_projection import VariableProjection
 __all__ = [
     "LBFGS",
     "METHODS",
-    "ConeProgram",
     "Cones",
     "Descent",
     "Ending",
@@ -33,7 +30,6 @@ __all__ = [
     "LevenbergMarquardt",
     "Method",
     "Moment",
-    "OptimalityReport",
     "Preconditioned",
     "Proximal",
     "Scaling",
@@ -42,7 +38,6 @@ __all__ = [
     "leave_saddle",
     "make_method",
     "non_negative_least_squares",
-    "optimality_report",
     "resized",
     "train",
 ]

@@ -6,7 +6,6 @@ from enum import Enum
 from bidual.gauges import Factors
 from bidual.problems.certificate import Certificate
 from bidual.solvers.factored.program import FactoredProgram
-from bidual.solvers.factored.report import OptimalityReport, optimality_report
 
 
 class Ending(Enum):
@@ -63,7 +62,3 @@ class FactoredSolution:
     @property
     def gradient_norm(self) -> float:
         return self.program.stationarity(self.factors)
-
-    def report(self) -> OptimalityReport:
-        """Every test of optimality that BM has, and which of them apply."""
-        return optimality_report(self.program, self.factors)

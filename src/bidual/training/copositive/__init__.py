@@ -3,7 +3,6 @@
 from bidual.training.copositive.forms import FORMS, relax
 from bidual.training.copositive.program import CopositiveProgram
 from bidual.training.copositive.relaxed import PolarProof, Relaxed
-from bidual.training.copositive.tightness import Tightness, tightness
 from bidual.training.copositive.training import Copositive
 
 __all__ = [
@@ -12,7 +11,5 @@ __all__ = [
     "CopositiveProgram",
     "PolarProof",
     "Relaxed",
-    "Tightness",
     "relax",
-    "tightness",
 ]
