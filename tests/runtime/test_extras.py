@@ -70,13 +70,13 @@ def test_each_use_names_its_extra(tmp_path: Path) -> None:
         "install bidual[images].",
         "model.set_params(verbose=1).fit(X, y)": "A display of progress needs rich; install bidual[cli].",
         "bidual.LayerwiseCNNClassifier(verbose=1).fit(X, y)": "A display of progress needs rich; install bidual[cli].",
-        "bidual.runtime.cluster.scheduler('tcp://x').__enter__()": "A Dask scheduler needs dask; install bidual[dask].",
+        "bidual.runtime.jobs.scheduler('tcp://x').__enter__()": "A Dask scheduler needs dask; install bidual[dask].",
     }
     code = (
         FIT
         + f"""
 import bidual.reporting.plots
-from bidual.extras import MissingExtra
+from bidual.runtime.extras import MissingExtra
 for call in {list(calls)!r}:
     try:
         exec(call)
