@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float
 from numpy import ndarray
 from scipy.optimize import linprog, lsq_linear
 
-from bidual.numerics.nonnegative import nonnegative_multipliers
+from bidual.numerics.linear_algebra import nonnegative_multipliers
 from bidual.patterns.facets import irredundant
 
 _MOST_FACES = 20_000  # subsets of facets up to which all faces of a cone are tried
