@@ -25,10 +25,10 @@ import bidual
 from bidual.runtime.files import write_atomically
 
 KINDS: dict[str, Callable[[], Any]] = {
-    "gated regressor": lambda: bidual.ConvexMLPRegressor(activation="gated_relu", patterns=6),
+    "gated regressor": lambda: bidual.ConvexMLPRegressor(activation="gated_relu", n_gates=6),
     "relu regressor": lambda: bidual.ConvexMLPRegressor(activation="relu"),
     "linear classifier": lambda: bidual.ConvexMLPClassifier(activation="linear"),
-    "gated classifier": lambda: bidual.ConvexMLPClassifier(activation="gated_relu", patterns=4, loss="logistic"),
+    "gated classifier": lambda: bidual.ConvexMLPClassifier(activation="gated_relu", n_gates=4, loss="logistic"),
 }
 
 

@@ -28,7 +28,7 @@ def row(n: int, r: int, beta: float, max_time: float) -> str:
     began = time.perf_counter()
     done = trainer.train(task, tol=1e-6 if r < 4 else 1e-5, max_time=max_time)
     seconds = time.perf_counter() - began
-    certificate, how = done.solution.certificate, type(trainer.oracle).__name__
+    certificate, how = done.solution.certificate, type(trainer.neuron_oracle).__name__
     return (
         f"| {n} | {r} | {beta:g} | {certificate.primal:.6f} | {certificate.relative_gap:.1e} | "
         f"{done.search_gap:.1e} | {len(done.neurons)} | {how} | {seconds:.1f} |"

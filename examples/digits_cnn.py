@@ -31,7 +31,7 @@ def main(out: Path, gates: tuple[int, ...] = (1, 3, 10, 30, 100), samples: int |
     # 3 x 3 filters with padding, and more and more random gates. beta is a hundredth of beta_max by default.
     accuracies = []
     for count in gates:
-        network = ConvexCNNClassifier(kernel_size=3, padding=1, patterns=count, tol=1e-4).fit(train, y_train)
+        network = ConvexCNNClassifier(kernel_size=3, padding=1, n_gates=count, tol=1e-4).fit(train, y_train)
         accuracies.append(network.score(test, y_test))
         print(
             f"{count:3d} gates: certified gap {network.certificate_.relative_gap:.0e}, {network.n_neurons_:2d} filters,"

@@ -56,11 +56,11 @@ class Result:
         return torch.where(self.network.module_.hidden.weight.detach().sum((1, 2, 3)) < 0, -1.0, 1.0)
 
 
-def run(patterns: int = 30, tol: float = 1e-6, samples: int | None = None) -> Result:
+def run(n_gates: int = 30, tol: float = 1e-6, samples: int | None = None) -> Result:
     """Train on three quarters of the digits (or the first ``samples`` of those), test on the rest."""
     X, y = load_digits(return_X_y=True)
     train, test, y_train, y_test = train_test_split(X / 16, y, stratify=y, random_state=0)
-    network = ConvexCNNClassifier(image_shape=(1, 8, 8), kernel_size=3, padding=1, patterns=patterns, tol=tol)
+    network = ConvexCNNClassifier(image_shape=(1, 8, 8), kernel_size=3, padding=1, n_gates=n_gates, tol=tol)
     began = time.perf_counter()
     network.fit(train[:samples], y_train[:samples])
     seconds = time.perf_counter() - began

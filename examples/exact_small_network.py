@@ -45,8 +45,8 @@ def main(out: Path, seeds: int = 15, steps: int = 2000) -> tuple[ConvexMLPRegres
     every = patterns.enumerate(patterns.with_constant(torch.tensor(X)))
     print(f"{len(every)} activation patterns of {len(X)} samples")
 
-    # patterns="exact" proves the optimum over all of them, or refuses; nothing is sampled and no seed matters.
-    exact = ConvexMLPRegressor(beta=BETA, patterns="exact", tol=1e-8).fit(X, y)
+    # oracle="exact" proves the optimum over all of them, or refuses; nothing is sampled and no seed matters.
+    exact = ConvexMLPRegressor(beta=BETA, oracle="exact", tol=1e-8).fit(X, y)
     certificate = exact.certificate_
     print(f"optimum between {certificate.dual:.10f} and {certificate.primal:.10f}, scope {certificate.scope.name}")
 

@@ -21,7 +21,7 @@ from bidual.reporting.plots import COLOURS, GREY, figure_bytes, new_figure, plai
 from bidual.runtime.files import write_atomically
 
 
-def main(out: Path, n_betas: int = 20, patterns: int = 60) -> tuple[bidual.Path, ConvexMLPRegressorCV]:
+def main(out: Path, n_betas: int = 20, n_gates: int = 60) -> tuple[bidual.Path, ConvexMLPRegressorCV]:
     # Ten measurements of 442 patients; half of them are held out to judge by.
     X, y = load_diabetes(return_X_y=True)
     X, X_test, y, y_test = train_test_split(X, y, test_size=0.5, random_state=0)
@@ -29,7 +29,7 @@ def main(out: Path, n_betas: int = 20, patterns: int = 60) -> tuple[bidual.Path,
     X, X_test, y, y_test = scaler.transform(X), scaler.transform(X_test), (y - mean) / std, (y_test - mean) / std
 
     # The whole path in one call. With fixed gates the program is small at any number of features.
-    network = ConvexMLPRegressor(activation="gated_relu", patterns=patterns, tol=1e-4)
+    network = ConvexMLPRegressor(activation="gated_relu", n_gates=n_gates, tol=1e-4)
     path = regularization_path(network, X, y, n_betas=n_betas, ratio=1e-3)
     worst = max(solution.certificate.relative_gap for solution in path.solutions)
     print(f"beta_max {path.beta_max:.4g}; {n_betas} networks, certified relative gaps at most {worst:.1e}")
@@ -46,7 +46,7 @@ def main(out: Path, n_betas: int = 20, patterns: int = 60) -> tuple[bidual.Path,
         )
 
     # In practice there are no test labels: cross-validation picks beta from the training half alone.
-    chosen = ConvexMLPRegressorCV(activation="gated_relu", patterns=patterns, betas=path.betas[1:], tol=1e-4).fit(X, y)
+    chosen = ConvexMLPRegressorCV(activation="gated_relu", n_gates=n_gates, betas=path.betas[1:], tol=1e-4).fit(X, y)
     error = float(np.mean((chosen.predict(X_test) - y_test) ** 2))
     best = int(np.argmin(test))
     print(f"cross-validation picks beta/beta_max {chosen.beta_ / path.beta_max:.4f}: test error {error:.3f}")

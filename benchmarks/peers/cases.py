@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from problems import Spec
 from systems import SYSTEMS
+
+from problems import Spec
 
 
 @dataclass(frozen=True)

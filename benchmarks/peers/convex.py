@@ -1,7 +1,6 @@
 """The problems of the race as the package states them: a sum over samples, as in the papers."""
 
 import torch
-from problems import Arrays, Spec
 from torch import Tensor
 
 from bidual.gauges import GAUGES
@@ -10,6 +9,7 @@ from bidual.losses.datafit import Datafit
 from bidual.operators import GatedOperator
 from bidual.problems.problem import Problem
 from bidual.problems.relu import ReluProblem
+from problems import Arrays, Spec
 
 
 def gated_problem(spec: Spec, arrays: Arrays, beta: float) -> Problem:

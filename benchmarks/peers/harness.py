@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
 from problems import Array, Arrays, Spec, make_arrays, make_betas
 
 Answer = Mapping[str, Any]

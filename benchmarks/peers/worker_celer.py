@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from celer import GroupLasso
 from harness import Answer, Task, each_output, main
+
 from problems import Array, design
 
 

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 import clarabel
 import numpy as np
 from harness import Answer, Task, main, network
-from problems import Array, design
 from scipy import sparse
+
+from problems import Array, design
 
 
 class Lifted(NamedTuple):

@@ -6,11 +6,12 @@ from collections.abc import Callable
 
 import numpy as np
 from harness import Answer, Task, each_output, main
-from problems import Array, design
 from skglm.datafits import QuadraticGroup
 from skglm.penalties import WeightedGroupL2
 from skglm.solvers import GroupBCD
 from skglm.utils.data import grp_converter
+
+from problems import Array, design
 
 
 def prepare(task: Task, tolerance: float) -> Callable[[], Answer]:

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from bidual.architectures import path_norm
 from bidual.architectures.modules import ParallelNetwork
+from bidual.architectures.path_norm import path_norm
 from bidual.training.parallel import path_norm_of, rescaled
 
 SHAPES = {

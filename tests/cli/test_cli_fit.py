@@ -16,8 +16,8 @@ def table(tmp_path: Path) -> Path:
     return write_table(tmp_path)
 
 
-FAST = ("--patterns", 6, "--tol", 1e-2)
-GATED = ("--activation", "gated_relu", *FAST)
+FAST = ("--tol", 1e-2)
+GATED = ("--activation", "gated_relu", "--n-gates", 6, *FAST)
 
 
 def test_fit_chooses_beta_and_reports(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,13 +89,16 @@ BAD: dict[str, tuple[tuple[object, ...], str]] = {
     "loss": (("--loss", "magic"), "loss must be"),
     "loss of the task": (("--target", "level", "--loss", "hinge"), "is for classifiers"),
     "penalty": (("--penalty", "l0"), "penalty must be one of"),
-    "patterns": (("--patterns", 0), "patterns must be"),
-    "memory": (("--patterns", 10**13), "lower patterns"),
-    "memory of gates": (("--activation", "gated_relu", "--patterns", 10**13), "lower patterns"),
+    "gates": (("--activation", "gated_relu", "--n-gates", 0), "n_gates must be 'auto' or a positive whole number"),
+    "gates of another activation": (("--n-gates", 5), "n_gates is for activation='gated_relu', got activation='relu'"),
+    "starts of another activation": (("--activation", "linear", "--n-starts", 5), "n_starts is for activation='relu'"),
+    "oracle": (("--oracle", "magic"), "oracle must be one of ['auto', 'exact', 'search'], got 'magic'"),
+    "memory": (("--n-starts", 10**13), "lower n_starts"),
+    "memory of gates": (("--activation", "gated_relu", "--n-gates", 10**13), "lower n_gates"),
     "tol": (("--tol", 2), "tol must be between"),
     "time": (("--max-time", -1), "max_time must be"),
     "option": (("--frobnicate",), "No such option"),
-    "whole number": (("--patterns", "many"), "--patterns"),
+    "whole number": (("--n-gates", "many"), "--n-gates"),
     "regression of texts": (("--task", "regression"), "regression needs numbers"),
 }
 

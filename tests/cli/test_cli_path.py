@@ -14,7 +14,7 @@ def table(tmp_path: Path) -> Path:
     return write_table(tmp_path)
 
 
-FAST = ("--activation", "gated_relu", "--patterns", 5, "--n-betas", 3, "--ratio", 0.1, "--tol", 1e-2)
+FAST = ("--activation", "gated_relu", "--n-gates", 5, "--n-betas", 3, "--ratio", 0.1, "--tol", 1e-2)
 
 
 def test_table_and_figure(table: Path) -> None:

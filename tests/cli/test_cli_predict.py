@@ -21,7 +21,7 @@ def table(tmp_path: Path) -> Path:
 @pytest.fixture
 def model(table: Path) -> Path:
     path = table.parent / "model.safetensors"
-    options = ("--beta", "auto", "--loss", "log_loss", *GATED, "--patterns", 6, "--tol", 1e-2, "--quiet")
+    options = ("--beta", "auto", "--loss", "log_loss", *GATED, "--n-gates", 6, "--tol", 1e-2, "--quiet")
     assert run("fit", table, "--target", "label", "--out", path, *options).code == 0
     return path
 
@@ -78,6 +78,6 @@ def test_bad_input(model: Path, table: Path) -> None:
 
 def test_probabilities_need_a_loss_that_has_them(table: Path) -> None:
     out = table.parent / "m"
-    options = ("--beta", "auto", "--loss", "hinge", *GATED, "--patterns", 4, "--quiet")
+    options = ("--beta", "auto", "--loss", "hinge", *GATED, "--n-gates", 4, "--quiet")
     run("fit", table, "--target", "label", "--out", out, *options)
     assert refused("gives no probabilities", "predict", out, table, "--proba")

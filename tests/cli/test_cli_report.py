@@ -6,7 +6,7 @@ import pytest
 
 from helpers.cli_tools import refused, run, write_table
 
-FAST = ("--activation", "gated_relu", "--patterns", 5, "--tol", 1e-2)
+FAST = ("--activation", "gated_relu", "--n-gates", 5, "--tol", 1e-2)
 
 
 @pytest.fixture

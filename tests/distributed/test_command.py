@@ -14,7 +14,7 @@ from bidual.runtime import torchrun
 from helpers.cli_tools import refused, run
 from helpers.launching import write_tables
 
-GATED = ("--distributed", "--activation", "gated_relu", "--patterns", 15, "--beta", "auto")
+GATED = ("--distributed", "--activation", "gated_relu", "--n-gates", 15, "--beta", "auto")
 
 
 @pytest.fixture

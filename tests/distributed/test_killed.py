@@ -17,7 +17,7 @@ from bidual.io.tables import TableEncoder, read_table
 from bidual.problems.certificate import Certificate
 from helpers.launching import rank_of, torchrun, wait_for, write_tables
 
-FIT = ("--distributed", "--activation", "gated_relu", "--patterns", 20, "--beta", "auto", "--target", "label")
+FIT = ("--distributed", "--activation", "gated_relu", "--n-gates", 20, "--beta", "auto", "--target", "label")
 
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="ranks are found in /proc")
@@ -60,7 +60,7 @@ def assert_is_the_model_of_one_process(model, table):
     saved, frame = read(model), read_table(table)
     X, y = frame.drop(columns="label"), frame["label"].to_numpy()
     encoder = TableEncoder().fit(X)
-    alone = ConvexMLPClassifier(activation="gated_relu", patterns=20).fit(encoder.transform(X), y)
+    alone = ConvexMLPClassifier(activation="gated_relu", n_gates=20).fit(encoder.transform(X), y)
     assert saved.estimator.certificate_.relative_gap <= 1e-4
     assert saved.estimator.certificate_.primal == pytest.approx(alone.certificate_.primal, rel=2e-4)
     assert saved.estimator.beta_ == pytest.approx(alone.beta_, rel=1e-9)

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from bidual.operators.row_parts import Line, Order
+from bidual.operators.row_parts import OrderChannel, Order
 from bidual.runtime.pulse import Pulse
 from bidual.runtime.rank_errors import LostRankError
 from helpers.launching import rank_of, torchrun, wait_for, wait_for_end
@@ -102,12 +102,12 @@ class Listeners:
 
 def test_a_thinking_rank_0_tells_the_others_to_wait_between_orders_only():
     listeners = Listeners()
-    line = Line(listeners)  # type: ignore[arg-type]
+    line = OrderChannel(listeners)  # type: ignore[arg-type]
     with line.order(Order.FORWARD):
         time.sleep(0.3)
         assert listeners.heard == [Order.FORWARD]
     time.sleep(0.5)
-    line.hang_up(Order.STOP)
+    line.close(Order.STOP)
     time.sleep(0.2)
     assert listeners.heard[0] == Order.FORWARD
     assert listeners.heard[-1] == Order.STOP

@@ -12,8 +12,8 @@ SEQUENCES = rng.standard_normal((12, 4, 2))
 LABELS = np.arange(12) % 3
 TOKENS = SEQUENCES[:, ::-1] * np.abs(SEQUENCES)
 SCALAR = SEQUENCES[:, :, 0].max(1)
-SMALL = {"patterns": 5, "tol": 1e-4}
-ACTIVATIONS = {"linear": {}, "gated_relu": {"patterns": 5}, "relu": {"tol": 1e-2}}
+SMALL = {"n_gates": 5, "tol": 1e-4}
+ACTIVATIONS = {"linear": {}, "gated_relu": {"n_gates": 5}, "relu": {"tol": 1e-2}}
 
 
 def objective(model, X, Y):
@@ -46,7 +46,7 @@ def test_flat_sequences_and_targets_are_the_same():
 
 def test_weights_are_repetitions_of_sequences():
     weight = np.arange(12) % 3
-    settings = {"beta": 0.3, "patterns": 4, "tol": 1e-7}
+    settings = {"beta": 0.3, "n_gates": 4, "tol": 1e-7}
     weighted = ConvexAttentionRegressor(**settings).fit(SEQUENCES, TOKENS, sample_weight=weight)
     repeated = ConvexAttentionRegressor(**settings).fit(SEQUENCES.repeat(weight, 0), TOKENS.repeat(weight, 0))
     assert weighted.certificate_.primal == pytest.approx(repeated.certificate_.primal, rel=3e-7)
@@ -54,7 +54,7 @@ def test_weights_are_repetitions_of_sequences():
 
 @pytest.mark.parametrize("loss", [name for name in LOSSES if name not in ("logistic", "softmax")] + ["log_loss"])
 def test_every_loss(loss):
-    model = ConvexAttentionClassifier(loss=loss, patterns=4, tol=1e-2).fit(SEQUENCES, LABELS)
+    model = ConvexAttentionClassifier(loss=loss, n_gates=4, tol=1e-2).fit(SEQUENCES, LABELS)
     assert model.certificate_.relative_gap <= model.tol
 
 

@@ -31,9 +31,14 @@ def refusal(estimator, X=X, y=y, **fit):
         ({"penalty": "l1"}, "penalty must be one of"),
         ({"solver": "sgd"}, "solver must be 'auto' or one of"),
         ({"loss": "cubic"}, "loss must be 'auto'"),
-        ({"patterns": 0}, "patterns must be 'auto' or 'exact' or a positive whole number, got 0"),
-        ({"patterns": 2.5}, "got 2.5"),
-        ({"patterns": "exact", **GATED}, "patterns must be 'auto' or a positive whole number, got 'exact'"),
+        ({"activation": None}, "activation must be one of ['relu', 'gated_relu', 'linear'], got None"),
+        ({"solver": 3}, "solver must be a string, got 3"),
+        ({"n_starts": 0}, "n_starts must be 'auto' or a positive whole number, got 0"),
+        ({"n_gates": 2.5, **GATED}, "n_gates must be 'auto' or a positive whole number, got 2.5"),
+        ({"oracle": "all"}, "oracle must be one of ['auto', 'exact', 'search'], got 'all'"),
+        ({"n_gates": 5}, "the parameter n_gates is for activation='gated_relu', got activation='relu'; leave it out"),
+        ({"oracle": "exact", **GATED}, "the parameter oracle is for activation='relu', got activation='gated_relu'"),
+        ({"n_starts": 5, "activation": "linear"}, "n_starts is for activation='relu', got activation='linear'"),
         ({"tol": 0}, "tol must be between 0 and 1"),
         ({"max_iter": -1}, "max_iter must be None or a positive whole number"),
         ({"max_iter": 2.5}, "max_iter must be None or a positive whole number"),
@@ -41,7 +46,7 @@ def refusal(estimator, X=X, y=y, **fit):
         ({"max_time": 0}, "max_time must be None or positive"),
         ({"gates": np.ones((2, 5)), **GATED}, "gates must have shape (n_features, P) with 3 rows"),
         ({"gates": np.full((3, 5), np.nan), **GATED}, "gates must be finite"),
-        ({"gates": np.ones((3, 5))}, "gates are for activation='gated_relu', got activation='relu'"),
+        ({"gates": np.ones((3, 5))}, "the parameter gates is for activation='gated_relu', got activation='relu'"),
         ({"penalty": "frobenius"}, "a relu network has the price of weight decay"),
         ({"solver": "fista"}, "solver must be 'auto' or one of ['closed_form', 'column_generation'"),
         ({"solver": "column_generation", **GATED}, "solver must be 'auto' or one of"),
@@ -72,7 +77,7 @@ def test_data_that_are_not_finite(bad):
 def test_wrong_shapes():
     assert "inconsistent" in refusal(ConvexMLPClassifier(), y=y[:-1])
     assert "2D array" in refusal(ConvexMLPClassifier(), X=X[:, 0])
-    fitted = ConvexMLPClassifier(patterns=5, **GATED).fit(X, y)
+    fitted = ConvexMLPClassifier(n_gates=5, **GATED).fit(X, y)
     with pytest.raises(ValueError, match="features"):
         fitted.predict(X[:, :2])
 
@@ -93,19 +98,19 @@ def test_weights():
     assert "one class only" in refusal(ConvexMLPClassifier(), sample_weight=y)
 
 
-@pytest.mark.parametrize("activation", ["relu", "gated_relu"])
-def test_more_patterns_than_memory_says_the_bytes(activation):
-    words = refusal(ConvexMLPClassifier(patterns=10**12, activation=activation))
+@pytest.mark.parametrize(("activation", "name"), [("relu", "n_starts"), ("gated_relu", "n_gates")])
+def test_more_than_memory_says_the_bytes(activation, name):
+    words = refusal(ConvexMLPClassifier(activation=activation, **{name: 10**12}))
     assert "would need" in words
     assert "TB" in words
-    assert "lower patterns" in words
+    assert f"lower {name}, or use fewer samples" in words
 
 
 def test_all_patterns_beyond_memory_say_their_count_and_the_bytes():
     wide = np.random.default_rng(0).standard_normal((20, 17))
-    words = refusal(ConvexMLPClassifier(patterns="exact"), X=np.tile(wide, (10, 1)), y=np.tile(y, 10))
+    words = refusal(ConvexMLPClassifier(oracle="exact"), X=np.tile(wide, (10, 1)), y=np.tile(y, 10))
     assert re.search(r"200 samples of rank 18 have up to [\d,]+ activation patterns", words)
-    assert "use patterns=<int>" in words
+    assert "use oracle='search'" in words
 
 
 def test_cross_validation_and_paths():

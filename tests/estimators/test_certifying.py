@@ -118,7 +118,7 @@ def test_all_negative_features_without_bias_can_still_be_used_by_negative_weight
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"tol": 0.0}, {"tol": float("nan")}, {"patterns": 0}, {"patterns": "foo"}, {"max_time": 0.0}], ids=str
+    "wrong", [{"tol": 0.0}, {"tol": float("nan")}, {"n_starts": 0}, {"oracle": "foo"}, {"max_time": 0.0}], ids=str
 )
 def test_settings_out_of_range_are_refused_at_once(wrong: dict[str, Any]) -> None:
     net = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU(), torch.nn.Linear(3, 1))

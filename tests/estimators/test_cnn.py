@@ -16,8 +16,8 @@ IMAGES = rng.standard_normal((24, 2, 5, 4))
 SIGNALS = rng.standard_normal((24, 2, 6))
 LABELS = np.arange(24) % 3
 TARGETS = np.maximum(IMAGES[:, 0, :2, :2], 0).mean((1, 2))
-GATED = {"patterns": 8, "kernel_size": 2, "tol": 1e-4}
-ACTIVATIONS = {"linear": {}, "gated_relu": {"patterns": 8}, "relu": {"hidden_bias": False, "tol": 1e-2}}
+GATED = {"n_gates": 8, "kernel_size": 2, "tol": 1e-4}
+ACTIVATIONS = {"linear": {}, "gated_relu": {"n_gates": 8}, "relu": {"hidden_bias": False, "tol": 1e-2}}
 
 
 def objective(model, X, Y, loss):
@@ -78,13 +78,13 @@ def test_stride_padding_and_dilation_reach_the_module():
 
 @pytest.mark.parametrize("loss", [name for name in LOSSES if name not in ("logistic", "softmax")] + ["log_loss"])
 def test_every_loss(loss):
-    model = ConvexCNNClassifier(loss=loss, patterns=6, kernel_size=2, pooling="global", tol=1e-2).fit(IMAGES, LABELS)
+    model = ConvexCNNClassifier(loss=loss, n_gates=6, kernel_size=2, pooling="global", tol=1e-2).fit(IMAGES, LABELS)
     assert model.certificate_.relative_gap <= model.tol
 
 
 @pytest.mark.parametrize("solver", ["burer_monteiro", "fista", "primal_dual", "interior_point", "kernel_admm"])
 def test_every_solver_agrees(solver):
-    settings = {"pooling": "global", "patterns": 6, "kernel_size": 2, "beta": 0.5}
+    settings = {"pooling": "global", "n_gates": 6, "kernel_size": 2, "beta": 0.5}
     best = ConvexCNNClassifier(tol=1e-6, **settings).fit(IMAGES, LABELS).certificate_
     other = ConvexCNNClassifier(solver=solver, tol=1e-3, **settings).fit(IMAGES, LABELS).certificate_
     assert other.relative_gap <= 1e-3
@@ -93,7 +93,7 @@ def test_every_solver_agrees(solver):
 
 def test_weights_are_repetitions():
     weight = np.arange(24) % 3
-    settings = {"beta": 0.5, "kernel_size": 2, "patterns": 6, "pooling": "global", "tol": 1e-7}
+    settings = {"beta": 0.5, "kernel_size": 2, "n_gates": 6, "pooling": "global", "tol": 1e-7}
     weighted = ConvexCNNRegressor(**settings).fit(IMAGES, TARGETS, sample_weight=weight)
     repeated = ConvexCNNRegressor(**settings).fit(IMAGES.repeat(weight, 0), TARGETS.repeat(weight))
     assert weighted.certificate_.primal == pytest.approx(repeated.certificate_.primal, rel=3e-7)
@@ -135,7 +135,7 @@ def test_onnx_takes_images(tmp_path):
 
 
 def test_paths_and_grid_search():
-    model = ConvexCNNRegressor(image_shape=(2, 5, 4), kernel_size=2, patterns=6)
+    model = ConvexCNNRegressor(image_shape=(2, 5, 4), kernel_size=2, n_gates=6)
     path = regularization_path(model, IMAGES, TARGETS, n_betas=4, ratio=1e-2)
     assert path.losses == sorted(path.losses, reverse=True)
     assert path.n_neurons[0] == 0
@@ -194,7 +194,7 @@ def test_digits():
     """The accuracy and the certificate of the documentation, with fewer patterns."""
     X, y = load_digits(return_X_y=True)
     X_train, X_test, y_train, y_test = train_test_split(X / 16, y, stratify=y, random_state=0)
-    model = ConvexCNNClassifier(image_shape=(1, 8, 8), patterns=30, tol=1e-2).fit(X_train, y_train)
+    model = ConvexCNNClassifier(image_shape=(1, 8, 8), n_gates=30, tol=1e-2).fit(X_train, y_train)
     assert model.score(X_test, y_test) >= 0.97
     assert model.certificate_.relative_gap <= 1e-2
 
@@ -242,6 +242,6 @@ def test_ragged_object_arrays_and_empty_predictions():
     ragged[0], ragged[1] = IMAGES[0], IMAGES[1][:, :3]
     with pytest.raises(ValueError, match="all images must have one shape"):
         ConvexCNNClassifier().fit(ragged, [0, 1])
-    model = ConvexCNNClassifier(kernel_size=np.array([2, 2]), patterns=4).fit(IMAGES, LABELS)
+    model = ConvexCNNClassifier(kernel_size=np.array([2, 2]), n_gates=4).fit(IMAGES, LABELS)
     with pytest.raises(ValueError, match="minimum of 1 is required"):
         model.predict(IMAGES[:0])

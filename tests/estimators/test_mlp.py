@@ -16,7 +16,7 @@ from bidual.patterns import activations, with_constant
 from bidual.problems.certificate import Scope
 
 RELU = {"tol": 1e-5}
-GATED = {"activation": "gated_relu", "patterns": 20, "tol": 1e-5}
+GATED = {"activation": "gated_relu", "n_gates": 20, "tol": 1e-5}
 SMALL = {"relu": RELU, "gated_relu": GATED}
 
 
@@ -56,7 +56,7 @@ def test_the_network_costs_what_the_certificate_says(numbers, activation, penalt
 def test_a_relu_network_of_high_rank_says_by_its_gap_what_is_not_proved():
     X, y = make_regression(30, 9, n_targets=2, noise=1.0, random_state=0)
     with pytest.warns(ConvergenceWarning, match="is above tol=0.001"):
-        fit = ConvexMLPRegressor(tol=1e-3, patterns=64).fit(X, y)
+        fit = ConvexMLPRegressor(tol=1e-3, oracle="search", n_starts=64).fit(X, y)
     certificate = fit.certificate_
     assert certificate.scope is Scope.ALL_PATTERNS
     assert 1e-3 < certificate.relative_gap <= 1
@@ -68,7 +68,7 @@ def test_a_relu_network_of_high_rank_says_by_its_gap_what_is_not_proved():
 def test_a_relu_optimum_is_at_most_that_of_any_relu_network_of_the_same_beta(numbers):
     X, y = numbers
     fit = ConvexMLPRegressor(beta=10.0, **RELU).fit(X, y)
-    searched = ConvexMLPRegressor(beta=10.0, patterns=8, max_time=1, **RELU).fit(X, y)
+    searched = ConvexMLPRegressor(beta=10.0, oracle="search", n_starts=8, max_time=1, **RELU).fit(X, y)
     assert fit.certificate_.dual <= searched.certificate_.primal
     assert searched.certificate_.dual <= fit.certificate_.primal
 
@@ -255,8 +255,8 @@ def test_a_refused_fit_leaves_the_model_as_it_was(three_classes, small):
 
 def test_warm_start_follows_changed_gates(three_classes):
     X, y = three_classes
-    fit = ConvexMLPClassifier(warm_start=True, **{**GATED, "patterns": 10}).fit(X, y)
-    assert fit.set_params(patterns=25).fit(X, y).architecture_.gates.shape[1] > 10
+    fit = ConvexMLPClassifier(warm_start=True, **{**GATED, "n_gates": 10}).fit(X, y)
+    assert fit.set_params(n_gates=25).fit(X, y).architecture_.gates.shape[1] > 10
     with pytest.raises(ValueError, match="gates must have shape"):
         fit.set_params(gates=np.ones((3, 2))).fit(X, y)
 

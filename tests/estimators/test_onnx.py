@@ -19,7 +19,7 @@ NEW = rng.standard_normal((101, 2))
 THREE = np.array(["a", "b", "c"])[np.arange(40) % 3]
 TWO = np.where(X[:, 0] > 0, "yes", "no")
 RELU: dict[str, Any] = {"tol": 1e-2, "beta": 0.3}
-GATED: dict[str, Any] = {"activation": "gated_relu", "patterns": 8, **RELU}
+GATED: dict[str, Any] = {"activation": "gated_relu", "n_gates": 8, **RELU}
 
 
 def run(estimator: ConvexEstimator, folder: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:

@@ -17,7 +17,7 @@ X = rng.standard_normal((9, 1))
 Y = np.maximum(1 - np.abs(X[:, 0]), 0)
 PLANE = rng.standard_normal((30, 2))
 LABELS = (np.abs(PLANE).sum(1) > 1.4).astype(int)
-GATED = {"activation": "gated_relu", "patterns": 8, "widths": 3}
+GATED = {"activation": "gated_relu", "n_subnetworks": 8, "widths": 3}
 
 
 @pytest.mark.parametrize(("settings", "scope"), [({"widths": 2}, Scope.ALL_PATTERNS), (GATED, Scope.BLOCKS)])
@@ -41,7 +41,7 @@ def test_more_layers_and_classes():
     labels = LABELS + (PLANE[:, 0] > 0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        model = ConvexParallelClassifier(widths=(2, 2), patterns=32).fit(PLANE, labels)
+        model = ConvexParallelClassifier(widths=(2, 2), oracle="search", n_starts=32).fit(PLANE, labels)
     assert model.module_.sizes["widths"] == [4, 2, 1]
     assert model.decision_function(PLANE).shape == (30, 3)
     assert model.score(PLANE, labels) > 0.6
@@ -88,9 +88,9 @@ def test_paths_grids_and_warm_starts():
     search = GridSearchCV(ConvexParallelClassifier(**GATED), {"beta": [0.1, 1.0]}, cv=2).fit(PLANE, LABELS)
     assert search.best_params_["beta"] in (0.1, 1.0)
     warm = ConvexParallelRegressor(warm_start=True, tol=1e-4, **GATED).fit(X, Y)
-    cells = warm.architecture_.cells
-    assert warm.fit(X, Y).architecture_.cells is cells
-    assert warm.set_params(random_state=1).fit(X, Y).architecture_.cells is not cells
+    gates = warm.architecture_.gates
+    assert warm.fit(X, Y).architecture_.gates is gates
+    assert warm.set_params(random_state=1).fit(X, Y).architecture_.gates is not gates
 
 
 def test_seeds_decide_the_gates_and_nothing_else():
@@ -106,12 +106,18 @@ def test_seeds_decide_the_gates_and_nothing_else():
         ({"widths": (3, 1.5)}, "widths must be a positive whole number or several"),
         ({"activation": "tanh"}, "activation must be one of"),
         ({"activation": "gated_relu", "widths": (2, 2)}, "is for three layers, one width"),
-        ({"activation": "gated_relu", "patterns": "exact"}, "patterns must be 'auto' or a positive whole number"),
-        ({"patterns": 0}, "patterns must be 'auto' or 'exact' or a positive"),
+        ({"activation": "gated_relu", "n_subnetworks": "many"}, "n_subnetworks must be 'auto' or a positive whole"),
+        (
+            {"activation": "gated_relu", "oracle": "exact"},
+            "oracle is for activation='relu', got activation='gated_relu'",
+        ),
+        ({"n_subnetworks": 4}, "n_subnetworks is for activation='gated_relu', got activation='relu'"),
+        ({"n_starts": 0}, "n_starts must be 'auto' or a positive whole number, got 0"),
+        ({"oracle": "all"}, "oracle must be one of"),
         ({"beta": 0}, "beta must be 'auto' or a positive finite number, got 0"),
         ({"solver": "fista"}, "solver must be 'auto' or one of"),
         ({"tol": 2}, "tol must be between 0 and 1"),
-        ({"patterns": "exact", "widths": 6}, r"looks at 2\^30 second-layer patterns times .* choices of 6 first-layer"),
+        ({"oracle": "exact", "widths": 6}, r"looks at 2\^30 second-layer patterns times .* choices of 6 first-layer"),
     ],
 )
 def test_refusals_come_before_any_work(parameters, words):

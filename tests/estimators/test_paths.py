@@ -8,7 +8,7 @@ from sklearn.datasets import make_regression
 from bidual import ConvexMLPRegressor, regularization_path
 
 X, y = make_regression(30, 2, noise=1.0, random_state=0)
-GATED = {"activation": "gated_relu", "patterns": 15}
+GATED = {"activation": "gated_relu", "n_gates": 15}
 
 
 @pytest.mark.parametrize("settings", [{}, GATED], ids=["relu", "gated_relu"])

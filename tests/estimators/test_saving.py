@@ -34,7 +34,7 @@ LABELS: dict[str, Any] = {
     "floats": np.array([0.0, 2.0])[(X[:, 0] > 0).astype(int)],
 }
 RELU: dict[str, Any] = {"tol": 1e-2}
-GATED: dict[str, Any] = {"activation": "gated_relu", "patterns": 6, "tol": 1e-2}
+GATED: dict[str, Any] = {"activation": "gated_relu", "n_gates": 6, "tol": 1e-2}
 SMALL = {"relu": RELU, "gated_relu": GATED}
 
 

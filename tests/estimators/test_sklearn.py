@@ -16,13 +16,13 @@ from bidual.estimators import (
     ConvexParallelRegressor,
 )
 
-GATED = {"activation": "gated_relu", "patterns": 10, "tol": 1e-4}
+GATED = {"activation": "gated_relu", "n_gates": 10, "tol": 1e-4}
 RELU = {"tol": 1e-2}
 CV = {"n_betas": 2, "cv": 2}
-SIGNAL = {"image_shape": (1, -1), "padding": 1, "patterns": 10}  # rows of numbers as signals of one channel
-TOKEN = {"token_shape": (1, -1), "patterns": 5}  # and as sequences of one token
-SAMPLED = {"activation": "gated_relu", "patterns": 8, "widths": 2}
-THREE_LAYERS = {"patterns": 16, "widths": 2, "tol": 0.5}
+SIGNAL = {"image_shape": (1, -1), "padding": 1, "n_gates": 10}  # rows of numbers as signals of one channel
+TOKEN = {"token_shape": (1, -1), "n_gates": 5}  # and as sequences of one token
+SAMPLED = {"activation": "gated_relu", "n_subnetworks": 8, "widths": 2}
+THREE_LAYERS = {"oracle": "search", "n_starts": 16, "widths": 2, "tol": 0.5}
 
 
 def expected_failures(estimator):

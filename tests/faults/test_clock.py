@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,11 +30,13 @@ def data() -> tuple[np.ndarray, np.ndarray]:
     return X, np.maximum(X[:, 0], 0) - X[:, 1]
 
 
-@pytest.mark.parametrize("settings", [{"activation": "gated_relu"}, {"activation": "relu"}])
+@pytest.mark.parametrize(
+    "settings", [{"activation": "gated_relu", "n_gates": 20}, {"oracle": "search", "n_starts": 20}]
+)
 @pytest.mark.usefixtures("moved_clock")
-def test_a_fit_with_a_time_limit_does_not_see_it(settings: dict[str, str]) -> None:
+def test_a_fit_with_a_time_limit_does_not_see_it(settings: dict[str, Any]) -> None:
     X, y = data()
-    model = bidual.ConvexMLPRegressor(beta=0.5, patterns=20, max_time=600.0, **settings).fit(X, y)
+    model = bidual.ConvexMLPRegressor(beta=0.5, max_time=600.0, **settings).fit(X, y)
     assert model.certificate_.relative_gap <= 1e-4
     seconds = [record.seconds for record in model.history_]
     assert all(0 <= now < 600 for now in seconds)

@@ -13,7 +13,7 @@ import bidual
 from bidual.cli.signals import interruptible
 from helpers.children import End, command, visible
 
-ENDLESS = ("--activation", "gated_relu", "--solver", "primal_dual", "--tol", 1e-15, "--patterns", 200)
+ENDLESS = ("--activation", "gated_relu", "--solver", "primal_dual", "--tol", 1e-15, "--n-gates", 200)
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 
 

@@ -16,10 +16,10 @@ from helpers.children import Child, End
 from helpers.cli_tools import run, write_table
 
 ESTIMATORS = {
-    "mlp": lambda: bidual.ConvexMLPRegressor(activation="gated_relu", patterns=50),
-    "linear cv": lambda: bidual.ConvexMLPRegressorCV(activation="gated_relu", patterns=50),
-    "cnn": lambda: bidual.ConvexCNNRegressor(activation="gated_relu", patterns=50, image_shape=(1, 4), kernel_size=2),
-    "parallel": lambda: bidual.ConvexParallelRegressor(activation="gated_relu", patterns=50),
+    "mlp": lambda: bidual.ConvexMLPRegressor(activation="gated_relu", n_gates=50),
+    "linear cv": lambda: bidual.ConvexMLPRegressorCV(activation="gated_relu", n_gates=50),
+    "cnn": lambda: bidual.ConvexCNNRegressor(activation="gated_relu", n_gates=50, image_shape=(1, 4), kernel_size=2),
+    "parallel": lambda: bidual.ConvexParallelRegressor(activation="gated_relu", n_subnetworks=50),
 }
 
 
@@ -27,14 +27,14 @@ ESTIMATORS = {
 def test_estimators_refuse_with_the_estimate(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     X = np.random.default_rng(0).normal(size=(30, 4))
     monkeypatch.setattr(memory, "_machine_bytes", lambda: 5_000)
-    with pytest.raises(ValueError, match=r"need [\d.]+ \w?B, and 5 kB are free; lower patterns"):
+    with pytest.raises(ValueError, match=r"need [\d.]+ \w?B, and 5 kB are free; lower n_"):
         ESTIMATORS[name]().fit(X, X[:, 0])
 
 
 def limited_fit(folder: Path, spare: int, estimate: int | None = None) -> End:
     """A fit with far too many gates in a process with ``spare`` bytes left, after one that loads all it needs."""
     table, out, gated = write_table(folder), folder / "m", ("--activation", "gated_relu", "--beta", "auto")
-    fit = ["fit", str(table), "--target", "level", *gated, "--out", str(out), "--patterns"]
+    fit = ["fit", str(table), "--target", "level", *gated, "--out", str(out), "--n-gates"]
     assert run(*fit, 5).code == 0
     out.unlink()
 
@@ -53,7 +53,7 @@ def limited_fit(folder: Path, spare: int, estimate: int | None = None) -> End:
 def test_a_limit_of_the_process_counts(tmp_path: Path) -> None:
     code, out, err = limited_fit(tmp_path, 2**27)
     assert (code, out) == (2, "")
-    assert err.startswith("error: 500000 patterns on 40 samples with 1 outputs would need ")
+    assert err.startswith("error: 40 samples with 1 outputs and n_gates=500000 would need ")
     assert err.count("\n") == 1
 
 

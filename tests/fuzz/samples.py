@@ -36,12 +36,16 @@ SCALES = (1.0, 1.0, 1.0, 1e-300, 1e-160, 1e-30, 1e30, 1e155, 1e300)
 SENSIBLE: dict[str, tuple[Any, ...]] = {
     "activation": ("relu", "gated_relu", "linear"),
     "beta": ("auto", 1.0, 1e-6, 1e-300, 1e300),
-    "patterns": ("auto", 1, 3, "exact"),
+    "n_gates": ("auto", 1, 3),
+    "n_subnetworks": ("auto", 1, 3),
+    "n_starts": ("auto", 1, 3),
+    "oracle": ("auto", "exact", "search"),
     "penalty": ("nuclear", "frobenius", "per_output"),
     "loss": ("auto", "squared", "log_loss", "hinge", "squared_hinge", "huber", "absolute", "softmax", "logistic"),
     "solver": (
         *("auto", "kernel_admm", "eta_newton", "q_interior_point", "interior_point", "active_neurons", "fista"),
-        *("primal_dual", "burer_monteiro", "column_generation", "cutting_plane", "frank_wolfe", "closed_form"),
+        *("primal_dual", "burer_monteiro", "column_generation", "cutting_planes", "frank_wolfe", "closed_form"),
+        "cone_program",
     ),
     "tol": (0.5, 1e-2, 1e-6),
     "hidden_bias": (True, False),
@@ -75,7 +79,7 @@ SENSIBLE: dict[str, tuple[Any, ...]] = {
     "flip": (True, False),
     "certificate_samples": (0, 4),
 }
-BOUNDED = {"max_time": 0.05, "max_iter": 3, "patterns": 3, "tol": 0.3, "n_betas": 2, "cv": 2, "stages": 1, "gates": 2}
+BOUNDED = {"max_time": 0.05, "max_iter": 3, "tol": 0.3, "n_betas": 2, "cv": 2, "stages": 1, "gates": 2}
 _FEW = {"gates": (1, 2), "pooling": (1, 2)}  # of a layerwise classifier, where these names mean something else
 
 
@@ -88,11 +92,15 @@ def parameters(draw: st.DrawFn, estimator: type) -> dict[str, Any]:
     sensible = SENSIBLE | (_FEW if layerwise else {})
     chosen = {name: value for name, value in BOUNDED.items() if name in there and (layerwise or name != "gates")}
     chosen |= {"epochs": 1, "pooling": 1, "downsample": (), "certificate_samples": 4} if layerwise else {}
+    few = {"relu": {"oracle": "search", "n_starts": 3}, "gated_relu": {"n_gates": 3, "n_subnetworks": 3}}
     for name in draw(st.lists(st.sampled_from(known), max_size=4, unique=True)):
         odd = draw(st.integers(0, 5)) == 0 or name not in sensible
         chosen[name] = draw(st.sampled_from(ODD if odd else sensible[name]))
     if draw(st.integers(0, 15)) == 0 and "max_time" in chosen:
         chosen["max_time"] = draw(st.sampled_from(ODD[1:]))
+    activation = chosen.get("activation", getattr(estimator(), "activation", None))
+    if isinstance(activation, str):
+        chosen = {name: value for name, value in few.get(activation, {}).items() if name in there} | chosen
     return chosen
 
 

@@ -52,14 +52,14 @@ def written(write: Write, name: str = "file") -> bytes:
 
 @cache
 def models() -> tuple[bytes, ...]:
-    gated: dict[str, Any] = {"activation": "gated_relu", "patterns": 2, "tol": 0.1}
+    gated: dict[str, Any] = {"activation": "gated_relu", "n_gates": 2, "tol": 0.1}
     table = pd.DataFrame({"a": X[:, 0], "b": list("xyxyxyxy")})
     encoder = TableEncoder().fit(table)
     plain: tuple[tuple[ConvexEstimator | LayerwiseCNNClassifier, np.ndarray], ...] = (
-        (ConvexMLPClassifier(patterns=4, tol=0.1, loss="log_loss"), X[:, :2]),
+        (ConvexMLPClassifier(oracle="search", n_starts=4, tol=0.1, loss="log_loss"), X[:, :2]),
         (ConvexCNNClassifier(image_shape=(1, 2, 2), kernel_size=2, **gated), X),
         (ConvexAttentionClassifier(token_shape=(2, 2), **gated), X),
-        (ConvexParallelRegressor(widths=2, **gated), X[:, :2]),
+        (ConvexParallelRegressor(widths=2, activation="gated_relu", n_subnetworks=2, tol=0.1), X[:, :2]),
         (LayerwiseCNNClassifier(**LAYERWISE), IMAGES),
     )
     cv = ConvexMLPRegressorCV(**gated, n_betas=2, cv=2)
@@ -87,7 +87,7 @@ def pt2() -> tuple[bytes, ...]:
 
 @cache
 def onnx_files() -> tuple[bytes, ...]:
-    own = ConvexMLPClassifier(patterns=4, tol=0.1).fit(X[:, :2], y)
+    own = ConvexMLPClassifier(oracle="search", n_starts=4, tol=0.1).fit(X[:, :2], y)
     return _gemm().SerializeToString(), _external().SerializeToString(), written(own.to_onnx, "own.onnx")
 
 

@@ -126,7 +126,8 @@ def test_what_an_archive_says_of_itself_is_cut_short(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{"beta": "x"}, {"beta": (2,)}, {"tol": None}, {"patterns": np.eye(3)}, {"loss": [1]}]
+    "change",
+    [{"beta": "x"}, {"beta": (2,)}, {"tol": None}, {"oracle": np.eye(3)}, {"n_starts": np.eye(3)}, {"loss": [1]}],
 )
 def test_settings_of_certify(change: dict[str, Any]) -> None:
     network = seeds.network()

@@ -23,7 +23,7 @@ from fuzz.judging import judged
 from fuzz.samples import ODD, samples, targets
 from fuzz.scale import tried
 
-QUICK: dict[str, Any] = {"activation": "gated_relu", "patterns": 3, "max_time": 0.05}
+QUICK: dict[str, Any] = {"activation": "gated_relu", "n_gates": 3, "max_time": 0.05}
 
 
 def _networks() -> tuple[Any, ...]:
@@ -66,7 +66,7 @@ def test_certify(data: st.DataObject) -> None:
     loss = data.draw(st.sampled_from(["squared", "squared", "log_loss", "hinge", "absolute", *ODD]))
     with judged(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = certify(data.draw(st.sampled_from(NETWORKS)), X, y, beta, loss, tol=0.3, max_time=0.05, patterns=3)
+        found = certify(data.draw(st.sampled_from(NETWORKS)), X, y, beta, loss, tol=0.3, max_time=0.05, n_starts=3)
         assert found.lower_bound <= found.objective * (1 + 1e-8) or math.isnan(found.objective)
 
 
@@ -74,10 +74,12 @@ def test_certify(data: st.DataObject) -> None:
 @given(st.data())
 def test_certify_options(data: st.DataObject) -> None:
     X, y = np.random.default_rng(0).standard_normal((6, 2)), np.arange(6.0)
-    options = data.draw(st.dictionaries(st.sampled_from(["tol", "patterns", "beta", "loss"]), st.sampled_from(ODD)))
+    options = data.draw(
+        st.dictionaries(st.sampled_from(["tol", "oracle", "n_starts", "beta", "loss"]), st.sampled_from(ODD))
+    )
     with judged(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        certify(NETWORKS[0], X, y, **{"beta": 0.1, "tol": 0.3, "patterns": 3, "max_time": 0.05} | options)
+        certify(NETWORKS[0], X, y, **{"beta": 0.1, "tol": 0.3, "n_starts": 3, "max_time": 0.05} | options)
 
 
 @tried(12)

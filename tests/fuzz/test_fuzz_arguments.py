@@ -26,12 +26,24 @@ VALUES = (
 )
 OPTIONS: dict[str, tuple[str, ...]] = {
     "fit": (
-        *("--target", "--out", "--task", "--beta", "--patterns", "--activation", "--loss", "--penalty", "--solver"),
+        *("--target", "--out", "--task", "--beta", "--activation", "--n-gates", "--oracle", "--n-starts"),
+        *("--loss", "--penalty", "--solver"),
         *("--tol", "--seed", "--checkpoint", "--jobs", "--json", "--quiet", "--distributed"),
     ),
     "predict": ("--out", "--proba", "--json"),
     "certify": ("--target", "--beta", "--loss", "--task", "--standardise", "--tol", "--out", "--json", "--quiet"),
-    "path": ("--target", "--task", "--n-betas", "--ratio", "--figure", "--patterns", "--loss", "--tol", "--json"),
+    "path": (
+        "--target",
+        "--task",
+        "--n-betas",
+        "--ratio",
+        "--figure",
+        "--n-gates",
+        "--oracle",
+        "--loss",
+        "--tol",
+        "--json",
+    ),
     "train-images": (
         *("--out", "--confusion", "--size", "--images", "--stages", "--gates", "--factors", "--units", "--downsample"),
         *("--batch-size", "--learning-rate", "--weight-decay", "--crop", "--flip", "--no-flip", "--resume"),
@@ -43,10 +55,10 @@ OPTIONS: dict[str, tuple[str, ...]] = {
 }
 FLAGS = {"--json", "--quiet", "--distributed", "--proba", "--standardise", "--flip", "--no-flip", "--resume"}
 BASES: dict[str, tuple[str, ...]] = {
-    "fit": ("t.csv", "--target", "y", "--out", "o", "--beta", "auto", "--activation", "gated_relu", "--patterns", "3"),
+    "fit": ("t.csv", "--target", "y", "--out", "o", "--beta", "auto", "--activation", "gated_relu", "--n-gates", "3"),
     "predict": ("m.safetensors", "t.csv"),
     "certify": ("m.safetensors", "t.csv", "--target", "y"),
-    "path": ("t.csv", "--target", "y", "--n-betas", "2", "--activation", "gated_relu", "--patterns", "3"),
+    "path": ("t.csv", "--target", "y", "--n-betas", "2", "--activation", "gated_relu", "--n-gates", "3"),
     "train-images": (
         *("images", "--out", "o", "--stages", "1", "--gates", "2", "--epochs", "1", "--downsample", "none", "--crop"),
         *("0", "--certificate-samples", "2", "--learning-rate", "0.1", "--quiet"),
@@ -66,7 +78,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     X = np.random.default_rng(0).standard_normal((8, 2))
     rows = [f"{a},{b},{'no' if k % 2 else 'yes'}" for k, (a, b) in enumerate(X)]
     (root / "t.csv").write_text("\n".join(["a,b,y", *rows]))
-    save(ConvexMLPClassifier(patterns=3, tol=0.1).fit(X, np.arange(8) % 2), root / "m.safetensors")
+    save(ConvexMLPClassifier(oracle="search", n_starts=3, tol=0.1).fit(X, np.arange(8) % 2), root / "m.safetensors")
     (root / "w.json").write_text(json.dumps({"cases": []}))
     for name in ("cat", "dog"):
         (root / "images" / name).mkdir(parents=True)

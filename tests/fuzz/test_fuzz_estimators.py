@@ -45,7 +45,7 @@ X = np.random.default_rng(0).standard_normal((8, 2))
 
 @cache
 def _fitted(family: Any) -> Any:
-    return family(activation="gated_relu", patterns=3).fit(X, np.arange(8) % 2)
+    return family(activation="gated_relu", n_gates=3).fit(X, np.arange(8) % 2)
 
 
 @tried(15)
@@ -80,7 +80,7 @@ def test_weights_and_new_samples(data: st.DataObject) -> None:
         fitted.score(other, data.draw(targets(other, True)))
     with judged(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        family(activation="gated_relu", patterns=3, max_time=0.05).fit(X, np.arange(8) % 2, sample_weight=weight)
+        family(activation="gated_relu", n_gates=3, max_time=0.05).fit(X, np.arange(8) % 2, sample_weight=weight)
 
 
 @tried(20)

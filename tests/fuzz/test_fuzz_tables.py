@@ -18,7 +18,12 @@ from fuzz.judging import check_command
 from fuzz.scale import tried
 from fuzz.texts import csv_bytes, npy_bytes, parquet_bytes, regular_csv
 
-QUICK = ("--max-time", "0.05", "--patterns", "4", "--tol", "0.1")
+QUICK = ("--max-time", "0.05", "--tol", "0.1")
+FEW = {
+    "gated_relu": ("--activation", "gated_relu", "--n-gates", "4"),
+    "linear": ("--activation", "linear"),
+    "relu": ("--activation", "relu", "--oracle", "search", "--n-starts", "4"),
+}
 
 
 @contextmanager
@@ -33,7 +38,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """A model of a table with columns a and b."""
     frame = pd.DataFrame({"a": np.arange(6.0), "b": list("xyxyxy")})
     encoder = TableEncoder().fit(frame)
-    estimator = ConvexMLPRegressor(activation="gated_relu", patterns=4)
+    estimator = ConvexMLPRegressor(activation="gated_relu", n_gates=4)
     save(estimator.fit(encoder.transform(frame), np.arange(6.0)), path := tmp_path_factory.mktemp("m") / "m", encoder)
     return path.read_bytes()
 
@@ -43,7 +48,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 def test_fit_on_csv(content: bytes, activation: str, choice: str) -> None:
     more = ("--beta", choice) if choice != "regression" else ("--beta", "auto", "--task", choice)
     with folder_with("t.csv", content) as folder:
-        arguments = ("t.csv", "--target", "y", "--out", "m", "--activation", activation, *more, *QUICK)
+        arguments = ("t.csv", "--target", "y", "--out", "m", *FEW[activation], *more, *QUICK)
         check_command(folder, "fit", *arguments, outputs=("m",))
 
 
@@ -51,9 +56,7 @@ def test_fit_on_csv(content: bytes, activation: str, choice: str) -> None:
 @given(regular_csv())
 def test_cross_validated_fit_on_csv(content: bytes) -> None:
     with folder_with("t.csv", content) as folder:
-        check_command(
-            folder, "fit", "t.csv", "--target", "y", "--out", "m", "--activation", "gated_relu", *QUICK, outputs=("m",)
-        )
+        check_command(folder, "fit", "t.csv", "--target", "y", "--out", "m", *FEW["gated_relu"], *QUICK, outputs=("m",))
 
 
 @tried(15)
@@ -84,7 +87,7 @@ def test_distributed_fit(table: tuple[str, bytes], target: str) -> None:
 @given(csv_bytes)
 def test_path_on_csv(content: bytes) -> None:
     with folder_with("t.csv", content) as folder:
-        more = ("--n-betas", "3", "--activation", "gated_relu", *QUICK)
+        more = ("--n-betas", "3", *FEW["gated_relu"], *QUICK)
         check_command(folder, "path", "t.csv", "--target", "y", *more)
 
 

@@ -67,6 +67,6 @@ def cross_validated(
     random = np.random.default_rng(0)
     X = random.standard_normal((30, 3))
     y = X[:, 0] * X[:, 1] + 0.1 * random.standard_normal(30) > 0
-    gated = {"activation": "gated_relu", "patterns": 12, "loss": "log_loss"}
+    gated = {"activation": "gated_relu", "n_gates": 12, "loss": "log_loss"}
     fit = ConvexMLPClassifierCV(n_betas=4, cv=3, n_jobs=n_jobs, random_state=random_state, **gated).fit(X, y)
     return fit.cv_scores_.tolist(), float(fit.beta_), fit.decision_function(X).tolist()

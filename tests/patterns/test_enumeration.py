@@ -149,7 +149,7 @@ def test_the_bound_counts_at_most_all_sign_vectors() -> None:
 def test_more_than_the_memory_is_refused_with_count_bytes_and_a_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bidual.patterns.enumeration.available_bytes", lambda device: 10**6)
     words = r"^100 samples of rank 3 have up to 9,902 activation patterns, .* need \S+ MB, and 1 MB are free; use "
-    with pytest.raises(ValueError, match=words + r"patterns=<int> to sample some\.$"):
+    with pytest.raises(ValueError, match=words + r"oracle='search'\.$"):
         patterns.enumerate(normal(100, 3))
     assert len(patterns.enumerate(normal(20, 3))) == patterns.count_bound(20, 3)
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bidual.patterns.parallel import exactly_parallel, parallel_groups, unit_rows
+from bidual.patterns.row_directions import direction_groups, exactly_aligned, unit_rows
 from bidual.patterns.spike_free import _coupled, _inverse_gram, is_spike_free
 from bidual.polar import Faces
 from bidual.training.copositive.spike_free import SpikeFreeProof
@@ -137,7 +137,7 @@ def test_bad_input(X: Tensor) -> None:
 
 def test_parallel_groups() -> None:
     X = torch.tensor([[1.0, 2.0], [0.0, 0.0], [-1.0, -2.0], [3.0, 6.0], [2.0, 1.0]])
-    labels = parallel_groups(X).tolist()
+    labels = direction_groups(X).tolist()
     assert labels[1] == -1
     assert labels[0] == labels[3]
     assert len({labels[0], labels[2], labels[4]}) == 3
@@ -152,14 +152,14 @@ def test_rows_are_exactly_parallel_only_where_that_is_true_in_real_arithmetic() 
         R = normal(6, 4, seed=seed)
         X = R * torch.tensor([1.0, 2.0, 0.5, 3.0, 0.1, -1.0]).double()[:, None]
         X[1, 2] *= 1 + (seed % 2) * 2.0**-52
-        found = exactly_parallel(X, R).tolist()
+        found = exactly_aligned(X, R).tolist()
         for x, r, said in zip(X.tolist(), R.tolist(), found, strict=True):
             cross = [Fraction(a) * Fraction(r[0]) - Fraction(b) * Fraction(x[0]) for a, b in zip(x, r, strict=True)]
             assert said is (not any(cross) and x[0] * r[0] > 0)
         assert (found[0], found[2], found[5]) == (True, True, False)
     beyond = 1e-200 * normal(2, 3)
-    assert not bool(exactly_parallel(beyond, beyond).any())
-    assert bool(exactly_parallel(rows_of([0.0, 2.0, 0.0]), rows_of([0.0, 3.0, 0.0])).all())
+    assert not bool(exactly_aligned(beyond, beyond).any())
+    assert bool(exactly_aligned(rows_of([0.0, 2.0, 0.0]), rows_of([0.0, 3.0, 0.0])).all())
 
 
 def test_rows_that_are_parallel_up_to_rounding_are_not_certain_and_their_distance_is_known() -> None:

@@ -78,7 +78,7 @@ def test_clusters_whose_dual_cancels(spread: float, seed: int) -> None:
     V = torch.tensor(V)
     best = Faces(X).steepest(V)
     attained = float(steepness(X, V, best.neurons[:1]))
-    assert Sphere(X, tol=1e-6, max_cells=3000).steepest(V).bracket.upper >= attained * (1 - 1e-12)
+    assert Sphere(X, tol=1e-6, max_simplices=3000).steepest(V).bracket.upper >= attained * (1 - 1e-12)
 
 
 def test_a_dual_out_of_range_proves_nothing() -> None:

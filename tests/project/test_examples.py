@@ -35,7 +35,7 @@ def test_certify_my_network(tmp_path, capsys):
 
 
 def test_pick_beta(tmp_path, capsys):
-    path, chosen = load("pick_beta").main(tmp_path / "new", n_betas=6, patterns=15)
+    path, chosen = load("pick_beta").main(tmp_path / "new", n_betas=6, n_gates=15)
     assert (tmp_path / "new" / "pick_beta.png").read_bytes().startswith(PNG)
     assert path.n_neurons[0] == 0 < path.n_neurons[-1]
     for solution in path.solutions:
@@ -71,7 +71,7 @@ def test_reproduce_a_figure(tmp_path, capsys):
 
 
 def test_digits_filters(tmp_path, capsys):
-    result = load("digits_filters").main(tmp_path / "new", patterns=8, tol=1e-2, samples=300)
+    result = load("digits_filters").main(tmp_path / "new", n_gates=8, tol=1e-2, samples=300)
     assert (tmp_path / "new" / "digits_filters.png").read_bytes().startswith(PNG)
     assert_certified(result.network.certificate_.relative_gap)
     assert result.accuracy > 0.9
@@ -79,7 +79,7 @@ def test_digits_filters(tmp_path, capsys):
 
 
 def test_importance_adds_up_to_the_weight_decay():
-    result = load("digits_filters").run(patterns=4, tol=1e-2, samples=100)
+    result = load("digits_filters").run(n_gates=4, tol=1e-2, samples=100)
     network = result.network
     price = network.architecture_.regulariser(network.module_)
     assert float(result.importance.sum()) == pytest.approx(price, rel=1e-6)

@@ -50,7 +50,7 @@ return worst;
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("pages")
-    gated: dict[str, Any] = {"activation": "gated_relu", "patterns": 8, "tol": 1e-2}
+    gated: dict[str, Any] = {"activation": "gated_relu", "n_gates": 8, "tol": 1e-2}
     model = bidual.ConvexMLPClassifier(**gated).fit(X, LABELS)
     bidual.report(model, X, LABELS, title=HOSTILE).save(folder / "fit.html")
     path = bidual.regularization_path(bidual.ConvexMLPClassifier(**gated), X, LABELS, n_betas=5, ratio=0.1)

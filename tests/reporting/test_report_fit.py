@@ -27,7 +27,7 @@ rng = np.random.default_rng(1)
 IMAGES = rng.standard_normal((30, 1, 6, 6))
 TOKENS = rng.standard_normal((30, 4, 2))
 HALF = np.arange(30) % 2
-GATED: dict[str, Any] = {"activation": "gated_relu", "patterns": 6, "tol": 1e-2}
+GATED: dict[str, Any] = {"activation": "gated_relu", "n_gates": 6, "tol": 1e-2}
 
 CASES: dict[str, tuple[Any, Any, Any, set[str]]] = {
     "relu classes": (
@@ -50,7 +50,12 @@ CASES: dict[str, tuple[Any, Any, Any, set[str]]] = {
     "attention": (bidual.ConvexAttentionClassifier(**GATED), TOKENS, HALF, {"Attention maps", "Heads"}),
     "tokens": (bidual.ConvexAttentionRegressor(**GATED), TOKENS, TOKENS, {"Attention maps", "Predictions and targets"}),
     "parallel": (bidual.ConvexParallelRegressor(tol=0.1, max_time=2), X[:12], NUMBERS[:12], {"Sub-networks"}),
-    "gated parallel": (bidual.ConvexParallelClassifier(**GATED), X, LABELS, {"Sub-networks", "Decision boundary"}),
+    "gated parallel": (
+        bidual.ConvexParallelClassifier(activation="gated_relu", n_subnetworks=6, tol=1e-2),
+        X,
+        LABELS,
+        {"Sub-networks", "Decision boundary"},
+    ),
     "layerwise": (
         bidual.LayerwiseCNNClassifier(stages=2, gates=4, epochs=1, certificate_samples=10, learning_rate=0.05),
         IMAGES,
@@ -138,7 +143,7 @@ def test_a_pipeline() -> None:
 
 
 def test_many_neurons_are_cut_and_said() -> None:
-    model = bidual.ConvexMLPRegressor(activation="gated_relu", patterns=300, beta=1e-4, tol=0.1, penalty="frobenius")
+    model = bidual.ConvexMLPRegressor(activation="gated_relu", n_gates=300, beta=1e-4, tol=0.1, penalty="frobenius")
     samples = rng.standard_normal((60, 5))
     page = bidual.report(model.fit(samples, np.sin(3 * samples)))
     assert len(model.module_.output.weight.T) > 200

@@ -47,7 +47,7 @@ def test_cross_validation_is_the_same_as_here(address: str) -> None:
 
 
 def test_the_command_fits_folds_there(address: str, folder: Path, tmp_path: Path) -> None:
-    words = ["fit", folder / "one.csv", "--target", "label", "--activation", "gated_relu", "--patterns", 8, "--quiet"]
+    words = ["fit", folder / "one.csv", "--target", "label", "--activation", "gated_relu", "--n-gates", 8, "--quiet"]
     for name, more in (("here", []), ("there", ["--scheduler", address])):
         with pytest.raises(SystemExit) as leave:
             main([*map(str, words), "--out", str(tmp_path / name), *more])

@@ -20,7 +20,7 @@ import bidual
 from bidual import *
 X = np.random.default_rng(0).standard_normal((20, 2))
 y = X[:, 0] > 0
-model = bidual.ConvexMLPClassifier(activation="gated_relu", patterns=5).fit(X, y)
+model = bidual.ConvexMLPClassifier(activation="gated_relu", n_gates=5).fit(X, y)
 """
 
 

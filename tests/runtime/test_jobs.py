@@ -68,7 +68,7 @@ def test_cross_validation_is_the_same_in_processes_and_threads() -> None:
 def test_paths_over_seeds_are_those_of_the_seeds() -> None:
     random = np.random.default_rng(0)
     X, y = random.standard_normal((20, 2)), random.standard_normal(20)
-    estimator = ConvexMLPRegressor(activation="gated_relu", patterns=8)
+    estimator = ConvexMLPRegressor(activation="gated_relu", n_gates=8)
     paths = regularization_paths(estimator, X, y, seeds=[1, 2], n_betas=3, n_jobs=2)
     for seed, path in zip([1, 2], paths, strict=True):
         alone = regularization_path(estimator.set_params(random_state=seed), X, y, n_betas=3)

@@ -11,7 +11,7 @@ from numpy.random import Generator
 
 from bidual.gauges import GAUGES
 from bidual.operators import GatedOperator, LiftedOperator, LinearOperator, NeuronOperator, PooledOperator
-from bidual.operators.cells import CellOperator
+from bidual.operators.gated_sub_networks import GatedSubNetworkOperator
 from bidual.operators.patches import Convolution, ImagePatches
 from bidual.operators.patches.tokens import TokenPairs
 from bidual.patterns import activations, sample_gates
@@ -80,7 +80,9 @@ class Architectures:
         X = self._samples(self.n, self.d, unit)
         active = self._patterns(X, 4)
         active = active[: 2 * (len(active) // 2)] if len(active) > 1 else active.repeat(2, 1)
-        return Lifted(CellOperator(X, active.reshape(-1, 2, self.n), self.c), gated_design(X.numpy(), active.numpy()))
+        return Lifted(
+            GatedSubNetworkOperator(X, active.reshape(-1, 2, self.n), self.c), gated_design(X.numpy(), active.numpy())
+        )
 
     def convolution(self, unit: float) -> Lifted:
         X = self._samples(self.n, 3 + self.d, unit)[:, None]

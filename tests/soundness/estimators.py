@@ -135,7 +135,7 @@ def estimator_case(rng: Generator) -> Iterator[Issued]:
     options: dict[str, Any] = {"widths": 2} if parallel else {}
     options |= {"kernel_size": 2} if name == "ConvexCNNRegressor" else {}
     options |= {} if name == "ConvexAttentionRegressor" else {"hidden_bias": bool(rng.random() < 0.5)}
-    options |= {"patterns": 4} if activation == "gated_relu" else {}
+    options |= {"n_subnetworks" if parallel else "n_gates": 4} if activation == "gated_relu" else {}
     tol = float(rng.choice([1e-2, 1e-6]))
     model = family.make(
         activation=activation, loss=loss, tol=tol, max_time=_SECONDS, fit_intercept=fit.intercept, **options
@@ -199,7 +199,7 @@ def _rechecked(model: Any, fit: Fit, X: ndarray) -> bool:
 def _oracle(model: Any, X: torch.Tensor, c: int) -> NeuronOracle:
     if isinstance(model, ConvexParallelRegressor):
         there = with_constant(X) if model.hidden_bias else X
-        return ParallelTrainer(there, model.widths).oracle(c)
+        return ParallelTrainer(there, model.widths).parallel_oracle(c)
     if hasattr(model, "_patches"):
         patches = model._patches(X)
         return oracle_for(patches.rows(), patches, Faces)

@@ -18,7 +18,7 @@ from bidual.problems.certificate import Certificate, Scope, certify, judge
 from bidual.problems.problem import Problem
 from bidual.problems.relu import ReluProblem
 from bidual.solvers.plan import solve_auto
-from bidual.training.copositive.relaxing import relax
+from bidual.training.copositive.forms import relax
 from bidual.training.relu.column_generation import ColumnGeneration, Training
 from soundness.blocks import Lifted
 from soundness.cases import BREAKDOWNS, Bound, Fit, Issued, labels, share_of_beta_max, single
@@ -99,7 +99,7 @@ class _Judging(NamedTuple):
 
 ORACLES: dict[str, _Judging] = {
     "Faces": _Judging(Faces, (200, 40, 18, 12)),
-    "Sphere": _Judging(lambda X: Sphere(X, tol=1e-9, max_cells=1500), (200, 60, 60, 60)),
+    "Sphere": _Judging(lambda X: Sphere(X, tol=1e-9, max_simplices=1500), (200, 60, 60, 60)),
     "DiagonalBound": _Judging(lambda X: DiagonalBound(X, steps=5), (200, 200, 200, 200)),
     "SemidefiniteBound": _Judging(lambda X: SemidefiniteBound(X, max_steps=50), (40, 40, 40, 40)),
     "BranchAndBound": _Judging(lambda X: BranchAndBound(X, 3, 0.3, 1e-6, 50), (30, 30, 30, 30)),

@@ -141,7 +141,7 @@ def _by_another_oracle(rng: Generator, network: Network, done: Training) -> tupl
     X = network.problem.X
     makes = [
         lambda: Faces(X),
-        lambda: Sphere(X, max_cells=300),
+        lambda: Sphere(X, max_simplices=300),
         lambda: DiagonalBound(X, steps=10),
         lambda: SemidefiniteBound(X, max_steps=100),
         lambda: BranchAndBound(X, max_nodes=3, max_time=0.2, steps=100),

@@ -7,7 +7,7 @@ import torch
 from numpy import ndarray
 from numpy.random import Generator
 
-from bidual.architectures.cells import Cells
+from bidual.architectures.sub_network_gates import SubNetworkGates
 from bidual.operators.parallel import places
 from bidual.polar.subnetworks.base import ParallelOracle
 from bidual.polar.subnetworks.bound import RelaxedBound
@@ -92,7 +92,7 @@ def cells_case(rng: Generator) -> Iterator[Issued]:
     kind, fit, problem = _drawn(rng, 1)
     X, width, norm = problem.X, int(problem.widths[0]), str(rng.choice(NORMS))
     generator = torch.Generator().manual_seed(int(rng.integers(2**31)))
-    cells = Cells.sample(X.shape[1], int(rng.integers(1, 6)), width, generator)
+    cells = SubNetworkGates.sample(X.shape[1], int(rng.integers(1, 6)), width, generator)
     issued = Issued(_told("cells with cones", fit.loss, kind, "BLOCKS", "interior_point", norm))
     try:
         found = solve_constrained(cells, X, fit.datafit, problem.beta, norm=norm, time_limit=_SECONDS)
@@ -127,7 +127,7 @@ def parallel_polar_case(rng: Generator) -> Iterator[Issued]:
     if len(widths) == 1 and len(X) <= 4 and widths[0] <= 2 and rng.random() < 0.5:
         oracle = ExactParallel(X, widths)
     name = type(oracle).__name__ if c == 1 else f"AllOutputs of {type(oracle).__name__}"
-    oracle = (oracle if c == 1 else AllOutputs(oracle, max_questions=12)).within(_SECONDS)
+    oracle = (oracle if c == 1 else AllOutputs(oracle, max_queries=12)).within(_SECONDS)
     issued = Issued(labels(architecture="polar", oracle=name, data=kind, slopes="drawn", scope="ALL_PATTERNS"))
     found, more = oracle.steepest(V), ParallelSearch(X, widths, starts=64).steepest(V)
     neurons = torch.cat([found.neurons[:40], more.neurons[:40]]).numpy()

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bidual.gauges import GAUGES
 from bidual.operators import GatedOperator, LiftedOperator
-from bidual.operators.row_parts import Line, Part
+from bidual.operators.row_parts import OrderChannel, Part
 from bidual.operators.sharded import ShardedKernelOperator, ShardedOperator
 from bidual.operators.tiled import MappedRows, TiledOperator
 from bidual.patterns import activations
@@ -92,7 +92,7 @@ def _made(
     rows = [slice(a, b) for a, b in zip([0, *cuts], [*cuts, len(X)], strict=True)]
     part = Several([GatedOperator(there[some], active[:, some].contiguous(), c) for some in rows])
     kind = ShardedOperator if rng.random() < 0.5 else ShardedKernelOperator
-    return kind(part, Line(ALONE)), gated_design(X, active.numpy())
+    return kind(part, OrderChannel(ALONE)), gated_design(X, active.numpy())
 
 
 def _tiled(rng: Generator, X: ndarray, gates: ndarray, c: int, dtype: torch.dtype) -> tuple[TiledOperator, ndarray]:

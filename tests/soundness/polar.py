@@ -21,7 +21,7 @@ from bidual.polar import (
 )
 from bidual.polar.exact.orthogonal_rows import polar_bound_orthogonal_rows
 from bidual.training.copositive.cones import PatternCones
-from bidual.training.copositive.multipliers import harmless
+from bidual.training.copositive.multipliers import feasible_multipliers
 from soundness.cases import BREAKDOWNS, Bound, Issued, labels
 from soundness.samples import HARD
 from soundness.slopes import SLOPES
@@ -107,13 +107,13 @@ def _cones(rng: Generator, asked: Asked) -> list[Bound]:
     V = asked.V.numpy()
     options = [np.zeros((p, f, f)), drawn]
     if len(cones) and 0 < level < np.inf:
-        options.append(cones.tamed(V, harmless(cones.forms(V), cones.facets, cones.inside, level), beta))
+        options.append(cones.capped(V, feasible_multipliers(cones.forms(V), cones.facets, cones.inside, level), beta))
     return [Bound("PatternCones", cones.polar(asked.V, N, beta), value) for N in options]
 
 
 ATTACKS: dict[str, Attack] = {
     "Faces": Attack(_plain("Faces", Faces), (40, 400, 24, 12, 8), 3.0),
-    "Sphere": Attack(_plain("Sphere", lambda X: Sphere(X, tol=1e-9, max_cells=1500)), (40, 200, 60, 40, 30), 2.0),
+    "Sphere": Attack(_plain("Sphere", lambda X: Sphere(X, tol=1e-9, max_simplices=1500)), (40, 200, 60, 40, 30), 2.0),
     "DiagonalBound": Attack(_plain("DiagonalBound", lambda X: DiagonalBound(X, steps=8)), (40, 200, 200, 200, 200)),
     "SemidefiniteBound": Attack(
         _plain("SemidefiniteBound", lambda X: SemidefiniteBound(X, tol=1e-9, max_steps=150)), (12, 20, 20, 20, 20)

@@ -278,8 +278,8 @@ def test_relu_attention_is_certified_over_all_patterns(average, loss):
     """
     problem, trainer, training = relu_of(average, loss)
     certificate, explicit = training.solution.certificate, explicit_tokens(sequences(), average)
-    assert isinstance(trainer.oracle, Pooled)
-    assert isinstance(trainer.oracle.inner, Faces)
+    assert isinstance(trainer.neuron_oracle, Pooled)
+    assert isinstance(trainer.neuron_oracle.inner, Faces)
     assert certificate.scope is Scope.ALL_PATTERNS
     assert certificate.relative_gap <= 1e-6
     heads = nn.functional.normalize(normal(20_000, D * D, seed=6))

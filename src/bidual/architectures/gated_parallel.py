@@ -7,24 +7,24 @@ import torch
 from torch import Tensor, nn
 
 from bidual.architectures.base import Architecture
-from bidual.architectures.cells import Cells
 from bidual.architectures.modules import GatedParallelNetwork, RebuildableModule
+from bidual.architectures.sub_network_gates import SubNetworkGates
 from bidual.gauges import Gauge, Group
 from bidual.operators import LiftedOperator
-from bidual.operators.cells import CellOperator
+from bidual.operators.gated_sub_networks import GatedSubNetworkOperator
 from bidual.patterns import with_constant
 
 
 @dataclass(frozen=True, eq=False)
 class GatedParallel(Architecture):
-    r"""f(X) = sum_k D_2k sum_j D_1kj X U_kj with the patterns of given cells, priced sum_k |U_k|_F.
+    r"""f(X) = sum_k D_2k sum_j D_1kj X U_kj with the patterns of given gates, priced sum_k |U_k|_F.
 
     What is left of PR (11) as lambda -> 0: without the cone constraints z - z' is any U_k, so it is a gated linear
     model and not a ReLU network; :mod:`bidual.training.parallel.gated_report` says what it is worth as one. The
-    cells act on the samples as they are passed; with ``bias`` they have one weight more, for a constant 1.
+    gates act on the samples as they are passed; with ``bias`` they have one weight more, for a constant 1.
     """
 
-    cells: Cells
+    gates: SubNetworkGates
     bias: bool = False
     name = "gated_parallel"
 
@@ -33,16 +33,16 @@ class GatedParallel(Architecture):
 
     def _lift(self, X: Tensor, n_outputs: int) -> LiftedOperator:
         X = with_constant(X) if self.bias else X
-        return CellOperator.of(X, *self.cells.activity(X), n_outputs)
+        return GatedSubNetworkOperator.of(X, *self.gates.activity(X), n_outputs)
 
     def _decode(self, Z: Tensor, offset: Tensor) -> RebuildableModule:
         used = Z.flatten(1).any(1)
         used[0] |= not bool(used.any())  # the zero model keeps one sub-network, which does nothing
-        cells, d = self.cells.to(Z)[used], self.cells.weights.shape[1]
-        module = GatedParallelNetwork(d - self.bias, cells.width, Z.shape[2], len(cells), constant=int(self.bias))
+        gates, d = self.gates.to(Z)[used], self.gates.weights.shape[1]
+        module = GatedParallelNetwork(d - self.bias, gates.width, Z.shape[2], len(gates), constant=int(self.bias))
         with torch.no_grad():
-            module.gates.copy_(cells.weights)
-            module.signs.copy_(cells.signs)
+            module.gates.copy_(gates.weights)
+            module.signs.copy_(gates.signs)
             module.weights.copy_(Z[used].reshape(module.weights.shape))
             module.bias.copy_(offset)
         return module
@@ -55,4 +55,4 @@ class GatedParallel(Architecture):
     @classmethod
     def example(cls, generator: torch.Generator) -> tuple[Self, Tensor]:
         X = torch.randn(9, 4, generator=generator, dtype=torch.float64)
-        return cls(Cells.sample(5, 6, 3, generator), bias=True), X
+        return cls(SubNetworkGates.sample(5, 6, 3, generator), bias=True), X

@@ -125,7 +125,7 @@ class GatedOnPatches(LinearOnPatches):
 
     @classmethod
     def _example_neurons(cls, patches: Patches, generator: torch.Generator) -> dict[str, Any]:
-        return {"gates": sample_gates(patches.telling_rows(), 5, generator)}
+        return {"gates": sample_gates(patches.distinguishing_rows(), 5, generator)}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -3,7 +3,7 @@
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,20 +15,14 @@ if TYPE_CHECKING:
     from bidual.estimators.base import ConvexEstimator
 
 
+@t.with_options(t.Settings)
 def fit(
     data: t.Data,
     target: t.Target,
     out: Annotated[Path, typer.Option(help="The model file to write (safetensors).", show_default=False)],
+    settings: t.Settings,
     task: t.Task = "auto",
     beta: Annotated[str, typer.Option(help="The weight decay: cv, auto (a tenth of beta_max), or a number.")] = "cv",
-    patterns: t.Patterns = None,
-    activation: t.Activation = "relu",
-    loss: t.LossName = "auto",
-    penalty: t.Penalty = "nuclear",
-    solver: t.SolverName = "auto",
-    tol: t.Tol = 1e-4,
-    max_time: t.MaxTime = None,
-    seed: t.Seed = 0,
     distributed: Annotated[
         bool, typer.Option("--distributed", help="One fit over the processes that torchrun started (docs/scale.md).")
     ] = False,
@@ -40,7 +34,7 @@ def fit(
         ),
     ] = None,
     device: t.Device = "cpu",
-    jobs: t.Jobs = 1,
+    jobs: Annotated[int, typer.Option(help="Processes for the folds of the cross-validation.")] = 1,
     address: t.Scheduler = None,
     json: t.Json = False,
     quiet: t.Quiet = False,
@@ -51,7 +45,7 @@ def fit(
     """
     if checkpoint is not None and not distributed:
         raise ValueError("a checkpoint is kept by distributed runs only; add --distributed, or leave --checkpoint out.")
-    _check_jobs(jobs, address, beta)
+    t.check_jobs(jobs, address, beta == "cv", "the folds of a cross-validation; use --beta cv")
     if not distributed:
         check_target(out, data)
     from bidual.cli.fit_distributed import Request, fit_distributed
@@ -59,21 +53,14 @@ def fit(
     from bidual.estimators.saving import save
     from bidual.runtime.jobs import scheduler
 
-    settings: dict[str, Any] = {"activation": activation, "loss": loss, "penalty": penalty, "solver": solver}
-    settings |= {
-        "patterns": "auto" if patterns is None else patterns,
-        "tol": tol,
-        "max_time": max_time,
-        "random_state": seed,
-        "device": device,
-    }
+    parameters = settings.parameters() | {"device": device}
     if distributed:
-        outcome = fit_distributed(Request(data, target, out, task, beta, settings, checkpoint))
+        outcome = fit_distributed(Request(data, target, out, task, beta, parameters, checkpoint))
         if outcome is not None:
             show(outcome, out, json, quiet)
         return
     table = t.load_training(data, target, task)
-    estimator = t.make_estimator(table.task, beta, settings)
+    estimator = t.make_estimator(table.task, beta, parameters)
     began = time.perf_counter()
     with scheduler(address):
         _train(estimator, table, jobs if beta == "cv" else None, quiet)
@@ -81,13 +68,6 @@ def fit(
     save(estimator, out, table.encoder)
     score = t.score(estimator, table.X, table.y) if json or not quiet else float("nan")
     show(Outcome(estimator, table.encoder, table.task, table.reason, len(table.y), score, seconds), out, json, quiet)
-
-
-def _check_jobs(jobs: int, address: str | None, beta: str) -> None:
-    if jobs < 1:
-        raise ValueError(f"jobs must be at least 1, got {jobs}.")
-    if beta != "cv" and (jobs > 1 or address is not None):
-        raise ValueError("several jobs are for the folds of a cross-validation; use --beta cv, or leave them out.")
 
 
 def _train(estimator: "ConvexEstimator", table: t.TrainingTable, jobs: int | None, quiet: bool) -> None:

@@ -17,7 +17,7 @@ from bidual.distributed.rows import RowsInMemory, RowsOnDisk
 from bidual.distributed.shards import check_file, mapped_shard, table_shard
 from bidual.distributed.targets import gathered_targets, is_mixed
 from bidual.estimators.saving import save
-from bidual.io.tables import TableEncoder, guess_task, split_target, target_values
+from bidual.io.tables import TableEncoder, split_target, target_values
 from bidual.operators.tiled import MappedRows
 from bidual.runtime.extras import extra
 from bidual.runtime.files import check_target
@@ -55,8 +55,7 @@ def _check(request: Request) -> None:
             "a distributed run trains networks with fixed gates, because a relu network finds its neurons from all "
             "rows at once; add --activation gated_relu."
         )
-    if request.task not in t.TASKS:
-        raise ValueError(f"task must be one of {', '.join(t.TASKS)}, got {request.task!r}.")
+    t.check_task(request.task)
 
 
 def _fit(request: Request, ranks: Ranks) -> Outcome | None:
@@ -129,10 +128,7 @@ def _all_targets(column: pd.Series, request: Request, ranks: Ranks) -> tuple[NDA
     def values() -> tuple[NDArray[Any] | None, str, str]:
         if whole is None:
             return None, "", ""
-        task, reason = request.task, "as asked"
-        if task == "auto":
-            task = guess_task(whole)
-            reason = f"guessed from {whole.nunique()} different values of type {whole.dtype} in {request.target!r}"
+        task, reason = t.choose_task(request.task, whole, request.target)
         return target_values(whole, task), task, reason
 
     targets, task, reason = ranks.together(values)

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from bidual.cli.output import print_facts, print_json
 from bidual.estimators import LayerwiseCNNClassifier
-from bidual.estimators.layerwise_checks import check_parameters, check_ranks
 from bidual.estimators.saving import save
 from bidual.io.datasets import ImageData, load_folder, load_images
 from bidual.reporting.confusion import confusion_figure, confusion_matrix
@@ -80,8 +79,7 @@ def train(make: Callable[[], LayerwiseCNNClassifier], source: Source, targets: T
             targets.check()
         estimator = make()
         source.check()
-        check_parameters(estimator)
-        check_ranks(estimator, ranks)
+        estimator._check_parameters(ranks)
         return estimator
 
     estimator = ranks.together(prepared)

@@ -18,21 +18,15 @@ if TYPE_CHECKING:
 _MOST_SEEDS = 1000
 
 
+@t.with_options(t.Settings)
 def path(
     data: t.Data,
     target: t.Target,
+    settings: t.Settings,
     task: t.Task = "auto",
     n_betas: Annotated[int, typer.Option(help="How many weight decays.")] = 20,
     ratio: Annotated[float, typer.Option(help="The smallest weight decay, as a fraction of beta_max.")] = 1e-3,
     figure: Annotated[FilePath | None, typer.Option(help="A PNG, PDF or SVG to write.", show_default=False)] = None,
-    patterns: t.Patterns = None,
-    activation: t.Activation = "relu",
-    loss: t.LossName = "auto",
-    penalty: t.Penalty = "nuclear",
-    solver: t.SolverName = "auto",
-    tol: t.Tol = 1e-4,
-    max_time: t.MaxTime = None,
-    seed: t.Seed = 0,
     seeds: Annotated[
         str | None,
         typer.Option(
@@ -41,12 +35,7 @@ def path(
         ),
     ] = None,
     jobs: Annotated[int, typer.Option(help="Processes for the paths of several seeds.")] = 1,
-    address: Annotated[
-        str | None,
-        typer.Option(
-            "--scheduler", help="The Dask scheduler whose workers train these paths instead.", show_default=False
-        ),
-    ] = None,
+    address: t.Scheduler = None,
     json: t.Json = False,
 ) -> None:
     """Train along a path of weight decays, and show loss, size and certified gap of every network.
@@ -58,34 +47,20 @@ def path(
     from bidual.runtime.jobs import scheduler
 
     chosen = None if seeds is None else _seeds(seeds)
-    _check_jobs(jobs, address, chosen)
+    t.check_jobs(jobs, address, chosen is not None, "the paths of several seeds; add --seeds 0,1,2")
     if figure is not None:
         check_figure(figure)
         check_target(figure, data)
-    settings: dict[str, Any] = {"activation": activation, "loss": loss, "penalty": penalty, "solver": solver}
-    settings |= {
-        "patterns": "auto" if patterns is None else patterns,
-        "tol": tol,
-        "max_time": max_time,
-        "random_state": seed,
-    }
     table = t.load_training(data, target, task)
-    estimator = t.make_estimator(table.task, "auto", settings)
+    estimator = t.make_estimator(table.task, "auto", settings.parameters())
     began = time.perf_counter()
-    grid = {"n_betas": n_betas, "ratio": ratio}
+    fit = (estimator, table.X, table.y)
     with working(f"solving for {n_betas} weight decays", quiet=False), scheduler(address):
         if chosen is None:
-            paths = [regularization_path(estimator, table.X, table.y, **grid)]  # type: ignore[arg-type]
+            paths = [regularization_path(*fit, n_betas=n_betas, ratio=ratio)]
         else:
-            told = _Told(chosen)
             paths = regularization_paths(
-                estimator,
-                table.X,
-                table.y,
-                seeds=chosen,
-                n_jobs=jobs,
-                on_done=told,
-                **grid,  # type: ignore[arg-type]
+                *fit, seeds=chosen, n_betas=n_betas, ratio=ratio, n_jobs=jobs, on_done=_Told(chosen)
             )
     seconds = time.perf_counter() - began
     rows = _rows(paths, chosen)
@@ -113,13 +88,6 @@ def _seeds(text: str) -> list[int]:
     if len(set(found)) < len(found):
         raise ValueError(f"seeds must differ, got {text!r}; the same seed draws the same path.")
     return found
-
-
-def _check_jobs(jobs: int, address: str | None, seeds: list[int] | None) -> None:
-    if jobs < 1:
-        raise ValueError(f"jobs must be at least 1, got {jobs}.")
-    if seeds is None and (jobs > 1 or address is not None):
-        raise ValueError("several jobs are for the paths of several seeds; add --seeds 0,1,2, or leave them out.")
 
 
 class _Told:

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from sklearn.base import is_classifier
 from torch import Tensor
 
-from bidual.cli.training import TASKS
+from bidual.cli.training import check_task, choose_task
 from bidual.estimators.base import resolve_loss
 from bidual.estimators.saving import SavedModel
 from bidual.io.foreign import TwoLayerWeights, class_targets, number_targets
-from bidual.io.tables import TableEncoder, guess_task, read_table, split_target, target_values
+from bidual.io.tables import TableEncoder, read_table, split_target, target_values
 from bidual.losses import Logistic, Loss, MarginLoss, Softmax
 from bidual.runtime.extras import extra
 
@@ -64,18 +64,16 @@ def load_samples(
 
 
 def _task(task: str, column: pd.Series, n_outputs: int, saved: SavedModel | None) -> tuple[str, str]:
-    if task not in TASKS:
-        raise ValueError(f"task must be one of {', '.join(TASKS)}, got {task!r}.")
-    if task != "auto":
-        return task, "as asked"
-    if saved is not None:
+    check_task(task)
+    if task == "auto" and saved is not None:
         return ("classification" if is_classifier(saved.estimator) else "regression"), "as the model was trained"
-    count = column.nunique()
-    guessed = guess_task(column)
-    if n_outputs == 1 and count != 2 and pd.api.types.is_numeric_dtype(column):
+    guessed, reason = choose_task(task, column, str(column.name))
+    if task != "auto":
+        return guessed, reason
+    if n_outputs == 1 and column.nunique() != 2 and pd.api.types.is_numeric_dtype(column):
         guessed = "regression"  # one output tells two classes apart, not more
     coding = ", as -1 and +1" if guessed == "classification" and n_outputs == 1 else ""
-    return guessed, f"guessed from {count} different values of type {column.dtype} in {column.name!r}{coding}"
+    return guessed, reason + coding
 
 
 def _loss(loss: str, task: str, n_outputs: int, saved: SavedModel | None) -> Loss:
@@ -144,7 +142,4 @@ def model_samples(saved: SavedModel, frame: pd.DataFrame) -> pd.DataFrame | NDAr
     names = getattr(saved.estimator, "feature_names_in_", None)
     if names is None:
         return frame.to_numpy()
-    lost = [name for name in names if name not in frame.columns]
-    if lost:
-        raise ValueError(f"the table lacks {lost[0]!r}; the model was trained with {len(names)} columns.")
-    return frame[list(names)]
+    return _named(frame, list(names))

@@ -1,15 +1,13 @@
 """`bidual train-images`: grow a deep network on a data set or a folder of images."""
 
 from contextlib import nullcontext
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 
 from bidual.cli import training as t
-
-if TYPE_CHECKING:
-    pass
 
 Wanted = Annotated[
     str,
@@ -21,9 +19,46 @@ Wanted = Annotated[
 ]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The estimator's parameters that are options; three of them come as texts."""
+
+    stages: Annotated[int, typer.Option(help="How many stages.")] = 3
+    gates: Annotated[int, typer.Option(help="Random gates per stage.")] = 64
+    factors: Annotated[int, typer.Option(help="Filters per gate.")] = 1
+    units: Annotated[int, typer.Option(help="1 for two-layer stages; more for three-layer ones.")] = 1
+    downsample: Annotated[str, typer.Option(help="Stages that halve the map first, like 1,2; none for none.")] = "2"
+    epochs: Annotated[int, typer.Option(help="Epochs per stage.")] = 15
+    batch_size: Annotated[int, typer.Option(help="Images per step.")] = 128
+    learning_rate: Annotated[str, typer.Option(help="auto, a number, or one per stage, like 0.1,0.05,0.05.")] = "auto"
+    weight_decay: Annotated[float, typer.Option(help="Beside the mean loss.")] = 5e-4
+    crop: Annotated[str, typer.Option(help="Random shifts by so many pixels; auto is an eighth of the side.")] = "auto"
+    flip: Annotated[bool, typer.Option(help="Random mirror images.")] = True
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="A folder for a checkpoint after every epoch.", show_default=False)
+    ] = None
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the checkpoint in that folder.")] = False
+    certificate_samples: Annotated[int, typer.Option(help="Images that every stage is certified on.")] = 500
+    seed: t.Seed = 0
+    device: Annotated[str, typer.Option(help="cpu, or a GPU like cuda.")] = "cpu"
+
+    def parameters(self) -> dict[str, Any]:
+        """Of the estimator."""
+        given = {name: value for name, value in asdict(self).items() if name != "seed"}
+        return given | {
+            "downsample": _stages(self.downsample),
+            "learning_rate": _rates(self.learning_rate),
+            "crop": "auto" if self.crop == "auto" else _whole("--crop", self.crop),
+            "drop_every": max(1, round(0.3 * self.epochs)),
+            "random_state": self.seed,
+        }
+
+
+@t.with_options(Settings)
 def train_images(
     data: Wanted,
     out: Annotated[Path, typer.Option(help="The model file to write (safetensors).", show_default=False)],
+    settings: Settings,
     confusion: Annotated[
         Path | None, typer.Option(help="A picture of the confusion matrix to write.", show_default=False)
     ] = None,
@@ -35,24 +70,6 @@ def train_images(
         str | None, typer.Option(help="Resize the images of a folder, like 32x32.", show_default=False)
     ] = None,
     images: Annotated[int | None, typer.Option(help="Train on so many random images only.", show_default=False)] = None,
-    stages: Annotated[int, typer.Option(help="How many stages.")] = 3,
-    gates: Annotated[int, typer.Option(help="Random gates per stage.")] = 64,
-    factors: Annotated[int, typer.Option(help="Filters per gate.")] = 1,
-    units: Annotated[int, typer.Option(help="1 for two-layer stages; more for three-layer ones.")] = 1,
-    downsample: Annotated[str, typer.Option(help="Stages that halve the map first, like 1,2; none for none.")] = "2",
-    epochs: Annotated[int, typer.Option(help="Epochs per stage.")] = 15,
-    batch_size: Annotated[int, typer.Option(help="Images per step.")] = 128,
-    learning_rate: Annotated[str, typer.Option(help="auto, a number, or one per stage, like 0.1,0.05,0.05.")] = "auto",
-    weight_decay: Annotated[float, typer.Option(help="Beside the mean loss.")] = 5e-4,
-    crop: Annotated[str, typer.Option(help="Random shifts by so many pixels; auto is an eighth of the side.")] = "auto",
-    flip: Annotated[bool, typer.Option(help="Random mirror images.")] = True,
-    checkpoint: Annotated[
-        Path | None, typer.Option(help="A folder for a checkpoint after every epoch.", show_default=False)
-    ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the checkpoint in that folder.")] = False,
-    certificate_samples: Annotated[int, typer.Option(help="Images that every stage is certified on.")] = 500,
-    seed: t.Seed = 0,
-    device: Annotated[str, typer.Option(help="cpu, or a GPU like cuda.")] = "cpu",
     distributed: Annotated[
         bool, typer.Option("--distributed", help="Share every batch among the processes that torchrun started.")
     ] = False,
@@ -70,29 +87,11 @@ def train_images(
     from bidual.runtime.ranks import ALONE
 
     def estimator() -> LayerwiseCNNClassifier:
-        return LayerwiseCNNClassifier(
-            stages=stages,
-            gates=gates,
-            factors=factors,
-            units=units,
-            downsample=_stages(downsample),
-            epochs=epochs,
-            batch_size=batch_size,
-            learning_rate=_rates(learning_rate),
-            drop_every=max(1, round(0.3 * epochs)),
-            weight_decay=weight_decay,
-            crop="auto" if crop == "auto" else _whole("--crop", crop),
-            flip=flip,
-            checkpoint=checkpoint,
-            resume=resume,
-            certificate_samples=certificate_samples,
-            random_state=seed,
-            verbose=int(not quiet),
-            device=device,
-        )
+        return LayerwiseCNNClassifier(**settings.parameters(), verbose=int(not quiet))
 
-    source, targets = Source(data, data_dir, download, size, images, seed), Targets(out, confusion, json, quiet)
-    with command_ranks(device) if distributed else nullcontext(ALONE) as ranks:
+    source = Source(data, data_dir, download, size, images, settings.seed)
+    targets = Targets(out, confusion, json, quiet)
+    with command_ranks(settings.device) if distributed else nullcontext(ALONE) as ranks:
         train(estimator, source, targets, ranks)
 
 

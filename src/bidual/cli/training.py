@@ -1,6 +1,9 @@
 """What `fit` and `path` share: options, the training table, and the estimator."""
 
-from dataclasses import dataclass
+import inspect
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,27 +18,69 @@ if TYPE_CHECKING:
 
 TASKS = ("auto", "classification", "regression")
 
+
+def _option(text: str, *names: str) -> Any:
+    return typer.Option(*names, help=text, show_default=False)
+
+
 Data = Annotated[Path, typer.Argument(help="A CSV or Parquet file with a header.", metavar="DATA", show_default=False)]
-Target = Annotated[str, typer.Option(help="The column to predict.", show_default=False)]
+Target = Annotated[str, _option("The column to predict.")]
 Task = Annotated[str, typer.Option(help="auto, classification or regression.")]
-Patterns = Annotated[
-    int | None, typer.Option(help="How many gates (or starts of the search for neurons) to sample.", show_default=False)
-]
-Activation = Annotated[str, typer.Option(help="relu, gated_relu or linear.")]
-LossName = Annotated[str, typer.Option(help="auto (squared), log_loss (gives probabilities), or the name of a loss.")]
-Penalty = Annotated[str, typer.Option(help="nuclear (weight decay), frobenius or per_output.")]
-SolverName = Annotated[str, typer.Option(help="auto, or the name of a solver.")]
-Tol = Annotated[float, typer.Option(help="The relative duality gap to certify.")]
-MaxTime = Annotated[float | None, typer.Option(help="Seconds for one fit; no limit if not given.", show_default=False)]
-Seed = Annotated[int, typer.Option(help="The seed of the gates.")]
 Device = Annotated[str, typer.Option(help="Where to compute: cpu, or cuda (with --distributed a GPU for each rank).")]
-Jobs = Annotated[int, typer.Option(help="Processes for the folds of the cross-validation.")]
-Scheduler = Annotated[
-    str | None,
-    typer.Option("--scheduler", help="The Dask scheduler whose workers fit the folds instead.", show_default=False),
-]
+Scheduler = Annotated[str | None, _option("The Dask scheduler whose workers do that instead.", "--scheduler")]
+Tol = Annotated[float, typer.Option(help="The relative duality gap to certify.")]
+MaxTime = Annotated[float | None, _option("Seconds for one fit; no limit if not given.")]
+Seed = Annotated[int, typer.Option(help="The seed of the gates.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The estimator's parameters that are options; None leaves its default."""
+
+    activation: Annotated[str, typer.Option(help="relu, gated_relu or linear.")] = "relu"
+    n_gates: Annotated[int | None, _option("gated_relu: how many gates to sample.")] = None
+    oracle: Annotated[str | None, _option("relu: how neurons are found: auto, exact or search.")] = None
+    n_starts: Annotated[int | None, _option("relu: starts of the search for neurons.")] = None
+    loss: Annotated[str, typer.Option(help="auto (squared), log_loss (gives probabilities), or a name.")] = "auto"
+    penalty: Annotated[str, typer.Option(help="nuclear (weight decay), frobenius or per_output.")] = "nuclear"
+    solver: Annotated[str, typer.Option(help="auto, or the name of a solver.")] = "auto"
+    tol: Tol = 1e-4
+    max_time: MaxTime = None
+    seed: Seed = 0
+
+    def parameters(self) -> dict[str, Any]:
+        """Of the estimator."""
+        given = {name: value for name, value in asdict(self).items() if value is not None and name != "seed"}
+        return given | {"random_state": self.seed}
+
+
+def with_options(options: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Make every field of a dataclass an option of a command, which takes them together as ``settings``."""
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        shared, own = inspect.signature(options).parameters, inspect.signature(command).parameters
+        merged = {name: each for name, each in own.items() if name != "settings"} | dict(shared)
+
+        @wraps(command)
+        def run(**given: Any) -> None:
+            command(settings=options(**{name: given.pop(name) for name in shared}), **given)
+
+        each = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in merged.values()]
+        run.__signature__ = inspect.Signature(each)  # type: ignore[attr-defined]
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in each}
+        return run
+
+    return decorate
+
+
+def check_jobs(jobs: int, address: str | None, several: bool, hint: str) -> None:
+    """Refuse processes where there is nothing to share among them; the hint says when there is."""
+    if jobs < 1:
+        raise ValueError(f"jobs must be at least 1, got {jobs}.")
+    if not several and (jobs > 1 or address is not None):
+        raise ValueError(f"several jobs are for {hint}, or leave them out.")
 
 
 @dataclass(frozen=True)
@@ -50,18 +95,29 @@ class TrainingTable:
 
 
 def load_training(path: Path, target: str, task: str) -> TrainingTable:
-    if task not in TASKS:
-        raise ValueError(f"task must be one of {', '.join(TASKS)}, got {task!r}.")
-    from bidual.io.tables import TableEncoder, guess_task, read_table, split_target, target_values
+    check_task(task)
+    from bidual.io.tables import TableEncoder, read_table, split_target, target_values
 
     features, column = split_target(read_table(path), target)
-    reason = "as asked"
-    if task == "auto":
-        task = guess_task(column)
-        reason = f"guessed from {column.nunique()} different values of type {column.dtype} in {target!r}"
+    task, reason = choose_task(task, column, target)
     y = target_values(column, task)
     encoder = TableEncoder().fit(features)
     return TrainingTable(encoder.transform(features), y, encoder, task, reason)
+
+
+def check_task(task: str) -> None:
+    if task not in TASKS:
+        raise ValueError(f"task must be one of {', '.join(TASKS)}, got {task!r}.")
+
+
+def choose_task(task: str, column: "pd.Series", target: str) -> tuple[str, str]:
+    """The task for this target column, and why."""
+    from bidual.io.tables import guess_task
+
+    if task != "auto":
+        return task, "as given"
+    reason = f"guessed from {column.nunique()} different values of type {column.dtype} in {target!r}"
+    return guess_task(column), reason
 
 
 def make_estimator(task: str, beta: str, settings: dict[str, Any]) -> "ConvexEstimator":

@@ -51,7 +51,7 @@ def fit_shards(
     ranks.together(lambda: _check(estimator))
     Y = ranks.together(lambda: _targets(estimator, data.targets, ranks.device))
     n_outputs = ranks.broadcast_json(None if Y is None else Y.shape[1])
-    count, seed = estimator._pattern_count(), estimator._seed()
+    count, seed = estimator._gate_count(), estimator._seed()
     gates = shared_gates(data.rows.tiles, count, ranks.broadcast_json(seed), ranks, bias=estimator._biased)
     architecture = GatedMLP(gates, estimator.penalty, estimator._biased)
     estimator.n_features_in_, estimator.feature_names_in_ = len(data.names), np.array(data.names, dtype=object)
@@ -93,7 +93,7 @@ def _train(
 ) -> Expected:
     """Fit the estimator and return what its network must predict."""
     estimator.beta_max_ = program.beta_max
-    estimator.beta_ = estimator._beta_for(program)
+    estimator.beta_ = estimator._choose_beta()
     start, watch = None, None
     if checkpoint is not None:
         about = _configuration(estimator, program.problem.operator.block_shape, program.problem.datafit)

@@ -10,62 +10,28 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from bidual.architectures import Architecture, GatedAttention, LinearAttention, ReluAttention
-from bidual.estimators.shaped import ShapedSamples
+from bidual.estimators.base import Samples
+from bidual.estimators.parameters import constant, keywords, one_of, parameter
+from bidual.estimators.shaped import ShapedSamples, check_shape
 from bidual.estimators.targets import ClassifierTargets, RegressorTargets
-from bidual.losses import Loss
 from bidual.losses.datafit import Datafit
 from bidual.operators.patches import TokenPairs
 
+_AXES = {2: "(tokens, features)"}
 
+
+@keywords
 class ConvexAttention(ShapedSamples):
     """What the attention classifier and regressor share: parameters, and heads that see pairs of tokens."""
 
     _shape_parameter, _what = "token_shape", "sequences"
-    _axes = {2: "(tokens, features)"}  # noqa: RUF012
+    _axes = _AXES
     _gate_rows = "features^2"
-    _auto_patterns = 50
+    _auto_gates = 50
     _largest = 1e30  # predictions are of third order in X
 
-    def __init__(
-        self,
-        *,
-        token_shape: Sequence[int] | None = None,
-        activation: str = "gated_relu",
-        beta: float | str = "auto",
-        patterns: int | str = "auto",
-        gates: ArrayLike | None = None,
-        penalty: str = "nuclear",
-        loss: str | Loss = "auto",
-        solver: str = "auto",
-        tol: float = 1e-3,
-        max_iter: int | None = None,
-        max_time: float | None = None,
-        fit_intercept: bool = True,
-        random_state: int | np.random.RandomState | None = 0,
-        warm_start: bool = False,
-        verbose: int | bool = 0,
-        device: str = "cpu",
-    ) -> None:
-        self.token_shape = token_shape
-        self.activation = activation
-        self.beta = beta
-        self.patterns = patterns
-        self.gates = gates
-        self.penalty = penalty
-        self.loss = loss
-        self.solver = solver
-        self.tol = tol
-        self.max_iter = max_iter
-        self.max_time = max_time
-        self.fit_intercept = fit_intercept
-        self.random_state = random_state
-        self.warm_start = warm_start
-        self.verbose = verbose
-        self.device = device
-
-    @property
-    def _biased(self) -> bool:
-        return False
+    token_shape: Sequence[int] | None = parameter(None, check_shape(_AXES))
+    hidden_bias: bool = constant(False)
 
     @property
     def _average(self) -> bool:
@@ -100,11 +66,11 @@ class ConvexAttentionClassifier(ClassifierTargets, ConvexAttention):
             of second order and predictions of third in X: standardise the features.
         activation: "gated_relu" (fixed random gates on pairs of tokens), "relu" or "linear".
         beta: the weight decay, in the scaling of a sum over samples; "auto" is a tenth of ``beta_max_``.
-        patterns: for "gated_relu", how many gates to sample, "auto" is 50; for "relu" as in
-            :class:`ConvexMLPClassifier`, where the rank is features^2.
+        n_gates: for "gated_relu", how many gates to sample, "auto" is 50.
         gates: for "gated_relu", own gates H_p (features, features), stacked by columns: shape (features^2, P).
-        penalty, loss, solver, tol, max_iter, max_time, fit_intercept, random_state, warm_start, verbose, device: as in
-            :class:`ConvexMLPClassifier`; for "relu" the solver is column generation.
+        oracle, n_starts, penalty, loss, solver, tol, max_iter, max_time, fit_intercept, random_state, warm_start,
+            verbose, device: as in :class:`ConvexMLPClassifier`; for "relu" the rank is features^2, and the solver is
+            column generation.
 
     Attributes:
         certificate_, module_, beta_, beta_max_, n_neurons_, n_iter_, history_, solver_, classes_, n_features_in_: as in
@@ -114,6 +80,7 @@ class ConvexAttentionClassifier(ClassifierTargets, ConvexAttention):
     """
 
 
+@keywords
 class ConvexAttentionRegressor(RegressorTargets, ConvexAttention):
     """Multi-head self-attention for regression: one prediction per sequence, or per token, as in denoising.
 
@@ -127,63 +94,17 @@ class ConvexAttentionRegressor(RegressorTargets, ConvexAttention):
         target_shape_: the shape of one target, and of one prediction.
     """
 
-    def __init__(
-        self,
-        *,
-        token_shape: Sequence[int] | None = None,
-        output: str = "auto",
-        activation: str = "gated_relu",
-        beta: float | str = "auto",
-        patterns: int | str = "auto",
-        gates: ArrayLike | None = None,
-        penalty: str = "nuclear",
-        loss: str | Loss = "auto",
-        solver: str = "auto",
-        tol: float = 1e-3,
-        max_iter: int | None = None,
-        max_time: float | None = None,
-        fit_intercept: bool = True,
-        random_state: int | np.random.RandomState | None = 0,
-        warm_start: bool = False,
-        verbose: int | bool = 0,
-        device: str = "cpu",
-    ) -> None:
-        super().__init__(
-            token_shape=token_shape,
-            activation=activation,
-            beta=beta,
-            patterns=patterns,
-            gates=gates,
-            penalty=penalty,
-            loss=loss,
-            solver=solver,
-            tol=tol,
-            max_iter=max_iter,
-            max_time=max_time,
-            fit_intercept=fit_intercept,
-            random_state=random_state,
-            warm_start=warm_start,
-            verbose=verbose,
-            device=device,
-        )
-        self.output = output
+    output: str = parameter("auto", one_of(("auto", "sequence", "tokens")))
 
     @property
     def _average(self) -> bool:
         return self.output == "sequence" or (self.output == "auto" and len(self.target_shape_) < 2)
 
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        if self.output not in ("auto", "sequence", "tokens"):
-            raise ValueError(f"output must be 'auto', 'sequence' or 'tokens', got {self.output!r}.")
-
-    def _validate_fit(
-        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
+    def _validate_fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> Samples:
         y, shape = _flat_targets(y)
-        X, Y, weight = super()._validate_fit(X, y, sample_weight)
-        self.target_shape_ = shape or (() if self._flat else tuple(Y.shape[1:]))
-        return X, Y, weight
+        samples = super()._validate_fit(X, y, sample_weight)
+        self.target_shape_ = shape or (() if self._flat else tuple(samples.Y.shape[1:]))
+        return samples
 
     def _datafit(self, Y: Tensor, weight: Tensor | None) -> Datafit:
         """One row of targets per token, each with the weight of its sequence."""

@@ -2,28 +2,82 @@
 
 import warnings
 from abc import abstractmethod
-from typing import Any, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor
 
+from bidual.estimators.parameters import (
+    BETA,
+    COUNT,
+    SECONDS,
+    STEPS,
+    TEXT,
+    TOL,
+    check_device,
+    check_display,
+    check_parameters,
+    keywords,
+    one_of,
+    parameter,
+)
 from bidual.estimators.programs import Fitted, Program, WarmStart
 from bidual.estimators.progress import gap_progress
 from bidual.losses import LOSSES, Loss, Squared
 from bidual.losses.datafit import Datafit
-from bidual.runtime.extras import need
 from bidual.runtime.numerical_errors import LARGEST, check_magnitude, numerical_errors_as_value_error
 from bidual.solvers.plan import make_solver
+from bidual.training.relu.trainer import ORACLES, RELU_SOLVERS
 
 
+class Samples(NamedTuple):
+    """Validated samples, encoded targets and weights."""
+
+    X: Tensor
+    Y: Tensor
+    weight: Tensor | None
+
+    def rows(self, rows: Tensor) -> "Samples":
+        """Some of them, by index or mask."""
+        return Samples(self.X[rows], self.Y[rows], None if self.weight is None else self.weight[rows])
+
+    def weighted(self) -> "Samples":
+        """Those of positive weight."""
+        return self if self.weight is None else self.rows(self.weight > 0)
+
+
+def _check_loss(name: str, value: Any) -> None:
+    if not (isinstance(value, str) and value == "log_loss"):
+        resolve_loss(value)
+
+
+@keywords
 class ConvexEstimator(BaseEstimator):
     """Fits one architecture to a certified optimum. Subclasses say which architecture and how targets are encoded."""
 
+    activation: str = parameter("relu", one_of(("relu", "gated_relu", "linear")))
+    beta: float | str = parameter("auto", BETA)
+    oracle: str = parameter("auto", one_of(ORACLES), activation="relu")
+    n_starts: int | str = parameter("auto", COUNT, activation="relu")
+    loss: str | Loss = parameter("auto", _check_loss)
+    solver: str = parameter("auto", TEXT)
+    tol: float = parameter(1e-4, TOL)
+    max_iter: int | None = parameter(None, STEPS)
+    max_time: float | None = parameter(None, SECONDS)
+    hidden_bias: bool = True
+    fit_intercept: bool = True
+    random_state: int | np.random.RandomState | None = 0
+    warm_start: bool = False
+    verbose: int | bool = parameter(0, check_display)
+    device: str = parameter("cpu", check_device)
+
+    _relu_solvers: ClassVar[tuple[str, ...]] = RELU_SOLVERS
     _auto_fraction = 0.1  # of beta_max: where most of the UCI sets peak (docs/uci.md)
     _largest = LARGEST  # number in a sample
 
@@ -46,12 +100,13 @@ class ConvexEstimator(BaseEstimator):
 
     def _fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> Self:
         self._check_parameters()
-        X, Y, weight = self._validate_fit(X, y, sample_weight)
-        program = self._build(X, Y, weight)
+        samples = self._validate_fit(X, y, sample_weight)
+        program = self._build(samples)
+        self.beta_ = self._choose_beta(samples)
         with gap_progress(self.verbose, self.tol) as callback:
             fitted = program.train(self.beta_, start=self._last_fit(), callback=callback, **self._solver_options())
         self._store(fitted)
-        self._check_network(X if weight is None else X[weight > 0], fitted)
+        self._check_network(samples.weighted().X, fitted)
         return self
 
     def _check_network(self, X: Tensor, fitted: Fitted) -> None:
@@ -73,34 +128,23 @@ class ConvexEstimator(BaseEstimator):
         return {"solver": self.solver, "tol": self.tol, "max_steps": self.max_iter, "max_time": self.max_time}
 
     def _check_parameters(self) -> None:
-        """What can be refused before the data are looked at."""
-        for name in ("activation", "penalty", "solver", "output"):
-            if not isinstance(word := getattr(self, name, ""), str):
-                raise ValueError(f"{name} must be a text, got {word!r}.")
-        if not (isinstance(self.loss, str) and self.loss == "log_loss"):
-            resolve_loss(self.loss)
-        if not (is_number(self.tol) and 0 < self.tol < 1):
-            raise ValueError(f"tol must be between 0 and 1, got {self.tol!r}. It is a relative duality gap, like 1e-4.")
-        if not (isinstance(self.beta, str) and self.beta == "auto") and not (
-            is_number(self.beta) and np.isfinite(self.beta) and self.beta > 0
-        ):
-            raise ValueError(f"beta must be 'auto' or a positive finite number, got {self.beta!r}.")
-        if self.max_iter is not None and not (is_number(self.max_iter) and self.max_iter > 0 == self.max_iter % 1):
-            raise ValueError(f"max_iter must be None or a positive whole number, got {self.max_iter!r}.")
-        if self.max_time is not None and not (is_number(self.max_time) and self.max_time > 0):
-            raise ValueError(f"max_time must be None or positive, got {self.max_time!r}.")
-        if self.verbose:
-            need("rich")
-        _check_device(self.device)
+        """Refuse what makes no sense whatever the data are: the one place where parameters are checked."""
+        check_parameters(self)
         self._check_solver()
 
     def _check_solver(self) -> None:
-        if self.solver != "auto":
-            make_solver(self.solver)
+        if self.activation != "relu":
+            if self.solver != "auto":
+                make_solver(self.solver)
+        elif self.solver not in ("auto", *self._relu_solvers):
+            raise ValueError(
+                f"solver must be 'auto' or one of {sorted(self._relu_solvers)} for relu, got {self.solver!r}."
+            )
 
-    def _validate_fit(
-        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
+    def _seed(self) -> int:
+        return int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+
+    def _validate_fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> Samples:
         flat = self._flat_samples(X, reset=True)
         samples, targets = validate_data(
             self, flat, y, dtype=np.float64, multi_output=True, y_numeric=self._numeric_targets
@@ -117,7 +161,8 @@ class ConvexEstimator(BaseEstimator):
             Y = self._encode_targets(targets)
         device = torch.device(self.device)
         tensors = [torch.tensor(np.ascontiguousarray(array), device=device) for array in (samples, Y)]
-        return self._shaped(tensors[0]), tensors[1], None if weight is None else torch.tensor(weight, device=device)
+        weights = None if weight is None else torch.tensor(weight, device=device)
+        return Samples(self._shaped(tensors[0]), tensors[1], weights)
 
     def _flat_samples(self, X: ArrayLike, reset: bool) -> ArrayLike:
         """The samples as rows of numbers, for families whose samples have a shape; ``reset`` where it is learned."""
@@ -130,22 +175,20 @@ class ConvexEstimator(BaseEstimator):
         """Rows of numbers in the shape that the network takes."""
         return X
 
-    def _build(self, X: Tensor, Y: Tensor, weight: Tensor | None) -> Program:
-        program = self._program(X, Y, weight)
+    def _build(self, samples: Samples) -> Program:
+        program = self._program(samples)
         self.beta_max_ = program.beta_max
-        self.beta_ = self._beta_for(program)
         return program
 
-    def _program(self, X: Tensor, Y: Tensor, weight: Tensor | None) -> Program:
+    def _program(self, samples: Samples) -> Program:
         """The program on these samples; those of weight zero are left out."""
-        if weight is not None:
-            X, Y, weight = X[weight > 0], Y[weight > 0], weight[weight > 0]
+        X, Y, weight = samples.weighted()
         return self._make_program(X, self._datafit(Y, weight))
 
     def _datafit(self, Y: Tensor, weight: Tensor | None) -> Datafit:
         return Datafit(self._make_loss(), Y, weight, self.fit_intercept)
 
-    def _beta_for(self, program: Program) -> float:
+    def _choose_beta(self, samples: Samples | None = None) -> float:
         if self.beta != "auto":
             return float(self.beta)
         return self._auto_fraction * self.beta_max_ if self.beta_max_ > 0 else 1.0
@@ -212,15 +255,3 @@ def resolve_loss(loss: str | Loss) -> Loss:
     if not isinstance(loss, str) or (loss != "auto" and loss not in LOSSES):
         raise ValueError(f"loss must be 'auto', a Loss, or one of {sorted(LOSSES)}, got {loss!r}.")
     return Squared() if loss == "auto" else LOSSES[loss]()
-
-
-def _check_device(device: str) -> None:
-    try:
-        torch.empty(0, device=torch.device(device))
-    except (RuntimeError, AssertionError, TypeError, ValueError) as error:
-        raise ValueError(f"device must be one that torch has here, such as 'cpu', got {device!r}.") from error
-
-
-def is_number(value: object) -> bool:
-    """Whether a parameter is one real number, finite or not."""
-    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)

@@ -13,8 +13,7 @@ from torch import Tensor
 
 from bidual.architectures import ReluMLP
 from bidual.architectures.modules import RebuildableModule, ReluNetwork
-from bidual.estimators.base import is_number
-from bidual.estimators.network import check_patterns
+from bidual.estimators.parameters import COUNT, FRACTION, POSITIVE, SECONDS, one_of
 from bidual.io.foreign import Network, TwoLayerWeights, class_targets, number_targets, read_network
 from bidual.losses import LOSSES, Logistic, Loss, MarginLoss, Softmax
 from bidual.losses.datafit import Datafit
@@ -26,7 +25,7 @@ from bidual.problems.relu import ReluProblem
 from bidual.runtime.json_text import one_line
 from bidual.runtime.numerical_errors import check_magnitude, numerical_errors_as_value_error
 from bidual.training.relu.column_generation import Training
-from bidual.training.relu.trainer import ReluTrainer
+from bidual.training.relu.trainer import ORACLES, ReluTrainer
 from bidual.types import Matrix
 
 
@@ -72,7 +71,8 @@ def certify(
     *,
     tol: float = 1e-4,
     max_time: float | None = None,
-    patterns: int | str = "auto",
+    oracle: str = "auto",
+    n_starts: int | str = "auto",
 ) -> NetworkCertificate:
     """Bound the objective of a two-layer ReLU network from below, over all networks of its kind and any width.
 
@@ -91,9 +91,13 @@ def certify(
             ``bidual.losses.LOSSES``, or a Loss.
         tol: the relative gap at which training for a better bound stops.
         max_time: a limit in seconds on that.
-        patterns: as in :class:`bidual.ConvexMLPClassifier`.
+        oracle, n_starts: as in :class:`bidual.ConvexMLPClassifier`.
     """
-    _check_settings(beta, tol, max_time, patterns)
+    POSITIVE("beta", beta)
+    FRACTION("tol", tol)
+    SECONDS("max_time", max_time)
+    one_of(ORACLES)("oracle", oracle)
+    COUNT("n_starts", n_starts)
     weights = read_network(network)
     chosen = _loss(loss, weights.n_outputs)
     samples = _samples(X, weights)
@@ -101,19 +105,9 @@ def certify(
     if len(Y) != len(samples):
         raise ValueError(f"X has {len(samples)} samples and y has {len(Y)}; they must be as many.")
     problem = ReluProblem(samples, Datafit(chosen, Y, intercept=weights.output_bias is not None), float(beta))
-    trainer = ReluTrainer(samples, patterns)
+    trainer = ReluTrainer(samples, oracle, n_starts if isinstance(n_starts, str) else int(n_starts))
     with numerical_errors_as_value_error():
         return _certify(weights, problem, trainer, tol, max_time)
-
-
-def _check_settings(beta: float, tol: float, max_time: float | None, patterns: int | str) -> None:
-    if not (is_number(beta) and 0 < beta < np.inf):
-        raise ValueError(f"beta must be positive and finite, got {beta!r}.")
-    if not (is_number(tol) and 0 < tol < 1):
-        raise ValueError(f"tol must be between 0 and 1, got {tol!r}.")
-    if max_time is not None and not (is_number(max_time) and max_time > 0):
-        raise ValueError(f"max_time must be None or positive, got {max_time!r}.")
-    check_patterns(patterns, "relu")
 
 
 def _certify(

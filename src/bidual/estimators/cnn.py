@@ -9,82 +9,47 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from bidual.architectures import Architecture, GatedCNN, LinearCNN, ReluCNN
-from bidual.estimators.network import is_whole, matrix
-from bidual.estimators.shaped import ShapedSamples
+from bidual.estimators.network import matrix
+from bidual.estimators.parameters import Check, is_whole, keywords, must, parameter
+from bidual.estimators.shaped import ShapedSamples, check_shape
 from bidual.estimators.targets import ClassifierTargets, RegressorTargets
-from bidual.losses import Loss
 from bidual.operators.patches import Convolution, ImagePatches
 
+_AXES = {2: "(channels, length)", 3: "(channels, height, width)"}
 _FINEST = 4  # cells of the automatic pooling grid along a dimension
 
 
+def _numbers(least: int) -> Check:
+    def holds(value: Any) -> bool:
+        numbers: Any = value if np.ndim(value) == 1 else [value]
+        return len(numbers) > 0 and all(is_whole(k, least) for k in numbers)
+
+    return must(f"one whole number of at least {least}, or one per dimension", holds)
+
+
+def _check_pooling(name: str, value: Any) -> None:
+    if isinstance(value, str):
+        must("'auto', 'global', a grid or a matrix", ("auto", "global").__contains__)(name, value)
+    elif np.ndim(value) < 2:
+        _numbers(1)(name, value)
+
+
+@keywords
 class ConvexCNN(ShapedSamples):
     """What the convolutional classifier and regressor share: parameters, and filters that see patches."""
 
     _shape_parameter, _what = "image_shape", "images"
-    _axes = {2: "(channels, length)", 3: "(channels, height, width)"}  # noqa: RUF012
+    _axes = _AXES
     _gate_rows = "numbers in a patch"
-    _auto_patterns = 100
+    _auto_gates = 100
     _auto_fraction = 0.01
 
-    def __init__(
-        self,
-        *,
-        image_shape: Sequence[int] | None = None,
-        kernel_size: int | Sequence[int] = 3,
-        stride: int | Sequence[int] = 1,
-        padding: int | Sequence[int] = 0,
-        dilation: int | Sequence[int] = 1,
-        pooling: str | int | Sequence[int] | ArrayLike = "auto",
-        activation: str = "gated_relu",
-        beta: float | str = "auto",
-        patterns: int | str = "auto",
-        gates: ArrayLike | None = None,
-        penalty: str = "nuclear",
-        loss: str | Loss = "auto",
-        solver: str = "auto",
-        tol: float = 1e-3,
-        max_iter: int | None = None,
-        max_time: float | None = None,
-        hidden_bias: bool = True,
-        fit_intercept: bool = True,
-        random_state: int | np.random.RandomState | None = 0,
-        warm_start: bool = False,
-        verbose: int | bool = 0,
-        device: str = "cpu",
-    ) -> None:
-        self.image_shape = image_shape
-        self.kernel_size = kernel_size
-        self.stride = stride
-        self.padding = padding
-        self.dilation = dilation
-        self.pooling = pooling
-        self.activation = activation
-        self.beta = beta
-        self.patterns = patterns
-        self.gates = gates
-        self.penalty = penalty
-        self.loss = loss
-        self.solver = solver
-        self.tol = tol
-        self.max_iter = max_iter
-        self.max_time = max_time
-        self.hidden_bias = hidden_bias
-        self.fit_intercept = fit_intercept
-        self.random_state = random_state
-        self.warm_start = warm_start
-        self.verbose = verbose
-        self.device = device
-
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        for name, least in (("kernel_size", 1), ("stride", 1), ("padding", 0), ("dilation", 1)):
-            _check_numbers(name, getattr(self, name), least)
-        if isinstance(self.pooling, str):
-            if self.pooling not in ("auto", "global"):
-                raise ValueError(f"pooling must be 'auto', 'global', a grid or a matrix, got {self.pooling!r}.")
-        elif np.ndim(self.pooling) < 2:
-            _check_numbers("pooling", self.pooling, 1)
+    image_shape: Sequence[int] | None = parameter(None, check_shape(_AXES))
+    kernel_size: int | Sequence[int] = parameter(3, _numbers(1))
+    stride: int | Sequence[int] = parameter(1, _numbers(1))
+    padding: int | Sequence[int] = parameter(0, _numbers(0))
+    dilation: int | Sequence[int] = parameter(1, _numbers(1))
+    pooling: str | int | Sequence[int] | ArrayLike = parameter("auto", _check_pooling)
 
     def _convolution(self) -> Convolution:
         """The geometry for images of the shape that was found."""
@@ -120,12 +85,6 @@ class ConvexCNN(ShapedSamples):
         return ReluCNN(**self._shape(), neurons=neurons)
 
 
-def _check_numbers(name: str, value: Any, least: int) -> None:
-    numbers: Any = value if np.ndim(value) == 1 else [value]
-    if not len(numbers) or not all(is_whole(k, least) for k in numbers):
-        raise ValueError(f"{name} must be one whole number of at least {least}, or one per dimension, got {value!r}.")
-
-
 def _per_dimension(name: str, value: Any, dims: int) -> tuple[int, ...]:
     numbers = (int(value),) * dims if is_whole(value, 0) else tuple(int(k) for k in value)
     if len(numbers) != dims:
@@ -157,11 +116,10 @@ class ConvexCNNClassifier(ClassifierTargets, ConvexCNN):
             better network was found.
         beta: the weight decay, in the scaling of a sum over samples; "auto" is a hundredth of ``beta_max_``, the
             smallest beta whose optimum is the zero network.
-        patterns: for "gated_relu", how many gates to sample, "auto" is 100; for "relu" as in
-            :class:`ConvexMLPClassifier`.
+        n_gates: for "gated_relu", how many gates to sample, "auto" is 100.
         gates: for "gated_relu", own gates, one number per entry of a patch, shape (channels * kernel, P).
-        penalty, loss, solver, tol, max_iter, max_time, hidden_bias, fit_intercept, random_state, warm_start, verbose,
-            device: as in :class:`ConvexMLPClassifier`; for "relu" the solver is column generation.
+        oracle, n_starts, penalty, loss, solver, tol, max_iter, max_time, hidden_bias, fit_intercept, random_state,
+            warm_start, verbose, device: as in :class:`ConvexMLPClassifier`; for "relu" the solver is column generation.
 
     Attributes:
         certificate_, module_, beta_, beta_max_, n_neurons_, n_iter_, history_, solver_, classes_, n_features_in_: as in

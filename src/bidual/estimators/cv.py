@@ -4,35 +4,29 @@ import copy
 import numbers
 import sys
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from sklearn.model_selection import check_cv
 from torch import Tensor
 
+from bidual.estimators.base import Samples
 from bidual.estimators.mlp import ConvexMLP
-from bidual.estimators.programs import Program
+from bidual.estimators.parameters import FRACTION, constant, is_whole, keywords, must, parameter
 from bidual.estimators.targets import ClassifierTargets, RegressorTargets
 from bidual.losses import Loss
 from bidual.runtime.jobs import Task, run_all
 from bidual.solvers.plan import beta_grid, check_betas
 
 
-class Samples(NamedTuple):
-    """Validated samples, encoded targets and weights."""
-
-    X: Tensor
-    Y: Tensor
-    weight: Tensor | None
-
-    def rows(self, rows: NDArray[np.intp]) -> "Samples":
-        """Some of them."""
-        index = torch.as_tensor(rows, device=self.X.device)
-        return Samples(self.X[index], self.Y[index], None if self.weight is None else self.weight[index])
+def _check_betas(name: str, value: Any) -> None:
+    if value is not None:
+        check_betas(value)
 
 
+@keywords
 class CrossValidated(ConvexMLP):
     """Fits a path on every fold, picks the fraction of beta_max with the best mean score, and refits on all samples.
 
@@ -40,85 +34,29 @@ class CrossValidated(ConvexMLP):
     samples is not regularised harder.
     """
 
-    def __init__(
-        self,
-        *,
-        betas: Sequence[float] | None = None,
-        n_betas: int = 12,
-        beta_ratio: float = 3e-3,
-        cv: Any = None,
-        cv_tol: float = 1e-2,
-        n_jobs: int | None = None,
-        activation: str = "relu",
-        patterns: int | str = "auto",
-        gates: ArrayLike | None = None,
-        penalty: str = "nuclear",
-        loss: str | Loss = "auto",
-        solver: str = "auto",
-        tol: float = 1e-4,
-        max_iter: int | None = None,
-        max_time: float | None = None,
-        hidden_bias: bool = True,
-        fit_intercept: bool = True,
-        random_state: int | np.random.RandomState | None = 0,
-        verbose: int | bool = 0,
-        device: str = "cpu",
-    ) -> None:
-        super().__init__(
-            activation=activation,
-            patterns=patterns,
-            gates=gates,
-            penalty=penalty,
-            loss=loss,
-            solver=solver,
-            tol=tol,
-            max_iter=max_iter,
-            max_time=max_time,
-            hidden_bias=hidden_bias,
-            fit_intercept=fit_intercept,
-            random_state=random_state,
-            verbose=verbose,
-            device=device,
-        )
-        self.betas = betas
-        self.n_betas = n_betas
-        self.beta_ratio = beta_ratio
-        self.cv = cv
-        self.cv_tol = cv_tol
-        self.n_jobs = n_jobs
+    betas: Sequence[float] | None = parameter(None, _check_betas)
+    n_betas: int = parameter(12, must("a positive whole number", lambda value: is_whole(value, 1)))
+    beta_ratio: float = parameter(3e-3, FRACTION)
+    cv: Any = None
+    cv_tol: float = parameter(1e-2, FRACTION)
+    n_jobs: int | None = None
+    beta: str = constant("auto")
+    warm_start: bool = constant(False)
 
-    def _fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> Self:
-        """Choose beta by cross-validation, then train on all samples; weights count in the fits and in the scores."""
-        self._check_parameters()
-        self._chosen: float | None = None
-        samples = Samples(*self._validate_fit(X, y, sample_weight))
-        scale = self._build(*samples).beta_max or 1.0  # a constant target: the zero network is best for every beta
+    def _choose_beta(self, samples: Samples | None = None) -> float:
+        """By cross-validation; weights count in the fits and in the scores."""
+        assert samples is not None
+        scale = self.beta_max_ or 1.0  # a constant target: the zero network is best for every beta
         self.betas_ = np.array(self._grid(scale))
         self.cv_scores_ = self._scores(samples, self.betas_ / scale)
         self.best_index_ = _largest_of_the_best(self.cv_scores_.mean(1), self.betas_)
-        self._chosen = float(self.betas_[self.best_index_])
-        return super()._fit(X, y, sample_weight)
-
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        given = self.betas
-        if given is not None:
-            check_betas(given)
-        if not (isinstance(self.n_betas, (int, np.integer)) and self.n_betas > 0):
-            raise ValueError(f"n_betas must be a positive whole number, got {self.n_betas!r}.")
-        if not 0 < self.beta_ratio < 1:
-            raise ValueError(f"beta_ratio must be between 0 and 1, got {self.beta_ratio!r}.")
-        if not 0 < self.cv_tol < 1:
-            raise ValueError(f"cv_tol must be between 0 and 1, got {self.cv_tol!r}.")
+        return float(self.betas_[self.best_index_])
 
     def _grid(self, beta_max: float) -> list[float]:
         if self.betas is not None:
             return [float(beta) for beta in self.betas]
         # beta_max itself gives the zero network: the path starts one step below it
         return beta_grid(beta_max, self.n_betas + 1, self.beta_ratio)[1:]
-
-    def _beta_for(self, program: Program) -> float:
-        return getattr(self, "_chosen", None) or super()._beta_for(program)
 
     def _scores(self, samples: Samples, fractions: NDArray[np.float64]) -> NDArray[np.float64]:
         """Mean negative loss per sample on the held-out part, for every fraction and fold."""
@@ -167,10 +105,12 @@ def _fold_scores(
     test: NDArray[np.intp],
 ) -> list[float]:
     """One fold: a path on its training part, and the score of every network on the rest."""
-    program = estimator._program(*samples.rows(train))
+    device = samples.X.device
+    program = estimator._program(samples.rows(torch.as_tensor(train, device=device)))
     options = {**estimator._solver_options(), "tol": max(estimator.cv_tol, estimator.tol), "prove": False}
     fits = program.path(list(fractions * (program.beta_max or 1.0)), **options)
-    return [_score(fit.module(), estimator._make_loss(), samples.rows(test)) for fit in fits]
+    held_out = samples.rows(torch.as_tensor(test, device=device))
+    return [_score(fit.module(), estimator._make_loss(), held_out) for fit in fits]
 
 
 def _score(module: torch.nn.Module, loss: Loss, held_out: Samples) -> float:

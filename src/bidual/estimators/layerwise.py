@@ -3,7 +3,7 @@
 import os
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from math import prod
 from pathlib import Path
 from typing import Any, Self
@@ -20,7 +20,8 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 from torch import Tensor
 
 from bidual.architectures.modules.layerwise import LayerwiseNetwork
-from bidual.estimators.layerwise_checks import check_memory, check_parameters, check_ranks
+from bidual.estimators import layerwise_checks as checks
+from bidual.estimators.parameters import FLAG, check_display, check_parameters, keywords, parameter, whole
 from bidual.runtime.numerical_errors import numerical_errors_as_value_error
 from bidual.runtime.ranks import ALONE, Ranks
 from bidual.training.layerwise.certificates import StageCertificate, certify_stage
@@ -32,6 +33,7 @@ from bidual.training.layerwise.settings import Settings
 _AT_ONCE = 500  # images that are predicted together
 
 
+@keywords
 class LayerwiseCNNClassifier(ClassifierMixin, BaseEstimator):
     """A deep gated CNN whose every stage is a convex program, trained greedily: BM 4.2 and C.2, PR Fig. 6.
 
@@ -72,61 +74,31 @@ class LayerwiseCNNClassifier(ClassifierMixin, BaseEstimator):
         classes_, sample_shape_, n_features_in_: of the training data.
     """
 
-    module_: LayerwiseNetwork
-    certificates_: tuple[StageCertificate, ...]
-    sample_shape_: tuple[int, ...]
-    n_features_in_: int
-
-    def __init__(
-        self,
-        *,
-        stages: int = 3,
-        gates: int = 256,
-        factors: int = 1,
-        units: int = 1,
-        downsample: Sequence[int] = (2,),
-        kernel_size: int = 3,
-        pooling: int = 2,
-        epochs: int = 50,
-        batch_size: int = 128,
-        momentum: float = 0.9,
-        weight_decay: float = 5e-4,
-        learning_rate: float | Sequence[float] | str = "auto",
-        drop: float = 0.2,
-        drop_every: int = 15,
-        crop: int | str = "auto",
-        flip: bool = True,
-        certificate_samples: int = 500,
-        image_shape: Sequence[int] | None = None,
-        checkpoint: str | os.PathLike[str] | None = None,
-        resume: bool = False,
-        random_state: int | np.random.RandomState | None = 0,
-        verbose: int | bool = 0,
-        device: str = "cpu",
-    ) -> None:
-        self.stages = stages
-        self.gates = gates
-        self.factors = factors
-        self.units = units
-        self.downsample = downsample
-        self.kernel_size = kernel_size
-        self.pooling = pooling
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.momentum = momentum
-        self.weight_decay = weight_decay
-        self.learning_rate = learning_rate
-        self.drop = drop
-        self.drop_every = drop_every
-        self.crop = crop
-        self.flip = flip
-        self.certificate_samples = certificate_samples
-        self.image_shape = image_shape
-        self.checkpoint = checkpoint
-        self.resume = resume
-        self.random_state = random_state
-        self.verbose = verbose
-        self.device = device
+    stages: int = parameter(3, whole(1, 100))
+    gates: int = parameter(256, whole(1, 10**6))
+    factors: int = parameter(1, whole(1, 10**6))
+    units: int = parameter(1, whole(1, 10**6))
+    downsample: Sequence[int] = (2,)
+    kernel_size: int = parameter(3, checks.kernel)
+    pooling: int = parameter(2, whole(1))
+    epochs: int = parameter(50, whole(1))
+    batch_size: int = parameter(128, whole(1))
+    momentum: float = parameter(0.9, checks.MOMENTUM)
+    weight_decay: float = parameter(5e-4, checks.weight_decay)
+    learning_rate: float | Sequence[float] | str = "auto"
+    drop: float = parameter(0.2, checks.DROP)
+    drop_every: int = parameter(15, whole(1))
+    crop: int | str = parameter("auto", checks.CROP)
+    flip: bool = parameter(True, FLAG)
+    certificate_samples: int = parameter(500, whole(0))
+    image_shape: Sequence[int] | None = parameter(None, checks.SHAPE)
+    checkpoint: str | os.PathLike[str] | None = None
+    resume: bool = False
+    random_state: int | np.random.RandomState | None = 0
+    verbose: int | bool = parameter(0, check_display)
+    device: str = parameter("cpu", checks.device)
+    sample_shape_: tuple[int, ...] = field(init=False)
+    n_features_in_: int = field(init=False)
 
     def fit(self, X: ArrayLike, y: ArrayLike, ranks: Ranks = ALONE) -> Self:
         """Train all stages on images X (n, channels, h, w), (n, h, w) or flat ones, with labels y.
@@ -154,13 +126,18 @@ class LayerwiseCNNClassifier(ClassifierMixin, BaseEstimator):
 
     def _checked(self, X: ArrayLike, y: ArrayLike, ranks: Ranks) -> tuple[Tensor, Tensor]:
         """Images and labels, once nothing is wrong with them or the parameters."""
-        check_parameters(self)
-        check_ranks(self, ranks)
+        self._check_parameters(ranks)
         images = self._images(X, reset=True)
         labels = self._labels(y, len(images))
         self._check_maps()
-        check_memory(self, self.sample_shape_)
+        checks.check_memory(self, self.sample_shape_)
         return images, labels
+
+    def _check_parameters(self, ranks: Ranks = ALONE) -> None:
+        """Refuse what makes no sense whatever the data are."""
+        check_parameters(self)
+        checks.check_together(self)
+        checks.check_ranks(self, ranks)
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """The most likely class of every image."""

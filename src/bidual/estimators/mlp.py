@@ -1,13 +1,10 @@
 """Two-layer networks as scikit-learn estimators."""
 
-import numpy as np
-from numpy.typing import ArrayLike
 from torch import Tensor
 
 from bidual.architectures import Architecture, GatedMLP, LinearMLP, ReluMLP
 from bidual.estimators.network import ConvexNetwork
 from bidual.estimators.targets import ClassifierTargets, RegressorTargets
-from bidual.losses import Loss
 from bidual.losses.datafit import Datafit
 from bidual.patterns import with_constant
 from bidual.problems.relu import ReluProblem
@@ -17,43 +14,6 @@ class ConvexMLP(ConvexNetwork):
     """What the two-layer classifier and regressor share: parameters, and neurons that see whole samples."""
 
     _gate_rows = "n_features"
-
-    def __init__(
-        self,
-        *,
-        activation: str = "relu",
-        beta: float | str = "auto",
-        patterns: int | str = "auto",
-        gates: ArrayLike | None = None,
-        penalty: str = "nuclear",
-        loss: str | Loss = "auto",
-        solver: str = "auto",
-        tol: float = 1e-4,
-        max_iter: int | None = None,
-        max_time: float | None = None,
-        hidden_bias: bool = True,
-        fit_intercept: bool = True,
-        random_state: int | np.random.RandomState | None = 0,
-        warm_start: bool = False,
-        verbose: int | bool = 0,
-        device: str = "cpu",
-    ) -> None:
-        self.activation = activation
-        self.beta = beta
-        self.patterns = patterns
-        self.gates = gates
-        self.penalty = penalty
-        self.loss = loss
-        self.solver = solver
-        self.tol = tol
-        self.max_iter = max_iter
-        self.max_time = max_time
-        self.hidden_bias = hidden_bias
-        self.fit_intercept = fit_intercept
-        self.random_state = random_state
-        self.warm_start = warm_start
-        self.verbose = verbose
-        self.device = device
 
     def _linear(self, X: Tensor) -> Architecture:
         return LinearMLP(self.penalty, self.hidden_bias)
@@ -86,16 +46,18 @@ class ConvexMLPClassifier(ClassifierTargets, ConvexMLP):
             activation patterns; on data of high rank its gap can be large although no better network was found.
         beta: the weight decay, in the scaling of a sum over samples; "auto" is a tenth of ``beta_max_``, the smallest
             beta whose optimum is the zero network. See :class:`ConvexMLPClassifierCV` to choose it from data.
-        patterns: for "relu", "exact" (prove over all activation patterns, or refuse), a number of starts for a local
-            search of neurons, or "auto": exact where that is affordable. For "gated_relu", how many gates to sample;
-            "auto" is 200.
-        gates: for "gated_relu", own gates, shape (n_features, P), in the units of the X that is passed to ``fit``.
+        oracle: for "relu", how the steepest neuron is found: "exact" (prove over all activation patterns, or refuse),
+            "search" (local, with a proved bound), or "auto": exact where that is affordable.
+        n_starts: for "relu", from how many starts neurons are searched for; "auto" is 256.
+        n_gates: for "gated_relu", how many gates to sample; "auto" is 200.
+        gates: for "gated_relu", own gates in place of sampled ones, shape (n_features, P), in the units of the X that
+            is passed to ``fit``.
         penalty: "nuclear" (weight decay); for "gated_relu" and "linear" also "frobenius" (one group per gate) or
             "per_output".
         loss: "auto" (squared), "log_loss" (logistic, or softmax beyond two classes; gives ``predict_proba``), the
             name of a loss in ``bidual.losses.LOSSES``, or a Loss.
-        solver: "auto"; for "relu" one of "column_generation", "interior_point" (one output), "frank_wolfe",
-            "cutting_plane", "copositive" (both squared loss) and "closed_form" (whitened data), otherwise a name in
+        solver: "auto"; for "relu" one of "column_generation", "cone_program" (one output), "frank_wolfe",
+            "cutting_planes", "copositive" (both squared loss) and "closed_form" (whitened data), otherwise a name in
             ``bidual.solvers.SOLVERS``.
         tol: the certified relative duality gap to reach; a ConvergenceWarning says so if it was not.
         max_iter: a limit on solver steps, None for the solver's own.

@@ -1,16 +1,16 @@
 """What the estimators of all families share: parameters, and the program for an activation. No mathematics here."""
 
 from abc import abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from sklearn.utils import check_random_state
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from bidual.architectures import Architecture
 from bidual.estimators.base import ConvexEstimator
+from bidual.estimators.parameters import COUNT, keywords, one_of, parameter
 from bidual.estimators.programs import FixedProgram, NeuronProgram, Program
 from bidual.gauges import GAUGES
 from bidual.losses.datafit import Datafit
@@ -18,17 +18,19 @@ from bidual.patterns import sample_gates
 from bidual.problems.problem import Problem
 from bidual.problems.relu import ReluProblem
 from bidual.runtime.memory import available_bytes, human_bytes
-from bidual.training.relu.trainer import RELU_SOLVERS, ReluTrainer
-
-ACTIVATIONS = ("relu", "gated_relu", "linear")
+from bidual.training.relu.trainer import ReluTrainer
 
 
+@keywords
 class ConvexNetwork(ConvexEstimator):
     """A two-layer network with a choice of activation. Subclasses say what its neurons see."""
 
-    _relu_solvers: tuple[str, ...] = RELU_SOLVERS
-    _auto_patterns = 200
-    _gate_rows: str  # what a gate has one number for
+    n_gates: int | str = parameter("auto", COUNT, activation="gated_relu")
+    gates: ArrayLike | None = parameter(None, activation="gated_relu")
+    penalty: str = parameter("nuclear", one_of(sorted(GAUGES)))
+
+    _auto_gates = 200
+    _gate_rows: ClassVar[str]  # what a gate has one number for
 
     @abstractmethod
     def _linear(self, X: Tensor) -> Architecture: ...
@@ -49,27 +51,12 @@ class ConvexNetwork(ConvexEstimator):
 
     @abstractmethod
     def _bytes(self, X: Tensor, count: int, n_outputs: int) -> int:
-        """About what a program with this many patterns needs."""
+        """About what a program with this many gates, or starts of a search, needs."""
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        if self.activation not in ACTIVATIONS:
-            raise ValueError(f"activation must be one of {list(ACTIVATIONS)}, got {self.activation!r}.")
-        if self.penalty not in GAUGES:
-            raise ValueError(f"penalty must be one of {sorted(GAUGES)}, got {self.penalty!r}.")
         if self.activation == "relu" and self.penalty != "nuclear":
             raise ValueError(f"a relu network has the price of weight decay, penalty='nuclear'; got {self.penalty!r}.")
-        if self.activation != "gated_relu" and self.gates is not None:
-            raise ValueError(f"gates are for activation='gated_relu', got activation={self.activation!r}.")
-        check_patterns(self.patterns, self.activation)
-
-    def _check_solver(self) -> None:
-        if self.activation != "relu":
-            super()._check_solver()
-        elif self.solver not in ("auto", *self._relu_solvers):
-            raise ValueError(
-                f"solver must be 'auto' or one of {sorted(self._relu_solvers)} for relu, got {self.solver!r}."
-            )
 
     @property
     def _biased(self) -> bool:
@@ -78,10 +65,10 @@ class ConvexNetwork(ConvexEstimator):
     def _make_program(self, X: Tensor, datafit: Datafit) -> Program:
         n_outputs = datafit.targets.shape[1]
         if self.activation == "relu":
-            starts = 0 if isinstance(self.patterns, str) else int(self.patterns)
-            self._refuse_beyond_memory(X, starts, n_outputs)
+            n_starts = self.n_starts if isinstance(self.n_starts, str) else int(self.n_starts)
+            self._refuse_beyond_memory(X, 0 if isinstance(n_starts, str) else n_starts, n_outputs)
             problem = self._relu_problem(X, datafit)
-            trainer = ReluTrainer(problem.X, self.patterns, self._seed(), problem.readout)
+            trainer = ReluTrainer(problem.X, self.oracle, n_starts, self._seed(), problem.readout)
             trainer.check(problem, self.solver, self.max_time)
             return NeuronProgram(problem, lambda neurons: self._relu(X, neurons), trainer)
         architecture = self._make_architecture(X, datafit.weight, n_outputs)
@@ -97,21 +84,18 @@ class ConvexNetwork(ConvexEstimator):
             return self._gated(X, last)
         self._gate_settings = self._current_gate_settings()
         rows, weight = self._seen(X, weight)
-        count = self._pattern_count() if self.gates is None else np.asarray(self.gates).shape[-1]
+        count = self._gate_count() if self.gates is None else np.asarray(self.gates).shape[-1]
         self._refuse_beyond_memory(X, count, n_outputs)
         if self.gates is None:
             return self._gated(X, self._sampled_gates(rows, weight))
         return self._gated(X, self._given_gates(rows))
 
-    def _seed(self) -> int:
-        return int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
-
-    def _pattern_count(self) -> int:
-        return self._auto_patterns if self.patterns == "auto" else int(self.patterns)
+    def _gate_count(self) -> int:
+        return self._auto_gates if isinstance(self.n_gates, str) else int(self.n_gates)
 
     def _sampled_gates(self, rows: Tensor, weight: Tensor | None) -> Tensor:
         generator = torch.Generator().manual_seed(self._seed())
-        return sample_gates(rows, self._pattern_count(), generator, bias=self._biased, weight=weight)
+        return sample_gates(rows, self._gate_count(), generator, bias=self._biased, weight=weight)
 
     def _given_gates(self, rows: Tensor) -> Tensor:
         """The user's gates act on rows as they are; they have no threshold, so a bias row of zeros is added."""
@@ -134,7 +118,7 @@ class ConvexNetwork(ConvexEstimator):
 
     def _current_gate_settings(self) -> tuple[object, ...]:
         own = None if self.gates is None else np.asarray(self.gates).tobytes()
-        return (self.patterns, self._biased, repr(self.random_state), own, *self._geometry())
+        return (self.n_gates, self._biased, repr(self.random_state), own, *self._geometry())
 
     def _geometry(self) -> tuple[object, ...]:
         """What makes gates of one fit useless for another, besides parameters of gates."""
@@ -143,24 +127,12 @@ class ConvexNetwork(ConvexEstimator):
     def _refuse_beyond_memory(self, X: Tensor, count: int, n_outputs: int) -> None:
         need, there = self._bytes(X, count, n_outputs), available_bytes(X.device)
         if need > there:
+            name = {"relu": "n_starts", "gated_relu": "n_gates"}.get(self.activation)
+            size = f"{len(X)} samples with {n_outputs} outputs" + ("" if name is None else f" and {name}={count}")
             raise ValueError(
-                f"{count} patterns on {len(X)} samples with {n_outputs} outputs would need {human_bytes(need)}, and "
-                f"{human_bytes(there)} are free; lower patterns (or the number of gates), or use fewer samples."
+                f"{size} would need {human_bytes(need)}, and {human_bytes(there)} are free; "
+                f"{'' if name is None else f'lower {name}, or '}use fewer samples."
             )
-
-
-def check_patterns(patterns: Any, activation: str) -> None:
-    """Refuse what is neither a number of patterns nor a word for one."""
-    words = ("auto", "exact") if activation == "relu" else ("auto",)
-    if not is_whole(patterns, 1) and not (isinstance(patterns, str) and patterns in words):
-        raise ValueError(
-            f"patterns must be {' or '.join(map(repr, words))} or a positive whole number, got {patterns!r}."
-        )
-
-
-def is_whole(value: Any, least: int) -> bool:
-    """Whether a parameter is a whole number of at least ``least``."""
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and bool(value >= least)
 
 
 def matrix(value: Any) -> NDArray[np.float64]:

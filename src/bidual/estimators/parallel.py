@@ -1,17 +1,16 @@
 """Parallel networks of three layers and more as scikit-learn estimators."""
 
-import numpy as np
+from typing import Any
+
 import torch
-from sklearn.utils import check_random_state
 from torch import Tensor
 
 from bidual.architectures import GatedParallel, ParallelMLP
-from bidual.architectures.cells import Cells
+from bidual.architectures.sub_network_gates import SubNetworkGates
 from bidual.estimators.base import ConvexEstimator
-from bidual.estimators.network import check_patterns
+from bidual.estimators.parameters import COUNT, keywords, one_of, parameter
 from bidual.estimators.programs import FixedProgram, NeuronProgram, Program
 from bidual.estimators.targets import ClassifierTargets, RegressorTargets
-from bidual.losses import Loss
 from bidual.losses.datafit import Datafit
 from bidual.operators.parallel import as_widths
 from bidual.patterns import with_constant
@@ -20,73 +19,36 @@ from bidual.problems.problem import Problem
 from bidual.runtime.memory import available_bytes, human_bytes
 from bidual.training.parallel.training import PARALLEL_SOLVERS, ParallelTrainer
 
-_ACTIVATIONS = ("relu", "gated_relu")
 _SAMPLED = 40  # sub-networks of the gated model, as in PR A.1
 
 
+def _check_widths(name: str, value: Any) -> None:
+    as_widths(value)
+
+
+@keywords
 class ConvexParallel(ConvexEstimator):
     """What the parallel classifier and regressor share: parameters, and the program for an activation."""
 
-    def __init__(
-        self,
-        *,
-        widths: int | tuple[int, ...] = 3,
-        activation: str = "relu",
-        beta: float | str = "auto",
-        patterns: int | str = "auto",
-        loss: str | Loss = "auto",
-        solver: str = "auto",
-        tol: float = 1e-4,
-        max_iter: int | None = None,
-        max_time: float | None = None,
-        hidden_bias: bool = True,
-        fit_intercept: bool = True,
-        random_state: int | np.random.RandomState | None = 0,
-        warm_start: bool = False,
-        verbose: int | bool = 0,
-        device: str = "cpu",
-    ) -> None:
-        self.widths = widths
-        self.activation = activation
-        self.beta = beta
-        self.patterns = patterns
-        self.loss = loss
-        self.solver = solver
-        self.tol = tol
-        self.max_iter = max_iter
-        self.max_time = max_time
-        self.hidden_bias = hidden_bias
-        self.fit_intercept = fit_intercept
-        self.random_state = random_state
-        self.warm_start = warm_start
-        self.verbose = verbose
-        self.device = device
+    widths: int | tuple[int, ...] = parameter(3, _check_widths)
+    activation: str = parameter("relu", one_of(("relu", "gated_relu")))
+    n_subnetworks: int | str = parameter("auto", COUNT, activation="gated_relu")
+
+    _relu_solvers = PARALLEL_SOLVERS
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        if self.activation not in _ACTIVATIONS:
-            raise ValueError(f"activation must be one of {list(_ACTIVATIONS)}, got {self.activation!r}.")
-        widths = as_widths(self.widths)
-        if self.activation == "gated_relu" and len(widths) > 1:
+        if self.activation == "gated_relu" and len(as_widths(self.widths)) > 1:
             raise ValueError(f"activation='gated_relu' is for three layers, one width, got {self.widths!r}.")
-        check_patterns(self.patterns, self.activation)
-
-    def _check_solver(self) -> None:
-        if self.activation != "relu":
-            super()._check_solver()
-        elif self.solver not in ("auto", *PARALLEL_SOLVERS):
-            raise ValueError(
-                f"solver must be 'auto' or one of {sorted(PARALLEL_SOLVERS)} for relu, got {self.solver!r}."
-            )
 
     def _make_program(self, X: Tensor, datafit: Datafit) -> Program:
         return self._gated(X, datafit) if self.activation == "gated_relu" else self._relu(X, datafit)
 
     def _relu(self, X: Tensor, datafit: Datafit) -> Program:
-        widths, bias, count = as_widths(self.widths), bool(self.hidden_bias), self.patterns
+        widths, bias = as_widths(self.widths), bool(self.hidden_bias)
         problem = ParallelProblem(with_constant(X) if bias else X, datafit, 1.0, widths)
-        patterns = count if isinstance(count, str) else int(count)
-        trainer = ParallelTrainer(problem.X, widths, patterns, self._seed())
+        n_starts = self.n_starts if isinstance(self.n_starts, str) else int(self.n_starts)
+        trainer = ParallelTrainer(problem.X, widths, self.oracle, n_starts, self._seed())
         return NeuronProgram(problem, lambda neurons: ParallelMLP(neurons, widths, bias), trainer)
 
     def _gated(self, X: Tensor, datafit: Datafit) -> Program:
@@ -95,11 +57,11 @@ class ConvexParallel(ConvexEstimator):
         operator = architecture.lift(X, n_outputs)
         return FixedProgram(Problem(operator, datafit, architecture.gauge(), 1.0), architecture)
 
-    def _cells(self, X: Tensor, n_outputs: int) -> Cells:
+    def _cells(self, X: Tensor, n_outputs: int) -> SubNetworkGates:
         """The last fit's, where that may be continued, or new ones."""
-        last = getattr(getattr(self, "architecture_", None), "cells", None)
+        last = getattr(getattr(self, "architecture_", None), "gates", None)
         d, (width,) = X.shape[1] + bool(self.hidden_bias), as_widths(self.widths)
-        count = _SAMPLED if self.patterns == "auto" else int(self.patterns)
+        count = _SAMPLED if isinstance(self.n_subnetworks, str) else int(self.n_subnetworks)
         settings = (count, d, width, repr(self.random_state))
         if self.warm_start and last is not None and getattr(self, "_cell_settings", None) == settings:
             return last
@@ -108,12 +70,9 @@ class ConvexParallel(ConvexEstimator):
         if need > available_bytes(X.device):
             raise ValueError(
                 f"{count} sub-networks on {len(X)} samples would need {human_bytes(need)}, and "
-                f"{human_bytes(available_bytes(X.device))} are free; lower patterns, or use fewer samples."
+                f"{human_bytes(available_bytes(X.device))} are free; lower n_subnetworks, or use fewer samples."
             )
-        return Cells.sample(d, count, width, torch.Generator().manual_seed(self._seed())).to(X)
-
-    def _seed(self) -> int:
-        return int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        return SubNetworkGates.sample(d, count, width, torch.Generator().manual_seed(self._seed())).to(X)
 
 
 class ConvexParallelClassifier(ClassifierTargets, ConvexParallel):
@@ -131,10 +90,11 @@ class ConvexParallelClassifier(ClassifierTargets, ConvexParallel):
             which is what PR trains on larger data; it is no ReLU network.
         beta: in the scaling of a sum over samples; "auto" is a tenth of ``beta_max_``, the smallest beta whose optimum
             is the zero network.
-        patterns: for "relu", "auto" (all patterns of both layers where that is affordable, about a dozen samples in the
-            plane; elsewhere a search from 512 starts with a proved bound), "exact" (all patterns, or a refusal that
-            says how many there are) or a number of search starts. For "gated_relu", how many sub-networks are sampled;
-            "auto" is 40.
+        oracle: for "relu", how the steepest sub-network is found: "exact" (over all patterns of both layers, or a
+            refusal that says how many there are), "search" (with a proved bound), or "auto": exact where that is
+            affordable, about a dozen samples in the plane.
+        n_starts: for "relu", from how many starts sub-networks are searched for; "auto" is 512.
+        n_subnetworks: for "gated_relu", how many sub-networks are sampled; "auto" is 40.
         hidden_bias: whether first-layer units have a bias, which counts in the path norm.
         loss, solver, tol, max_iter, max_time, fit_intercept, random_state, warm_start, verbose, device: as in
             :class:`ConvexMLPClassifier`; for "relu" the solver is column generation.

@@ -11,7 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from bidual.architectures.modules import RebuildableModule
 from bidual.estimators.base import ConvexEstimator
-from bidual.estimators.network import is_whole
+from bidual.estimators.parameters import is_whole
 from bidual.runtime.jobs import OnDone, Task, run_all
 from bidual.runtime.numerical_errors import numerical_errors_as_value_error
 from bidual.solvers.driver import Solution
@@ -124,7 +124,7 @@ def _path(
     estimator._check_parameters()
     if betas is not None:
         check_betas(betas)
-    program = estimator._build(*estimator._validate_fit(X, y, sample_weight))
+    program = estimator._build(estimator._validate_fit(X, y, sample_weight))
     beta_max = estimator.beta_max_
     grid = beta_grid(beta_max or 1.0, n_betas, ratio) if betas is None else [float(beta) for beta in betas]
     fits = program.path(grid, **estimator._solver_options())

@@ -30,7 +30,7 @@ FORMAT = 1
 _LAYERWISE = LayerwiseCNNClassifier.__name__
 _APART = {"module_", "certificate_", "architecture_", "history_"}  # fitted attributes with a place of their own
 _MOST_NUMBERS = 2**26  # of a sample
-_FITTED_NAME = re.compile(r"[a-z]\w*_|_flat|_chosen")
+_FITTED_NAME = re.compile(r"[a-z]\w*_|_flat")
 
 
 class ModelFileError(ValueError):

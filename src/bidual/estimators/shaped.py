@@ -3,18 +3,30 @@
 from abc import abstractmethod
 from collections.abc import Sequence
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from bidual.estimators.network import ConvexNetwork, is_whole
+from bidual.estimators.network import ConvexNetwork
+from bidual.estimators.parameters import Check, is_list, is_whole, keywords, must
 from bidual.losses.datafit import Datafit
 from bidual.operators.patches import Patches
 from bidual.problems.relu import ReluProblem
 
 
+def check_shape(axes: dict[int, str]) -> Check:
+    """Of the shape of a sample, which has one of these numbers of axes."""
+
+    def holds(shape: Any) -> bool:
+        right = is_list(shape) and len(shape) in axes and all(is_whole(k, 1) or k == -1 for k in shape)
+        return shape is None or (right and sum(k == -1 for k in shape) < 2)
+
+    return must(f"{' or '.join(axes.values())} in positive whole numbers, at most one of them -1", holds)
+
+
+@keywords
 class ShapedSamples(ConvexNetwork):
     """Networks on patches. Takes arrays of samples as they are, or flat ones whose shape is a parameter.
 
@@ -22,9 +34,12 @@ class ShapedSamples(ConvexNetwork):
         sample_shape_: the shape of one sample.
     """
 
-    _shape_parameter: str  # its name
-    _what: str  # samples are, in the plural
-    _axes: dict[int, str]  # the allowed numbers of axes of a sample, and their names
+    activation: str = "gated_relu"
+    tol: float = 1e-3
+
+    _shape_parameter: ClassVar[str]  # its name
+    _what: ClassVar[str]  # samples are, in the plural
+    _axes: ClassVar[dict[int, str]]  # the allowed numbers of axes of a sample, and their names
     _relu_solvers = ("column_generation",)
 
     @property
@@ -38,7 +53,7 @@ class ShapedSamples(ConvexNetwork):
         return ReluProblem.on(self._patches(X), datafit, 1.0)
 
     def _seen(self, X: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        rows = self._patches(X).telling_rows()
+        rows = self._patches(X).distinguishing_rows()
         return rows[:, : rows.shape[1] - self._biased], None
 
     def _bytes(self, X: Tensor, count: int, n_outputs: int) -> int:
@@ -46,19 +61,6 @@ class ShapedSamples(ConvexNetwork):
         if self.activation != "relu":
             return 8 * (12 * count * patches.width * patches.readouts * n_outputs + 3 * X.numel())
         return 8 * len(X) * patches.n_rows * (6 * patches.width + 3 * patches.readouts * n_outputs)
-
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        shape = getattr(self, self._shape_parameter)
-        if shape is None:
-            return
-        numbers = isinstance(shape, Sequence) and not isinstance(shape, str)
-        right = numbers and len(shape) in self._axes and all(is_whole(k, 1) or k == -1 for k in shape)
-        if not right or sum(k == -1 for k in shape) > 1:
-            raise ValueError(
-                f"{self._shape_parameter} must be {self._shapes} in positive whole numbers, at most one of them -1, "
-                f"got {shape!r}."
-            )
 
     def _flat_samples(self, X: ArrayLike, reset: bool) -> ArrayLike:
         array = self._as_array(X)

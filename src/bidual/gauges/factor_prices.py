@@ -68,6 +68,6 @@ def steepest_of_blocks(values: Float[Tensor, "p k"], U: Float[Tensor, "p k a"], 
     return Factors(U[rows, best][:, :, None], W[rows, best][:, :, None])
 
 
-def unit_rows(count: int, size: int, like: Tensor) -> Float[Tensor, "p k k"]:
+def unit_vectors(count: int, size: int, like: Tensor) -> Float[Tensor, "p k k"]:
     """The unit vectors of R^k, once per block."""
     return torch.eye(size, dtype=like.dtype, device=like.device).expand(count, size, size)

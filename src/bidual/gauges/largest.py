@@ -2,7 +2,7 @@ import torch
 from torch import Tensor
 
 from bidual.gauges.base import BlockGauge, Factors
-from bidual.gauges.factor_prices import NormPair, steepest_of_blocks, unit_rows
+from bidual.gauges.factor_prices import NormPair, steepest_of_blocks, unit_vectors
 from bidual.gauges.group import inverse
 from bidual.gauges.rows import RowGauge
 from bidual.numerics.norms import L1, LINF
@@ -49,7 +49,7 @@ class LargestPerOutput(NormPair, BlockGauge):
         return Factors(Z * inverse(root)[:, None, :], torch.diag_embed(root))
 
     def steepest(self, G: Tensor) -> Factors:
-        return steepest_of_blocks(L1.value(G.mT), LINF.aligned(G.mT), unit_rows(len(G), G.shape[2], G))
+        return steepest_of_blocks(L1.value(G.mT), LINF.aligned(G.mT), unit_vectors(len(G), G.shape[2], G))
 
     def smooth_factors(self, cols: int) -> bool:
         return False

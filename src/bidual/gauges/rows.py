@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from bidual.gauges.base import BlockGauge, Factors
-from bidual.gauges.factor_prices import NormPair, steepest_of_blocks, unit_rows
+from bidual.gauges.factor_prices import NormPair, steepest_of_blocks, unit_vectors
 from bidual.gauges.group import inverse
 from bidual.numerics.norms import L1, L2, Norm
 
@@ -35,7 +35,7 @@ class RowGauge(NormPair, BlockGauge):
 
     def steepest(self, G: Tensor) -> Factors:
         output = self.output_norm
-        return steepest_of_blocks(output.dual.value(G), unit_rows(len(G), G.shape[1], G), output.aligned(G))
+        return steepest_of_blocks(output.dual.value(G), unit_vectors(len(G), G.shape[1], G), output.aligned(G))
 
     def smooth_factors(self, cols: int) -> bool:
         return False

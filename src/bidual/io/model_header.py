@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bidual.architectures.cells import Cells
+from bidual.architectures.sub_network_gates import SubNetworkGates
 from bidual.losses import LOSSES, Loss
 from bidual.operators.patches import Convolution
 
@@ -29,7 +29,7 @@ def pack(value: Any, name: str, tensors: Tensors) -> Any:
     if isinstance(value, Convolution):
         fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
         return {"convolution": {k: pack(v, f"{name}.{k}", tensors) for k, v in fields.items()}}
-    if isinstance(value, Cells):
+    if isinstance(value, SubNetworkGates):
         return {"cells": [pack(getattr(value, k), f"{name}.{k}", tensors) for k in ("weights", "signs")]}
     if isinstance(value, tuple) and all(isinstance(item, int) for item in value):
         return {"numbers": list(value)}
@@ -58,7 +58,7 @@ def unpack(value: Any, tensors: Tensors) -> Any:
     if "convolution" in value:
         return Convolution(**{k: unpack(v, tensors) for k, v in value["convolution"].items()})
     if "cells" in value:
-        return Cells(*(unpack(v, tensors) for v in value["cells"]))
+        return SubNetworkGates(*(unpack(v, tensors) for v in value["cells"]))
     if "loss" in value:
         return LOSSES[value["loss"]](**value["settings"])
     return _unpack_vector(value["values"], value["dtype"])

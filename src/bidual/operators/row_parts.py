@@ -1,4 +1,4 @@
-"""One rank's rows of an operator, and the orders by which rank 0 has the others compute."""
+"""One rank's rows of an operator, and the orders that rank 0 sends to the others."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,7 @@ _DTYPES = (torch.float32, torch.float64)
 
 
 class Order(IntEnum):
-    """What all ranks do next."""
+    """The next operation of all ranks; a method of :class:`Part` of the same name, or one of the last four."""
 
     FORWARD = 0
     ADJOINT = 1
@@ -71,26 +71,26 @@ class Part:
         return self.ranks.gather_rows(source.responses(G, blocks), self.sizes)
 
 
-class Line:
-    """Rank 0's line to the others, who know every operator by a number.
+class OrderChannel:
+    """Sends the orders of rank 0 to the other ranks, which hold operators by number.
 
-    While rank 0 thinks, a thread tells the others to wait, four times within the time after which they would give it
-    up; a process that was stopped tells nobody. The thread speaks between orders only, when everybody listens.
+    Between orders a thread sends WAIT four times within the time after which the others would give up, so that only a
+    rank 0 that was stopped is given up.
     """
 
     def __init__(self, ranks: Ranks) -> None:
         self.ranks, self.last, self.ended = ranks, 0, False
         self.unused: list[int] = []
-        self._lock, self._sent, self._hung_up = Lock(), time.monotonic(), Event()
+        self._lock, self._sent, self._closed = Lock(), time.monotonic(), Event()
         if ranks.pulse is not None:
-            Thread(target=self._keep_waiting, args=(ranks.pulse.patience / 4,), name="line", daemon=True).start()
+            Thread(target=self._keep_alive, args=(ranks.pulse.patience / 4,), name="orders", daemon=True).start()
 
     @contextmanager
     def order(self, order: Order, number: int = 0, new: int = 0, detail: int = 0) -> Iterator[None]:
-        """Send an order; within the block all ranks do it."""
+        """Send an order; all ranks execute it within the block."""
         if self.ended and self.ranks.size > 1:
             raise RuntimeError(
-                "the other ranks have gone; use a sharded operator only within the work that run_on_leader() runs."
+                "the other ranks have ended; use a sharded operator only within the work that run_on_leader() runs."
             )
         with self._lock:
             self.ended = order in (Order.STOP, Order.GIVE_UP)
@@ -99,18 +99,18 @@ class Line:
             self._send(order, number, new, detail)
             yield
 
-    def hang_up(self, order: Order) -> None:
-        """The last order."""
-        self.hush()
+    def close(self, order: Order) -> None:
+        """Send the last order."""
+        self.end_keep_alive()
         with self.order(order):
             pass
 
-    def hush(self) -> None:
-        """Tell nobody to wait any more."""
-        self._hung_up.set()
+    def end_keep_alive(self) -> None:
+        """Send no more WAIT."""
+        self._closed.set()
 
     def number_for(self, operator: LiftedOperator) -> int:
-        """A new number, free again when nobody uses the operator any more."""
+        """A new number, which is released with the operator."""
         self.last += 1
         finalize(operator, self.unused.append, self.last).atexit = False
         return self.last
@@ -119,19 +119,19 @@ class Line:
         self.ranks.order(torch.tensor([*words, 0, 0, 0][:4]))
         self._sent = time.monotonic()
 
-    def _keep_waiting(self, pause: float) -> None:
-        while not self._hung_up.wait(pause / 2):
+    def _keep_alive(self, pause: float) -> None:
+        while not self._closed.wait(pause / 2):
             with self._lock:
-                if self._hung_up.is_set() or time.monotonic() - self._sent < pause / 2:
+                if self._closed.is_set() or time.monotonic() - self._sent < pause / 2:
                     continue
                 try:
                     self._send(Order.WAIT)
-                except LostRankError:  # which the next order says too
+                except LostRankError:  # the next order raises it too
                     return
 
 
 def serve(part: Part) -> None:
-    """Compute what rank 0 orders, until it stops."""
+    """Execute the orders of rank 0 until STOP."""
     held = {0: part}
     while True:
         word, number, new, detail = part.ranks.order(torch.zeros(4, dtype=torch.long)).tolist()
@@ -142,26 +142,16 @@ def serve(part: Part) -> None:
             continue
         if order is Order.GIVE_UP or at is None:
             raise LeaderEndedError("rank 0 has ended with an error of its own.")
-        _obey(order, at, held, number, new, detail)
-
-
-def _obey(order: Order, at: Part, held: dict[int, Part], number: int, new: int, detail: int) -> None:
-    if order is Order.FORWARD:
-        at.forward()
-    elif order is Order.ADJOINT:
-        at.adjoint()
-    elif order is Order.SELECT:
-        held[new] = at.select(None, detail)
-    elif order is Order.CONVERT:
-        held[new] = at.to(_DTYPES[detail])
-    elif order is Order.MAGNITUDE:
-        at.magnitude()
-    elif order is Order.DESIGN:
-        at.design()
-    elif order is Order.RESPONSES:
-        at.responses(None, None, detail)
-    else:
-        del held[number]
+        if order is Order.FORGET:
+            del held[number]
+        elif order is Order.SELECT:
+            held[new] = at.select(None, detail)
+        elif order is Order.CONVERT:
+            held[new] = at.to(_DTYPES[detail])
+        elif order is Order.RESPONSES:
+            at.responses(None, None, detail)
+        else:
+            {Order.FORWARD: at.forward, Order.ADJOINT: at.adjoint, Order.DESIGN: at.design}.get(order, at.magnitude)()
 
 
 def dtype_number(dtype: torch.dtype) -> int:

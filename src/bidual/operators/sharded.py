@@ -11,7 +11,7 @@ from torch import Tensor
 
 from bidual.operators import HasKernel, LiftedOperator
 from bidual.operators.base import Depth
-from bidual.operators.row_parts import Line, Order, Part, dtype_number, serve
+from bidual.operators.row_parts import Order, OrderChannel, Part, dtype_number, serve
 from bidual.runtime.rank_errors import LostRankError
 from bidual.runtime.ranks import Ranks
 from bidual.types import as_protocol
@@ -22,26 +22,25 @@ _AT_ONCE = 2**24  # numbers of the design that are gathered at a time
 
 
 def run_on_leader(ranks: Ranks, local: LiftedOperator, work: Callable[["ShardedOperator"], T]) -> T | None:
-    """Rank 0 runs ``work`` on the operator of everybody's rows and returns what it returns; the others compute for it.
+    """``work`` of the operator of all ranks' rows, run on rank 0; the others serve its products and return None.
 
-    ``local`` is the operator of a rank's own rows, with the same blocks on all ranks. Only rank 0 decides anything, so
-    no two ranks can disagree, and anything that takes a :class:`LiftedOperator` is ``work``: solvers, the certificate,
-    a time limit.
+    ``local`` is the operator of a rank's own rows, with the same blocks on all ranks. Only rank 0 takes decisions, so
+    ranks cannot disagree, and ``work`` may be anything that takes a :class:`LiftedOperator`: solvers, certificates.
     """
     part = Part(local, ranks, ranks.collect(local.output_shape[0]))
     if not ranks.leads:
         serve(part)
         return None
-    line = Line(ranks)
+    line = OrderChannel(ranks)
     try:
         result = work((ShardedKernelOperator if _has_kernel(part) else ShardedOperator)(part, line))
     except BaseException as error:
-        if not isinstance(error, LostRankError):  # who is lost hears nothing
+        if not isinstance(error, LostRankError):  # a lost rank receives nothing
             with suppress(LostRankError):
-                line.hang_up(Order.GIVE_UP)
-        line.hush()
+                line.close(Order.GIVE_UP)
+        line.end_keep_alive()
         raise
-    line.hang_up(Order.STOP)
+    line.close(Order.STOP)
     return result
 
 
@@ -58,9 +57,8 @@ class ShardedOperator(LiftedOperator):
     comes back, in float64.
     """
 
-    def __init__(self, part: Part, line: Line, number: int | None = None) -> None:
-        self.part, self.line = part, line
-        self.number = 0 if number is None else number
+    def __init__(self, part: Part, line: OrderChannel, number: int = 0) -> None:
+        self.part, self.line, self.number = part, line, number
 
     @property
     def block_shape(self) -> tuple[int, int, int]:
@@ -85,7 +83,7 @@ class ShardedOperator(LiftedOperator):
 
     @property
     def depth(self) -> Depth:
-        """Forward products are those of the ranks; an adjoint is a sum over all samples, whoever adds them."""
+        """Forward products are those of the ranks; an adjoint is a sum over all samples, in any order."""
         local, ranks = self.part.local.depth, self.part.ranks.size
         return Depth(local.forward, max(sum(self.part.sizes), local.adjoint) + ranks + 4)
 
@@ -121,7 +119,7 @@ class ShardedOperator(LiftedOperator):
 
 
 class ShardedKernelOperator(ShardedOperator):
-    """With a kernel, which rank 0 holds: for samples that are few, whatever their number of patterns."""
+    """With a kernel, which rank 0 holds: for few samples and any number of patterns."""
 
     @property
     def design_width(self) -> int:

@@ -49,7 +49,7 @@ def check_enumerable(n: int, r: int) -> None:
     if need > there:
         raise ValueError(
             f"{n} samples of rank {r} have up to {count_bound(n, r):,} activation patterns, whose enumeration would "
-            f"need {human_bytes(need)}, and {human_bytes(there)} are free; use patterns=<int> to sample some."
+            f"need {human_bytes(need)}, and {human_bytes(there)} are free; use oracle='search'."
         )
 
 

@@ -11,7 +11,7 @@ from bidual.gauges.base import Bracket
 from bidual.numerics.eigenvalue_bounds import least_eigenvalues
 from bidual.numerics.gram import Gram
 from bidual.numerics.rounding import gamma, rounded_up
-from bidual.patterns.parallel import exactly_parallel, parallel_groups, representatives, unit_rows
+from bidual.patterns.row_directions import direction_groups, exactly_aligned, representatives, unit_rows
 from bidual.patterns.spike_witness import Witness, outside_range, partial_correlation
 
 _UNIT_ROUNDINGS = 3  # of an entry of a unit row: x_ij / max_j |x_ij|, and that over the length that was left
@@ -63,7 +63,7 @@ def is_spike_free(X: Float[Tensor, "n d"], tol: float = 1e-9) -> SpikeFree:
     if X.ndim != 2 or not X.shape[0] or not bool(torch.isfinite(X).all()):
         raise ValueError(f"X must be a finite matrix with at least one row, got shape {tuple(X.shape)}.")
     X = X.detach().to("cpu", torch.float64)
-    labels = parallel_groups(X)
+    labels = direction_groups(X)
     rows = representatives(labels)
     T, moved = unit_rows(X)[rows], _distance(X, labels, rows)
     if len(T) <= 1:
@@ -79,7 +79,7 @@ def _distance(X: Tensor, labels: Tensor, rows: Tensor) -> float:
     taken = (labels >= 0).nonzero()[:, 0]
     others = rows[labels[taken]]
     taken, others = taken[taken != others], others[taken != others]
-    parallel = exactly_parallel(X[taken], X[others])
+    parallel = exactly_aligned(X[taken], X[others])
     if bool(parallel.all()):
         return 0.0
     apart = unit_rows(X[taken[~parallel]]) - unit_rows(X[others[~parallel]])

@@ -1,10 +1,10 @@
-"""The question every ReLU certificate asks: how steep is the steepest neuron?"""
+"""Oracles for the steepest neuron, max { |V^T (X u)_+| : |u| <= 1 }: the polar of the ReLU gauge."""
 
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
 
 import torch
 from jaxtyping import Float
@@ -23,10 +23,10 @@ _SHORTEST = 2.0**-960  # rows that matter and are shorter may have lost digits o
 
 @dataclass(frozen=True, eq=False)
 class SteepestNeurons:
-    """What an oracle knows about max { |V^T (X u)_+| : |u| <= 1 }: a bracket, and directions u that climb high.
+    """A bracket of max { |V^T (X u)_+| : |u| <= 1 }, and steep directions u.
 
     Attributes:
-        bracket: ``lower`` is attained by a direction that was evaluated; ``upper`` is proved, infinity if it is not.
+        bracket: ``lower`` is attained by an evaluated direction; ``upper`` is proved, or infinite.
         neurons: unit directions, best first.
         values: |V^T (X u)_+| of each.
     """
@@ -35,33 +35,50 @@ class SteepestNeurons:
     neurons: Neurons
     values: Float[Tensor, " q"]
 
-    def scaled(self, factor: float) -> "SteepestNeurons":
-        """The answer for ``factor`` times V; the upper bound is rounded up, and never underflows."""
-        upper = rounded_up(max(factor, _SMALLEST) * self.bracket.upper)
-        return SteepestNeurons(Bracket(factor * self.bracket.lower, upper), self.neurons, factor * self.values)
+    @classmethod
+    def ranked(
+        cls,
+        neurons: Neurons,
+        values: Float[Tensor, " q"],
+        above: float = -math.inf,
+        upper: float = math.inf,
+        most: int | None = None,
+    ) -> Self:
+        """The neurons with values above ``above``, best first, at most ``most``; the best one in any case."""
+        lower = float(values.max()) if len(values) else 0.0
+        order = torch.argsort(values, descending=True)[:most]
+        order = order[values[order] > min(above, lower * (1 - 1e-12))]
+        return cls(Bracket(lower, max(upper, lower)), neurons[order], values[order])
 
-    def raised(self, allowance: float) -> "SteepestNeurons":
-        """The answer with an upper bound that leaves more room."""
-        upper = rounded_up(self.bracket.upper + allowance)
-        return SteepestNeurons(Bracket(self.bracket.lower, upper), self.neurons, self.values)
+    def with_upper(self, upper: float) -> Self:
+        return replace(self, bracket=Bracket(self.bracket.lower, upper))
+
+    def scaled(self, factor: float) -> Self:
+        """The result for ``factor`` times V; the upper bound is rounded up, and never underflows."""
+        upper = rounded_up(max(factor, _SMALLEST) * self.bracket.upper)
+        return type(self)(Bracket(factor * self.bracket.lower, upper), self.neurons, factor * self.values)
+
+    def raised(self, allowance: float) -> Self:
+        """The result with ``allowance`` added to the upper bound."""
+        return self.with_upper(rounded_up(self.bracket.upper + allowance))
 
 
 class NeuronOracle(ABC):
     r"""Cone-constrained PCA over all activation patterns (CP eq. 38-41): max over |u| <= 1 of |V^T (X u)_+|_2.
 
-    It is the polar of the ReLU network's gauge, at -V or V alike. An oracle is made once for X and asked for many V.
-    Since (s x u)_+ v = (x u)_+ s v for s > 0, it sees rows of X of length one only, and V with their lengths in it: no
+    It is the polar of the ReLU network's gauge, at -V or V alike. One oracle of X serves many V. Since
+    (s x u)_+ v = (x u)_+ s v for s > 0, ``_steepest`` gets rows of X of length one, and V with their lengths in it: no
     row is lost beside longer ones, and squares stay in range.
 
     Attributes:
         X: the samples, scaled to length one; zero rows stay zero.
-        lengths: what they were scaled by.
+        lengths: their lengths before scaling.
     """
 
-    proves: ClassVar[bool] = True  # False for a search, whose upper bound is infinity
+    proves: ClassVar[bool] = True  # False for a search, whose upper bound is infinite
     hidden_norm: Norm = L2  # of u
     output_norm: Norm = L2  # V^T (X u)_+ is measured in its dual
-    readout: Patches | None = None  # what comes between (X u)_+ and V; None for V with one row per row of X
+    readout: Patches | None = None  # between (X u)_+ and V; None for V with one row per row of X
 
     X: Float[Tensor, "n d"]
     lengths: Float[Tensor, " n"]
@@ -71,14 +88,14 @@ class NeuronOracle(ABC):
         self.X, self.lengths = _normalised(X)
 
     def is_for(self, X: Float[Tensor, "n d"]) -> bool:
-        """Whether these are the samples it was made for."""
+        """Whether X equals the oracle's samples."""
         rows, lengths = _normalised(X)
         return self.X.shape == rows.shape and torch.equal(self.X, rows) and torch.equal(self.lengths, lengths)
 
     def steepest(self, V: Matrix, above: float = 0.0, seeds: Neurons | None = None) -> SteepestNeurons:
-        """Bracket the maximum at V; list directions whose value exceeds ``above``, perhaps found from ``seeds``.
+        """Bracket the maximum at V; list directions whose value exceeds ``above``; ``seeds`` start searches.
 
-        The bracket may be as wide as [lower, ``above``] when all that is left to know is that nothing exceeds it.
+        Once nothing can exceed ``above``, the bracket may be as wide as [lower, ``above``].
         """
         if V.ndim != 2 or len(V) != len(self.X):
             raise ValueError(f"V must have one row per sample ({len(self.X)}), got shape {tuple(V.shape)}.")
@@ -96,14 +113,13 @@ class NeuronOracle(ABC):
 
     @property
     def slope(self) -> float:
-        """By how much the output of a row changes at most, per unit by which the row changes, for neurons of length
-        one."""
+        """The largest change of (x u)_+ per unit change of the row x, over neurons u of norm one."""
         return self.hidden_norm.times_l2(self.X.shape[1])
 
     def _rounding(self, W: Matrix, share: float = 1.0) -> float:
-        r"""What the scaling costs: entries of X are lengths_i X_ij up to three roundings and size * W_ij is
+        r"""The error of scaling: entries of X are lengths_i X_ij up to three roundings and size * W_ij is
         lengths_i V_ij up to six, so the maximum of sum_i W_i (x_i u)_+ moves by gamma_9 sum_i |W_i| |x_i| at most; and
-        by what underflows before W was divided by ``share``."""
+        by underflows before the division of W by ``share``."""
         total = float(self.output_norm.dual.value(W).sum()) * (1 + gamma(sum(W.shape) + 8))
         return (gamma(12) * total + 8 * W.numel() * W.shape[1] * TINY / share) * self.slope
 
@@ -115,22 +131,21 @@ class NeuronOracle(ABC):
 
 
 def _normalised(X: Float[Tensor, "n d"]) -> tuple[Float[Tensor, "n d"], Float[Tensor, " n"]]:
-    """Rows of length one, and their lengths, at any scale: what rows are divided by."""
+    """Rows of length one, and their lengths before, at any scale."""
     X = X.detach().to(torch.float64)
     near = LINF.unit(X)
     return L2.unit(near), LINF.value(X).clamp(min=TINY) * L2.value(near)
 
 
 def steepness(X: Float[Tensor, "n d"], V: Matrix, neurons: Neurons) -> Float[Tensor, " q"]:
-    """|V^T (X u)_+| / |u| for every neuron u, 0 for the zero neuron: a lower bound of the polar each."""
+    """|V^T (X u)_+| / |u| for every neuron u, 0 for the zero neuron; each is a lower bound of the polar."""
     norm = torch.linalg.vector_norm(neurons, dim=1)
     value = torch.linalg.vector_norm((X @ neurons.T).clamp(min=0).T @ V, dim=1)
     return torch.where(norm > 0, value / norm.clamp(min=torch.finfo(X.dtype).tiny), 0.0)
 
 
 def bound_near(X: Float[Tensor, "n d"], V: Matrix, polar: float) -> Callable[[Matrix], float]:
-    """A bound for points W near a V whose polar is at most ``polar``: it grows by at most |X|_F |W - V|_F, because the
-    ReLU is 1-Lipschitz and 0 at 0."""
+    """polar + |X|_F |W - V|_F bounds the polar at W, if ``polar`` bounds it at V: the ReLU is 1-Lipschitz."""
     size, V = length(X.to(torch.float64)), V.to(torch.float64)
 
     def bound(W: Matrix) -> float:

@@ -1,13 +1,11 @@
 """Oracles for networks on patches."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from bidual.gauges import Bracket
 from bidual.numerics.rounding import gamma, length, rounded_up
 from bidual.operators.patches import Patches
 from bidual.polar.base import NeuronOracle, Neurons, SteepestNeurons
@@ -17,15 +15,14 @@ Make = Callable[[Float[Tensor, "n d"]], NeuronOracle]
 
 
 class Pooled(NeuronOracle):
-    """max |V^T L[(X u)_+]|_F over |u| <= 1, by an oracle for the rows of X: it is max |(L* V)^T (X u)_+|_2.
+    """max |V^T L[(X u)_+]|_F = max |(L* V)^T (X u)_+|_2 over |u| <= 1, by an oracle for the distinct rows of X.
 
-    In BM (23) and (136) these are the dual's constraints over all activation patterns of patches or tokens.
-    Patches that are equal are one row of the oracle.
+    It bounds the dual constraints of BM (23) and (136) over all activation patterns of patches or tokens.
     """
 
     def __init__(self, patches: Patches, make: Make) -> None:
         self.readout, self._exact = patches, patches.to(torch.float64)
-        self._rows = patches.rows().to(torch.float64)  # in the precision of the patches first, as those of the problem
+        self._rows = patches.rows().to(torch.float64)  # made in the precision of the patches, as in the problem
         distinct, self._index = patches.distinct
         self.inner = make(distinct.to(torch.float64))
         if (self.inner.hidden_norm.order, self.inner.output_norm.order) != (2, 2):
@@ -45,18 +42,16 @@ class Pooled(NeuronOracle):
             )
         spread = self._exact.spread(V.to(self._rows))
         merged = spread.new_zeros(len(self.X), spread.shape[1]).index_add_(0, self._index, spread)
-        found = self.inner.steepest(merged, above, seeds)
-        upper = rounded_up(found.bracket.upper + self._of_readout(V))
-        return replace(found, bracket=Bracket(found.bracket.lower, upper))
+        return self.inner.steepest(merged, above, seeds).raised(self._of_readout(V))
 
     def _of_readout(self, V: Matrix) -> float:
-        r"""Of L* V, added up over patches that are equal, and of the scaling of questions.
+        r"""The rounding of L* V, of its sums over equal patches, and of scaling in :meth:`NeuronOracle.steepest`.
 
         The entry (a, k) of V^T L[(X u)_+] is sum_r sum_N V_Nk L_Nar (x_r u)_+, of which (L* V)_r is computed: its terms
         go through a quotient and a product in L*, at most as many sums as there are equal patches, and ten operations
-        in :meth:`NeuronOracle.steepest`; rows that are products of tokens are rounded once. So the entry is off by at
-        most gamma times sum_N |V_Nk| R_Na with R_Na = sum_r |L_Nar| |x_r|, the readout's reach, and all entries
-        together by gamma |R|_F |V|_F.
+        of scaling; rows that are products of tokens are rounded once. So the entry is off by at most gamma times
+        sum_N |V_Nk| R_Na with R_Na = sum_r |L_Nar| |x_r|, the readout's reach, and all entries together by
+        gamma |R|_F |V|_F.
         """
         most = int(torch.bincount(self._index).max()) if len(self._index) else 0
         return rounded_up(gamma(most + self._exact.depth) * self._exact.magnitude * length(V))
@@ -66,5 +61,5 @@ class Pooled(NeuronOracle):
 
 
 def oracle_for(X: Float[Tensor, "n d"], readout: Patches | None, make: Make) -> NeuronOracle:
-    """The oracle that ``make`` makes for rows, for the dual points of a network with this readout."""
+    """``make(X)``, or with a readout the oracle of its dual points that calls ``make`` for the rows."""
     return make(X) if readout is None else Pooled(readout, make)

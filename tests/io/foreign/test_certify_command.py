@@ -139,7 +139,7 @@ def test_models_of_this_package_bring_their_settings(bench: Bench, monkeypatch: 
     monkeypatch.setitem(NETWORKS, "relu_mlp", OwnKind)
     frame = pd.read_csv(bench.folder / "t.csv").drop(columns="label")
     encoder = TableEncoder().fit(frame)
-    fitted = ConvexMLPRegressor(loss="huber", patterns=4, tol=0.1, beta=0.7, activation="gated_relu")
+    fitted = ConvexMLPRegressor(loss="huber", n_gates=4, tol=0.1, beta=0.7, activation="gated_relu")
     fitted.fit(encoder.transform(frame), frame["a"]).module_ = own(outputs=1)
     save(fitted, bench.folder / "own.safetensors", encoder)
     assert bench.run(model="own.safetensors").exit_code == 0

@@ -120,7 +120,7 @@ def test_diverged_networks() -> None:
 
 def test_estimators_of_this_package() -> None:
     X = torch.randn(20, 3).double()
-    estimator = ConvexMLPRegressor(patterns=4, tol=1e-1, activation="gated_relu").fit(X.numpy(), X[:, 0].numpy())
+    estimator = ConvexMLPRegressor(n_gates=4, tol=1e-1, activation="gated_relu").fit(X.numpy(), X[:, 0].numpy())
     with pytest.raises(ValueError, match="'gated_mlp'"):
         read_network(estimator)
     estimator.module_ = own(outputs=1)

@@ -229,7 +229,7 @@ def test_what_torch_exports(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["flat", "two", pytest.param("three", marks=pytest.mark.slow)])
 def test_what_this_package_exports(kind: str, tmp_path: Path) -> None:
-    settings: dict[str, Any] = {"patterns": 4, "tol": 1e-1, "activation": "gated_relu"}
+    settings: dict[str, Any] = {"n_gates": 4, "tol": 1e-1, "activation": "gated_relu"}
     if kind == "flat":
         estimator: Any = ConvexMLPRegressor(**settings).fit(X.numpy(), X[:, 0].numpy())
     else:

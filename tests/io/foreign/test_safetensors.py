@@ -89,7 +89,7 @@ def test_truncated_files(keep: int, tmp_path: Path) -> None:
 
 @pytest.fixture
 def fitted() -> Any:
-    return ConvexMLPRegressor(patterns=4, tol=1e-1, activation="gated_relu").fit(X.numpy(), X[:, :2].numpy())
+    return ConvexMLPRegressor(n_gates=4, tol=1e-1, activation="gated_relu").fit(X.numpy(), X[:, :2].numpy())
 
 
 def test_models_of_this_package(fitted: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -152,25 +152,25 @@ def test_zero_patches_tell_no_patterns_apart():
     case = CASES["1-D, padding beyond the filter"]
     patches = case.patches("average")
     assert int((~patches.rows().any(1)).sum()) == 3 * 4
-    assert len(patches.telling_rows()) == 3 * 4
-    assert bool(patches.telling_rows().any(1).all())
+    assert len(patches.distinguishing_rows()) == 3 * 4
+    assert bool(patches.distinguishing_rows().any(1).all())
     twice = ImagePatches(case.images[[0, 0, 1, 1]], case.convolution())
-    assert len(twice.telling_rows()) == 2 * 4
+    assert len(twice.distinguishing_rows()) == 2 * 4
 
 
 def test_padding_does_not_touch_the_bias():
     """A patch of padding still sees the constant 1, so it is not zero and does tell patterns apart."""
     patches = CASES["1-D, padding beyond the filter"].patches("average", bias=True)
     assert bool((patches.rows()[:, -1] == 1).all())
-    assert len(patches.telling_rows()) == 3 * 4 + 1
-    assert [0.0, 0.0, 1.0] in patches.telling_rows().tolist()
+    assert len(patches.distinguishing_rows()) == 3 * 4 + 1
+    assert [0.0, 0.0, 1.0] in patches.distinguishing_rows().tolist()
 
 
 def test_many_images_tell_patterns_apart_by_some(monkeypatch):
     monkeypatch.setattr(patches_base, "_MOST_ROWS", 13)
     patches = CASES["1-D"].patches("average")  # six patches in each of three images: every second image is enough
     expected = torch.unique(torch.cat([patches.rows()[:6], patches.rows()[12:]]), dim=0)
-    assert torch.equal(patches.telling_rows(), expected)
+    assert torch.equal(patches.distinguishing_rows(), expected)
 
 
 @every_pooling

@@ -116,7 +116,7 @@ def test_tokens_of_zeros_tell_no_patterns_apart():
     """A sequence that is padded with zero tokens has zero rows for every pair with one of them."""
     X = normal(2, 3, 2)
     X[:, 2] = 0
-    assert len(TokenPairs(X, False).telling_rows()) == 2 * 4
+    assert len(TokenPairs(X, False).distinguishing_rows()) == 2 * 4
 
 
 def test_same_pairs():

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from bidual.architectures import GatedParallel
-from bidual.architectures.cells import Cells
+from bidual.architectures.sub_network_gates import SubNetworkGates
 from bidual.io.datasets import ImageData, load_images
 from bidual.losses import Squared
 from bidual.losses.datafit import Datafit
@@ -30,7 +30,7 @@ def samples(n: int = 14, d: int = 5, c: int = 3) -> Samples:
 
 def model(data: Samples, beta: float = 0.01, lam: float = 0.3, scale: float = 1.0) -> PenaltyModel:
     generator = torch.Generator().manual_seed(1)
-    found = PenaltyModel.start(Cells.sample(data.X.shape[1], 3, 4, generator), data, beta, lam)
+    found = PenaltyModel.start(SubNetworkGates.sample(data.X.shape[1], 3, 4, generator), data, beta, lam)
     with torch.no_grad():
         found.both.copy_(scale * torch.randn(found.both.shape, generator=generator, dtype=torch.float64))
     return found

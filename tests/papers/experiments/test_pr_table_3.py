@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import torch
 
-from bidual.architectures.cells import Cells
+from bidual.architectures.sub_network_gates import SubNetworkGates
 from bidual.losses import Squared
 from bidual.papers.experiments import pr_table_3, uci_study
 from bidual.papers.experiments.penalty_descent import Form, PenaltyDescent, gates_of
@@ -152,13 +152,13 @@ def test_a_split_is_a_partition() -> None:
 
 
 @pytest.fixture
-def toy() -> tuple[Cells, torch.Tensor, torch.Tensor]:
+def toy() -> tuple[SubNetworkGates, torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(0)
     X, y = (torch.randn(9, k, generator=generator, dtype=torch.float64) for k in (4, 1))
-    return Cells.sample(4, 3, 5, generator), X, y.sign()
+    return SubNetworkGates.sample(4, 3, 5, generator), X, y.sign()
 
 
-def test_gradients_are_those_of_the_penalty_form(toy: tuple[Cells, torch.Tensor, torch.Tensor]) -> None:
+def test_gradients_are_those_of_the_penalty_form(toy: tuple[SubNetworkGates, torch.Tensor, torch.Tensor]) -> None:
     cells, X, y = toy
     theirs = PenaltyForm(cells, Squared(), 0.5, 0.3)
     both = torch.randn(2, 4, 15, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
@@ -172,7 +172,9 @@ def test_gradients_are_those_of_the_penalty_form(toy: tuple[Cells, torch.Tensor,
 
 
 @pytest.mark.parametrize("mean", [False, True])
-def test_descent_is_that_of_the_penalty_form(mean: bool, toy: tuple[Cells, torch.Tensor, torch.Tensor]) -> None:
+def test_descent_is_that_of_the_penalty_form(
+    mean: bool, toy: tuple[SubNetworkGates, torch.Tensor, torch.Tensor]
+) -> None:
     cells, X, y = toy
     ours = PenaltyDescent("sgd", 0.1, 30, mean=mean).run(cells, X, y, 0.5, 0)
     unit = len(X) if mean else 1
@@ -183,7 +185,7 @@ def test_descent_is_that_of_the_penalty_form(mean: bool, toy: tuple[Cells, torch
     assert unit * ours.objective == pytest.approx(form.value(X, y))
 
 
-def _curvature(cells: Cells, X: torch.Tensor) -> float:
+def _curvature(cells: SubNetworkGates, X: torch.Tensor) -> float:
     """2 |A A^T| from the design matrix of z."""
     first, second = cells.activity(X)
     on = (first & second[:, None]).flatten(0, 1).to(X)

@@ -115,7 +115,7 @@ def test_euclidean_norms_are_faces() -> None:
 
 
 def test_more_signs_than_can_be_tried_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"the linf norm on 13 outputs asks the exact oracle 4,096 times"):
+    with pytest.raises(ValueError, match=r"the linf norm on 13 outputs calls the exact oracle 4,096 times"):
         NormFaces(normal(5, 2), L2, LINF).steepest(normal(5, 13))
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from bidual.gauges import Bracket
 from bidual.numerics.norms import L1, L2, LINF, NORMS, Norm
 from bidual.polar import Faces, NormFaces, SteepestNeurons
-from bidual.polar.exact.norms import _questions, ranked, steepness_in
+from bidual.polar.exact.norms import _queries, ranked, steepness_in
 
 UNIT = 2.0**-53
 ORDERS = {"l1": 1, "l2": 2, "linf": np.inf}
@@ -97,11 +97,11 @@ def test_at_most_two_thousand_are_listed() -> None:
 
 def test_questions_are_the_matrix_its_columns_or_its_signed_sums() -> None:
     V = normal(5, 3)
-    assert [question is V for question in _questions(V, L2)] == [True]
-    columns = _questions(V, L1)
+    assert [query is V for query in _queries(V, L2)] == [True]
+    columns = _queries(V, L1)
     assert [tuple(column.shape) for column in columns] == [(5, 1)] * 3
     assert torch.equal(torch.cat(columns, 1), V)
-    sums = _questions(V, LINF)
+    sums = _queries(V, LINF)
     assert [tuple(one.shape) for one in sums] == [(5, 1)] * 4
     np.testing.assert_allclose(torch.cat(sums, 1).abs().amax(1), V.abs().sum(1), rtol=1e-14)
     np.testing.assert_allclose(sum(sums), 4 * V[:, :1], rtol=1e-13)  # the first sign is always plus
@@ -109,19 +109,17 @@ def test_questions_are_the_matrix_its_columns_or_its_signed_sums() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_questions_keep_the_precision(dtype: torch.dtype) -> None:
-    assert {question.dtype for norm in NORMS.values() for question in _questions(normal(4, 2).to(dtype), norm)} == {
-        dtype
-    }
+    assert {question.dtype for norm in NORMS.values() for question in _queries(normal(4, 2).to(dtype), norm)} == {dtype}
 
 
 def test_twelve_outputs_have_all_their_signs_tried_and_thirteen_do_not() -> None:
-    assert len(_questions(normal(2, 12), LINF)) == 2048
+    assert len(_queries(normal(2, 12), LINF)) == 2048
     text = (
         r"^the linf norm on 13 outputs asks the exact oracle 4,096 times; at most 12 outputs are taken\. "
         r"Use NormSearch, or the norm l1 or l2 on the outputs\.$"
     )
     with pytest.raises(ValueError, match=text):
-        _questions(normal(2, 13), LINF)
+        _queries(normal(2, 13), LINF)
 
 
 def test_euclidean_questions_are_asked_with_the_threshold_and_their_answers_joined() -> None:

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from bidual.polar.relaxations.branch_and_bound import BranchAndBound
-from bidual.polar.relaxations.sign_cells import Cell
+from bidual.polar.relaxations.sign_regions import SignRegion
 from helpers.polar_cases import CASES, normal, steepest
 
 
@@ -50,21 +50,21 @@ def test_found_neurons_attain_the_lower_bound() -> None:
 
 def test_halves_of_a_cell_cover_it() -> None:
     x, directions = normal(5, 3).numpy(), normal(200, 3, 1).numpy()
-    cell = Cell.whole(x).split(2)[0]
-    covered = [half.contains(directions) for half in cell.split(4)]
-    assert (np.logical_or(*covered) == cell.contains(directions)).all()
+    region = SignRegion.whole(x).split(2)[0]
+    covered = [half.contains(directions) for half in region.split(4)]
+    assert (np.logical_or(*covered) == region.contains(directions)).all()
 
 
 def test_a_cells_h_is_linear_in_its_variable() -> None:
     x, u = normal(6, 3).numpy(), normal(1, 3, 1).numpy()[0]
     signs = np.sign(x @ u).astype(np.int64) * (np.arange(6) < 4)
-    cell, a = Cell(x, signs), np.maximum(x @ u, 0)
-    h = cell.H @ np.concatenate([u, a[cell.free]])
+    region, a = SignRegion(x, signs), np.maximum(x @ u, 0)
+    h = region.H @ np.concatenate([u, a[region.free]])
     assert np.allclose(h, np.concatenate([a, np.maximum(-x @ u, 0)]))
 
 
 def test_moments_whose_price_is_negative_by_rounding_leave_a_bracket_too() -> None:
-    """Nearly equal rows in two bundles: the only cell's moments are next to nothing."""
+    """Nearly equal rows in two bundles: the only region's moments are next to nothing."""
     near = [
         [0.612163, -0.31308591, -0.54103689, -0.88290337, -1.23484243],
         [-0.81842384, 0.17035522, -0.75318253, -0.43260467, 0.21735728],

@@ -10,7 +10,7 @@ from bidual.losses import LOSSES
 from bidual.losses.datafit import Datafit
 from bidual.polar import Faces
 from bidual.problems.relu import ReluProblem
-from bidual.training.copositive.joint import CellProofs, covers, joint_bound
+from bidual.training.copositive.joint import RegionProofs, covers, joint_bound
 from bidual.training.copositive.relaxed import Relaxed
 from helpers.polar_cases import brute_force, normal
 from oracles.problems import CASES as LOSS_CASES
@@ -67,8 +67,8 @@ def test_cutting_the_sphere_tightens_the_bound() -> None:
     problem = relu_problem(normal(9, 3), "squared", 1, 0.3)
     plain, cut = joint_bound(problem, 0, max_steps=250), joint_bound(problem, 2, max_steps=250)
     assert cut.dual > plain.dual
-    assert isinstance(cut.proof, CellProofs)
-    assert len(cut.proof.cells) > 1
+    assert isinstance(cut.proof, RegionProofs)
+    assert len(cut.proof.regions) > 1
     assert_sound(problem, cut)
 
 

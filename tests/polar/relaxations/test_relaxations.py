@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from bidual.polar.relaxations.aggregates import Aggregated, Witness
+from bidual.polar.relaxations.aggregates import Aggregated, RowMultipliers
 from bidual.polar.relaxations.diagonal import DiagonalBound
 from bidual.polar.relaxations.reduction import Scaled
 from bidual.polar.relaxations.semidefinite import SemidefiniteBound
-from bidual.polar.relaxations.sign_cells import Cell, clipped
+from bidual.polar.relaxations.sign_regions import SignRegion, clipped
 from helpers.polar_cases import CASES, brute_force, normal, semidefinite_value, steepest
 
 BOUNDS = {
@@ -56,7 +56,7 @@ def test_semidefinite_bound_solves_its_relaxation(n: int, d: int, c: int) -> Non
 def test_diagonal_formula_is_the_smallest_feasible_level() -> None:
     X, V = normal(7, 3), normal(7, 2, 1)
     t = torch.full((7,), 1.5 * float(torch.linalg.matrix_norm(V, 2)) ** 2, dtype=torch.float64)
-    bound = Aggregated(X, V, X.new_zeros(7, 0)).bound(Witness(t, X.new_zeros(0, 0)))
+    bound = Aggregated(X, V, X.new_zeros(7, 0)).bound(RowMultipliers(t, X.new_zeros(0, 0)))
     K = torch.eye(2) - V.T @ (V / t[:, None])
     closed = 0.25 * (X.T @ (t[:, None] * X) + X.T @ V @ torch.linalg.solve(K, V.T @ X))
     assert bound == pytest.approx(float(torch.linalg.eigvalsh(closed)[-1]) ** 0.5, rel=1e-9)
@@ -75,18 +75,20 @@ def test_random_multipliers_never_prove_too_much(seed: int) -> None:
     rng = np.random.default_rng(seed)
     X, V = normal(6, 2, seed), normal(6, 2, seed + 50)
     scaled, v = Scaled.of(X), V.numpy() / float(V.norm())
-    cell = Cell.whole(scaled.x)
+    region = SignRegion.whole(scaled.x)
     for row in range(seed % 4):
-        cell = cell.split(row)[int(rng.integers(2))]
+        region = region.split(row)[int(rng.integers(2))]
     N = 10 ** rng.uniform(-3, 1) * rng.standard_normal((12, 12))
     U = rng.standard_normal((20000, scaled.x.shape[1]))
-    inside = torch.from_numpy(U[cell.contains(U)])
+    inside = torch.from_numpy(U[region.contains(U)])
     values = (torch.from_numpy(scaled.x) @ inside.T).clamp(min=0).T @ torch.from_numpy(v)
     best = float((values.norm(dim=1) / inside.norm(dim=1)).max()) if len(inside) else 0.0
-    assert cell.bound(v, N) >= best
-    witness = Witness(torch.from_numpy(10 ** rng.uniform(-1, 2, 6)), torch.from_numpy(rng.standard_normal((4, 4))))
+    assert region.bound(v, N) >= best
+    witness = RowMultipliers(
+        torch.from_numpy(10 ** rng.uniform(-1, 2, 6)), torch.from_numpy(rng.standard_normal((4, 4)))
+    )
     sums = torch.from_numpy(np.abs(rng.standard_normal((6, 2))))
-    if not cell.signs.any():
+    if not region.signs.any():
         assert Aggregated(torch.from_numpy(scaled.x), torch.from_numpy(v), sums).bound(witness) >= best
 
 
@@ -97,7 +99,7 @@ def test_clipping_keeps_only_the_free_entries_negative() -> None:
 
 def test_multipliers_that_are_not_finite_prove_nothing() -> None:
     X, V = normal(3, 2), normal(3, 2, 1).numpy()
-    assert Cell.whole(X.numpy()).bound(V, np.full((6, 6), np.nan)) == math.inf
+    assert SignRegion.whole(X.numpy()).bound(V, np.full((6, 6), np.nan)) == math.inf
 
 
 def test_scaling_follows_the_data() -> None:
@@ -109,5 +111,7 @@ def test_scaling_follows_the_data() -> None:
 
 def test_a_witness_that_overflows_is_no_witness() -> None:
     x, V = torch.eye(3, dtype=torch.float64), torch.ones(3, 1, dtype=torch.float64)
-    level = Aggregated(x, V, V[:, :0]).level(Witness(torch.full((3,), torch.inf, dtype=torch.float64), x[:0, :0]), 1.0)
+    level = Aggregated(x, V, V[:, :0]).level(
+        RowMultipliers(torch.full((3,), torch.inf, dtype=torch.float64), x[:0, :0]), 1.0
+    )
     assert level == torch.inf

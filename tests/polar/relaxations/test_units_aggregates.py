@@ -8,21 +8,21 @@ import pytest
 import torch
 from torch import Tensor
 
-from bidual.polar.relaxations.aggregates import Aggregated, Witness, _contracts
+from bidual.polar.relaxations.aggregates import Aggregated, RowMultipliers, _contracts
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def problem(n: int, r: int, c: int, m: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor, Witness]:
+def problem(n: int, r: int, c: int, m: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor, RowMultipliers]:
     x, V, P = normal(n, r, seed=seed), normal(n, c, seed=seed + 1), normal(n, m, seed=seed + 2).abs()
     x, V, P = x / torch.linalg.matrix_norm(x, 2), V / V.norm(), P / P.norm(dim=0)
     K = 0.02 * normal(2 * m, 2 * m, seed=seed + 3).abs()
-    return x, V, P, Witness(2 + normal(n, seed=seed + 4).abs(), 0.5 * (K + K.T))
+    return x, V, P, RowMultipliers(2 + normal(n, seed=seed + 4).abs(), 0.5 * (K + K.T))
 
 
-def dense_level(x: Tensor, V: Tensor, P: Tensor, witness: Witness) -> float:
+def dense_level(x: Tensor, V: Tensor, P: Tensor, witness: RowMultipliers) -> float:
     """lambda by the matrices of the class's docstring, n by n; infinity where S is not positive definite."""
     t, K = witness
     n, m = P.shape
@@ -82,13 +82,13 @@ def test_the_closed_form_without_sums() -> None:
     one, none = torch.ones(1, 1, dtype=torch.float64), torch.zeros(1, 0, dtype=torch.float64)
     made = Aggregated(one, 0.5 * one, none)
     for t in (0.3, 0.5, 2.0):
-        witness = Witness(t * one[0], torch.zeros(0, 0, dtype=torch.float64))
+        witness = RowMultipliers(t * one[0], torch.zeros(0, 0, dtype=torch.float64))
         level = t / 4 + 0.25 / (4 * (1 - 0.25 / t))
         assert sqrt(level) <= made.bound(witness) <= sqrt(level) * (1 + 1e-11)
         assert float(made.level(witness, 1e-10)) == pytest.approx(level, rel=1e-6)
 
 
-def bad(**changes: Tensor) -> Witness:
+def bad(**changes: Tensor) -> RowMultipliers:
     return problem(6, 3, 2, 2)[3]._replace(**changes)
 
 
@@ -107,7 +107,7 @@ def bad(**changes: Tensor) -> Witness:
     ],
     ids=["small", "zero", "one negative", "one zero", "infinite", "nan", "infinite K", "large K", "huge K"],
 )
-def test_a_witness_that_proves_nothing_gives_infinity(witness: Witness) -> None:
+def test_a_witness_that_proves_nothing_gives_infinity(witness: RowMultipliers) -> None:
     x, V, P, _ = problem(6, 3, 2, 2)
     assert Aggregated(x, V, P).bound(witness) == inf
 
@@ -115,20 +115,20 @@ def test_a_witness_that_proves_nothing_gives_infinity(witness: Witness) -> None:
 @pytest.mark.parametrize("name", ["t", "K"])
 def test_outside_its_domain_the_level_is_infinite(name: str) -> None:
     x, V, P, witness = problem(6, 3, 2, 2)
-    far = {"t": Witness(1e-3 * witness.t, witness.K), "K": Witness(witness.t, 1e4 * witness.K)}[name]
+    far = {"t": RowMultipliers(1e-3 * witness.t, witness.K), "K": RowMultipliers(witness.t, 1e4 * witness.K)}[name]
     assert float(Aggregated(x, V, P).level(far, 0.1)) == inf
-    assert float(Aggregated(x, V, P).level(Witness(witness.t * inf, witness.K), 0.1)) == inf
-    assert float(Aggregated(x, V, P).level(Witness(witness.t * 1e308, witness.K), 0.1)) == inf
+    assert float(Aggregated(x, V, P).level(RowMultipliers(witness.t * inf, witness.K), 0.1)) == inf
+    assert float(Aggregated(x, V, P).level(RowMultipliers(witness.t * 1e308, witness.K), 0.1)) == inf
 
 
 def test_what_is_not_symmetric_or_negative_in_the_witness_is_made_so() -> None:
     x, V, P, witness = problem(6, 3, 2, 2)
     made, K = Aggregated(x, V, P), witness.K
     skew = torch.triu(torch.full((4, 4), 0.01, dtype=torch.float64), 1)
-    assert made.bound(Witness(witness.t, K + skew - skew.T)) == pytest.approx(made.bound(witness), rel=1e-13)
+    assert made.bound(RowMultipliers(witness.t, K + skew - skew.T)) == pytest.approx(made.bound(witness), rel=1e-13)
     clamped, negative = K.clone(), K.clone()
     clamped[0, 0], negative[0, 0] = 0.0, -5.0
-    assert made.bound(Witness(witness.t, negative)) == made.bound(Witness(witness.t, clamped))
+    assert made.bound(RowMultipliers(witness.t, negative)) == made.bound(RowMultipliers(witness.t, clamped))
 
 
 @pytest.mark.parametrize("share", [1e-2, 1e-4, 1e-6, 1e-8, 1e-10])
@@ -136,7 +136,7 @@ def test_rounding_is_allowed_for_more_where_s_is_nearly_singular(share: float) -
     """One row, V = v: the closed form, at t closer and closer to v^2."""
     one, none = torch.ones(1, 1, dtype=torch.float64), torch.zeros(1, 0, dtype=torch.float64)
     t = 1 + share
-    bound = Aggregated(one, one, none).bound(Witness(t * one[0], torch.zeros(0, 0, dtype=torch.float64)))
+    bound = Aggregated(one, one, none).bound(RowMultipliers(t * one[0], torch.zeros(0, 0, dtype=torch.float64)))
     exact = Fraction(t) / 4 + Fraction(t) / (4 * (Fraction(t) - 1))
     assert exact <= Fraction(bound) ** 2 <= exact * (1 + Fraction(1e-12 / share))
 
@@ -145,10 +145,10 @@ def test_singular_proves_nothing() -> None:
     one, none = torch.ones(1, 1, dtype=torch.float64), torch.zeros(1, 0, dtype=torch.float64)
     made, K = Aggregated(one, one, none), torch.zeros(0, 0, dtype=torch.float64)
     for t in (1 - 1e-12, 1.0, 1 + 1e-15):
-        assert made.bound(Witness(t * one[0], K)) == inf
+        assert made.bound(RowMultipliers(t * one[0], K)) == inf
 
 
-def exact_level(x: Tensor, V: Tensor, P: Tensor, witness: Witness) -> mpmath.mpf:
+def exact_level(x: Tensor, V: Tensor, P: Tensor, witness: RowMultipliers) -> mpmath.mpf:
     """lambda by the matrices of the class's docstring, to fifty digits."""
     x, V, P, K = (mpmath.matrix(part.tolist()) if part.numel() else None for part in (x, V, P, witness.K))
     D = mpmath.diag(witness.t.tolist())
@@ -164,7 +164,7 @@ def exact_level(x: Tensor, V: Tensor, P: Tensor, witness: Witness) -> mpmath.mpf
     return max(mpmath.eigsy(top + C.T * mpmath.inverse(S) * C, eigvals_only=True))
 
 
-def spoiled(kind: str, n: int = 14) -> tuple[Tensor, Tensor, Tensor, Witness]:
+def spoiled(kind: str, n: int = 14) -> tuple[Tensor, Tensor, Tensor, RowMultipliers]:
     x, V, P, (t, K) = problem(n, 3, 2, 2, seed=20)
     match kind:
         case "ties":
@@ -181,7 +181,7 @@ def spoiled(kind: str, n: int = 14) -> tuple[Tensor, Tensor, Tensor, Witness]:
         case "nearly singular":
             t = torch.full_like(t, float(torch.linalg.matrix_norm(V, 2)) ** 2 * (1 + 1e-6))
             P, K = P[:, :0], K[:0, :0]
-    return x, V, P, Witness(t, K)
+    return x, V, P, RowMultipliers(t, K)
 
 
 KINDS = ["plain", "ties", "uneven t", "large K", "V is a difference of sums", "nearly singular"]

@@ -9,7 +9,7 @@ from numpy import ndarray
 
 from bidual.polar.relaxations import moments as module
 from bidual.polar.relaxations.moments import MomentSplitting, _Face, row_to_cut
-from bidual.polar.relaxations.sign_cells import Cell
+from bidual.polar.relaxations.sign_regions import SignRegion
 
 N, R, C = 3, 2, 2
 M = 2 * N
@@ -26,9 +26,9 @@ def squared(P: ndarray, step: float) -> ndarray:
 
 
 def splitting(count: int = 2, beta: float = 0.5, penalty: float = 2.0) -> MomentSplitting:
-    whole = Cell.whole(rows())
-    cells = [whole] if count == 1 else [*whole.split(0)] if count == 2 else [*whole.split(0), whole]
-    return MomentSplitting(cells, C, beta, squared, penalty)
+    whole = SignRegion.whole(rows())
+    regions = [whole] if count == 1 else [*whole.split(0)] if count == 2 else [*whole.split(0), whole]
+    return MomentSplitting(regions, C, beta, squared, penalty)
 
 
 def symmetric(count: int, seed: int = 0) -> ndarray:
@@ -39,12 +39,12 @@ def symmetric(count: int, seed: int = 0) -> ndarray:
 @pytest.mark.parametrize("signs", [[0, 0, 0], [1, -1, 0], [1, 1, -1]])
 def test_a_face_prices_rank_one_moments_by_half_the_squares(signs: list[int]) -> None:
     x, rng = rows(), np.random.default_rng(1)
-    cell = Cell(x, np.array(signs))
-    face = _Face.of(cell, 0.6, C)
-    assert face.cell is cell
+    region = SignRegion(x, np.array(signs))
+    face = _Face.of(region, 0.6, C)
+    assert face.region is region
     assert np.allclose(face.frame.T @ face.frame, np.eye(face.frame.shape[1]), atol=1e-14)
-    z, w = rng.standard_normal(cell.H.shape[1]), rng.standard_normal(C)
-    lifted = np.concatenate([cell.H @ z, w])
+    z, w = rng.standard_normal(region.H.shape[1]), rng.standard_normal(C)
+    lifted = np.concatenate([region.H @ z, w])
     y = face.frame.T @ lifted
     assert np.allclose(face.frame @ y, lifted, atol=1e-13)
     assert y @ face.cost @ y == pytest.approx(0.3 * (z[:R] @ z[:R] + w @ w), rel=1e-11)
@@ -53,7 +53,7 @@ def test_a_face_prices_rank_one_moments_by_half_the_squares(signs: list[int]) ->
 
 @pytest.mark.parametrize("penalty", [0.5, 3.0])
 def test_the_nearest_point_of_a_face_satisfies_the_conditions_of_optimality(penalty: float) -> None:
-    face, target = _Face.of(Cell.whole(rows()), 0.4, C), symmetric(1)[0]
+    face, target = _Face.of(SignRegion.whole(rows()), 0.4, C), symmetric(1)[0]
     found, price = face.nearest(target, penalty)
     G = face.frame.T @ found @ face.frame
     assert np.allclose(face.frame @ G @ face.frame.T, found, atol=1e-12)
@@ -71,7 +71,7 @@ def test_a_new_splitting_starts_at_zero() -> None:
     assert new.prices.tolist() == [0, 0]
     assert (new.steps, new.n, new.outputs, new.beta, new.penalty) == (0, N, C, 0.5, 2.0)
     assert new.mixing.memory == 15
-    assert [cell.signs.tolist() for cell in new.cells] == [[1, 0, 0], [-1, 0, 0]]
+    assert [region.signs.tolist() for region in new.regions] == [[1, 0, 0], [-1, 0, 0]]
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
@@ -198,7 +198,7 @@ def test_a_split_keeps_predictions_and_multipliers() -> None:
     whole = splitting(2)
     whole._enter(symmetric(2))
     finer = whole.split([1, None])
-    assert [cell.signs.tolist() for cell in finer.cells] == [[1, 1, 0], [1, -1, 0], [-1, 0, 0]]
+    assert [region.signs.tolist() for region in finer.regions] == [[1, 1, 0], [1, -1, 0], [-1, 0, 0]]
     assert (finer.beta, finer.outputs, finer.penalty, finer.prox) == (0.5, C, 2.0, squared)
     gap = whole.state - whole.moments
     assert np.allclose(finer.state[0], whole.moments[0] / 2 + gap[0], atol=1e-14)
@@ -224,7 +224,7 @@ def test_resuming_takes_state_and_penalty() -> None:
 
 
 def known(u: list[ndarray], prices: list[float]) -> MomentSplitting:
-    """Moments of one direction in every cell, and their prices."""
+    """Moments of one direction in every region, and their prices."""
     found = splitting(len(u))
     h = [np.concatenate([np.maximum(rows() @ v, 0), np.maximum(-rows() @ v, 0), np.ones(C)]) for v in u]
     found.moments, found.prices = np.stack([np.outer(a, a) for a in h]), np.array(prices)
@@ -245,7 +245,7 @@ def test_directions_are_what_the_moments_point_at_with_both_signs() -> None:
     found = known(u, [1.0, 1.0]).directions()
     assert found.shape == (12, R)
     assert np.array_equal(found[:6], -found[6:])
-    for k, v in enumerate(u):  # the tops first, then the axes of each cell
+    for k, v in enumerate(u):  # the tops first, then the axes of each region
         assert abs(found[k] @ v) == pytest.approx(np.linalg.norm(found[k]) * np.linalg.norm(v), rel=1e-12)
         assert np.linalg.norm(found[k]) > 0.1
         assert np.allclose(np.abs(found[3 + 2 * k]), np.abs(v), atol=1e-6)
@@ -267,7 +267,7 @@ def test_rows_to_cut_weigh_by_the_lengths_of_v() -> None:
     found._enter(symmetric(2))
     found.prices = np.ones(2)
     weight = np.linalg.norm(found.V, axis=1)
-    want = [row_to_cut(cell, found.moments[k], weight) for k, cell in enumerate(found.cells)]
+    want = [row_to_cut(region, found.moments[k], weight) for k, region in enumerate(found.regions)]
     assert found.rows_to_cut() == want
     assert all(cut in (1, 2) for cut in want)
 
@@ -293,8 +293,8 @@ def test_the_row_to_cut_is_seen_farthest_on_both_sides(
     signs: list[int], a: list[float], b: list[float], weight: list[float], row: int
 ) -> None:
     x = np.array([[1.0, 0.0], [0.0, 3.0], [1.0, 1.0]])  # where nothing is seen, the longest row counts
-    assert row_to_cut(Cell(x, np.array(signs)), spread(a, b), np.array(weight)) == row
+    assert row_to_cut(SignRegion(x, np.array(signs)), spread(a, b), np.array(weight)) == row
 
 
 def test_no_row_is_cut_where_all_are_known() -> None:
-    assert row_to_cut(Cell(rows(), np.array([1, -1, 1])), spread([1.0] * 3, [1.0] * 3), np.ones(3)) is None
+    assert row_to_cut(SignRegion(rows(), np.array([1, -1, 1])), spread([1.0] * 3, [1.0] * 3), np.ones(3)) is None

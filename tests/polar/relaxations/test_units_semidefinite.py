@@ -10,9 +10,10 @@ from torch import Tensor
 
 from bidual.gauges import Bracket
 from bidual.polar.base import SteepestNeurons
+from bidual.polar.relaxations import reduction
 from bidual.polar.relaxations import semidefinite as module
-from bidual.polar.relaxations.semidefinite import CellRelaxation, SemidefiniteBound, elementary, stalled
-from bidual.polar.relaxations.sign_cells import Cell
+from bidual.polar.relaxations.semidefinite import RegionRelaxation, SemidefiniteBound, elementary, stalled
+from bidual.polar.relaxations.sign_regions import SignRegion
 
 
 def normal(n: int, d: int, seed: int = 0) -> Tensor:
@@ -45,10 +46,10 @@ def test_a_search_stalls_when_four_looks_gain_no_more_than_the_tolerance(bounds:
 
 def test_the_elementary_bound_leaves_out_negative_rows_and_is_rounded_up() -> None:
     x, V = np.array([[3.0, 4.0], [1.0, 1.0], [0.0, 12.0]]), np.array([[1.0], [7.0], [1.0]])
-    cell = Cell(x, np.array([0, -1, 1]))
-    square = Fraction(elementary(cell, V)) ** 2
+    region = SignRegion(x, np.array([0, -1, 1]))
+    square = Fraction(elementary(region, V)) ** 2
     assert 338 <= square <= 338 * (1 + Fraction(1, 10**13))
-    assert elementary(Cell(x, np.array([-1, -1, -1])), V) == 0
+    assert elementary(SignRegion(x, np.array([-1, -1, -1])), V) == 0
 
 
 @pytest.mark.parametrize("scale", [1e-200, 0.1, 1e200])
@@ -56,28 +57,28 @@ def test_the_elementary_bound_of_many_rows_holds_in_real_arithmetic(scale: float
     rng = np.random.default_rng(0)
     x, V = scale * rng.standard_normal((3000, 4)), rng.standard_normal((3000, 1))
     square = sum(Fraction(a) ** 2 for a in x.ravel()) * sum(Fraction(a) ** 2 for a in V.ravel())
-    found = Fraction(elementary(Cell.whole(x), V)) ** 2
+    found = Fraction(elementary(SignRegion.whole(x), V)) ** 2
     assert square <= found <= square * (1 + Fraction(1, 10**11))
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e-12])
 def test_a_relaxation_starts_from_the_elementary_bound(scale: float) -> None:
     x, V = data()
-    cell = Cell.whole(scale * x)
-    found = CellRelaxation(cell, V)
-    assert found.bound == elementary(cell, V)
-    assert found.cell is cell
+    region = SignRegion.whole(scale * x)
+    found = RegionRelaxation(region, V)
+    assert found.bound == elementary(region, V)
+    assert found.region is region
     assert found.V is V
     assert found.N.shape == (8, 8)
     assert not found.N.any()
     assert found.splitting.penalty == pytest.approx(5 / max(found.bound, 1e-9), rel=1e-14)
     assert (found.splitting.beta, found.splitting.outputs, found.splitting.steps) == (1.0, 2, 0)
-    assert found.splitting.cells == [cell]
+    assert found.splitting.regions == [region]
 
 
 def test_predictions_are_projected_to_the_plane_of_v() -> None:
     x, V = data()
-    found, P = CellRelaxation(Cell.whole(x), V), normal(4, 2, 5).numpy()
+    found, P = RegionRelaxation(SignRegion.whole(x), V), normal(4, 2, 5).numpy()
     Q = found._onto_unit(P, 0.3)
     assert np.sum(Q * V) == pytest.approx(1, rel=1e-12)
     moved = Q - P
@@ -88,19 +89,19 @@ def test_predictions_are_projected_to_the_plane_of_v() -> None:
     ("enough", "max_steps", "looks"), [(np.inf, 500, 0), (0.0, 100, 2), (0.0, 101, 3), (0.0, 0, 0), (0.0, 50, 1)]
 )
 def test_a_run_stops_when_it_is_good_enough_or_out_of_steps(enough: float, max_steps: int, looks: int) -> None:
-    found = CellRelaxation(Cell.whole(data()[0]), data()[1])
+    found = RegionRelaxation(SignRegion.whole(data()[0]), data()[1])
     assert found.run(enough, -1.0, max_steps) == found.bound
     assert found.splitting.steps == 50 * looks
 
 
 def test_a_run_stops_at_the_bound_that_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = CellRelaxation(Cell.whole(data()[0]), data()[1])
+    found = RegionRelaxation(SignRegion.whole(data()[0]), data()[1])
     assert found.run(found.bound, 0.0, 500) == found.bound
     assert found.splitting.steps == 0
 
 
 def test_a_run_that_gains_nothing_stops_after_four_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = CellRelaxation(Cell.whole(data()[0]), data()[1])
+    found = RegionRelaxation(SignRegion.whole(data()[0]), data()[1])
     monkeypatch.setattr(found, "_look", lambda: None)
     found.run(0.0, 1e-3, 1000)
     assert found.splitting.steps == 5 * 50
@@ -108,14 +109,14 @@ def test_a_run_that_gains_nothing_stops_after_four_looks(monkeypatch: pytest.Mon
 
 def test_a_run_improves_the_bound_which_holds() -> None:
     x, V = data(6, 2, 1, 3)
-    found = CellRelaxation(Cell.whole(x), V)
+    found = RegionRelaxation(SignRegion.whole(x), V)
     first = found.bound
     last = found.run(0.0, 1e-5, 600)
     t = np.linspace(0, 2 * np.pi, 5000)
     f = np.linalg.norm(np.maximum(np.stack([np.cos(t), np.sin(t)], 1) @ x.T, 0) @ V, axis=1).max()
     assert f <= last < 0.9 * first
     assert last <= 1.5 * f
-    assert found.cell.bound(V, found.N) == last
+    assert found.region.bound(V, found.N) == last
 
 
 @pytest.mark.parametrize("scale", [0.5, -2.0])
@@ -123,12 +124,12 @@ def test_a_look_scales_the_multipliers_to_v_and_keeps_only_what_is_better(
     monkeypatch: pytest.MonkeyPatch, scale: float
 ) -> None:
     x, V = data()
-    found = CellRelaxation(Cell.whole(x), V)
+    found = RegionRelaxation(SignRegion.whole(x), V)
     N, asked = normal(8, 8, 4).numpy(), []
     monkeypatch.setattr(type(found.splitting), "V", property(lambda self: scale * V))
     monkeypatch.setattr(found.splitting, "multipliers", lambda: [N])
     answers = iter([2.0, 3.0, 2.0, 1.0])
-    monkeypatch.setattr(Cell, "bound", lambda self, W, M: asked.append((self, W, M)) or next(answers))
+    monkeypatch.setattr(SignRegion, "bound", lambda self, W, M: asked.append((self, W, M)) or next(answers))
     found.bound = 2.0
     for expected in (2.0, 2.0, 2.0):
         found._look()
@@ -137,16 +138,16 @@ def test_a_look_scales_the_multipliers_to_v_and_keeps_only_what_is_better(
     found._look()
     assert found.bound == 1
     assert np.allclose(found.N, N / scale**2, rtol=1e-12)
-    assert asked[0][0] is found.cell
+    assert asked[0][0] is found.region
     assert asked[0][1] is V
 
 
 @pytest.mark.parametrize("scale", [0.0, np.nan, np.inf])
 def test_a_look_at_multipliers_without_scale_changes_nothing(monkeypatch: pytest.MonkeyPatch, scale: float) -> None:
-    found = CellRelaxation(Cell.whole(data()[0]), data()[1])
+    found = RegionRelaxation(SignRegion.whole(data()[0]), data()[1])
     W = np.full_like(found.V, scale)
     monkeypatch.setattr(type(found.splitting), "V", property(lambda self: W))
-    monkeypatch.setattr(Cell, "bound", lambda self, V, N: 0.0)
+    monkeypatch.setattr(SignRegion, "bound", lambda self, V, N: 0.0)
     before = found.bound
     found._look()
     assert found.bound == before
@@ -156,15 +157,15 @@ def test_a_look_at_multipliers_without_scale_changes_nothing(monkeypatch: pytest
 
 def test_halves_inherit_the_bound_and_the_state() -> None:
     x, V = data(5, 2, 1)
-    found = CellRelaxation(Cell.whole(x), V)
+    found = RegionRelaxation(SignRegion.whole(x), V)
     found.run(0.0, 1e-6, 100)
     plus, minus = found.split()
-    row = int(np.flatnonzero(plus.cell.signs)[0])
-    assert plus.cell.signs[row] == 1
-    assert minus.cell.signs[row] == -1
-    assert np.abs(plus.cell.signs).sum() == 1
+    row = int(np.flatnonzero(plus.region.signs)[0])
+    assert plus.region.signs[row] == 1
+    assert minus.region.signs[row] == -1
+    assert np.abs(plus.region.signs).sum() == 1
     for half in (plus, minus):
-        assert half.bound == min(found.bound, elementary(half.cell, V))
+        assert half.bound == min(found.bound, elementary(half.region, V))
         assert np.array_equal(half.splitting.state, found.splitting.state)
         assert half.splitting.penalty == found.splitting.penalty
         assert half.splitting.steps == 0
@@ -173,22 +174,16 @@ def test_halves_inherit_the_bound_and_the_state() -> None:
 
 def test_a_split_is_at_the_row_that_the_moments_and_v_choose(monkeypatch: pytest.MonkeyPatch) -> None:
     x, V = data(5, 2, 2)
-    found, asked = CellRelaxation(Cell.whole(x), V), []
+    found, asked = RegionRelaxation(SignRegion.whole(x), V), []
     monkeypatch.setattr(module, "row_to_cut", lambda *args: asked.append(args) or 3)
-    assert [half.cell.signs[3] for half in found.split()] == [1, -1]
-    assert asked[0][0] is found.cell
+    assert [half.region.signs[3] for half in found.split()] == [1, -1]
+    assert asked[0][0] is found.region
     assert np.array_equal(asked[0][1], found.splitting.moments[0])
     assert np.allclose(asked[0][2], [np.sqrt(v @ v) for v in V])
     monkeypatch.setattr(module, "row_to_cut", lambda *args: 0)
     assert len(found.split()) == 2
     monkeypatch.setattr(module, "row_to_cut", lambda *args: None)
     assert found.split() == []
-
-
-def test_directions_are_those_of_the_splitting() -> None:
-    found = CellRelaxation(Cell.whole(data()[0]), data()[1])
-    found.run(0.0, 1e-6, 50)
-    assert np.array_equal(found.directions(), found.splitting.directions())
 
 
 @pytest.mark.parametrize("above", [0.0, 50.0])
@@ -198,13 +193,13 @@ def test_the_oracle_passes_on_what_it_was_asked(monkeypatch: pytest.MonkeyPatch,
     searched, runs = [], []
     known = SteepestNeurons(Bracket(1.5, np.inf), oracle.X[:2], torch.tensor([1.5, 1.0], dtype=torch.float64))
 
-    class Search(module.LocalSearch):
+    class Search(reduction.LocalSearch):
         def _steepest(self, *args: object) -> SteepestNeurons:
             searched.append((self.X, self.starts, *args))
             return known
 
-    monkeypatch.setattr(module, "LocalSearch", Search)
-    monkeypatch.setattr(CellRelaxation, "run", lambda self, *args: runs.append((self, *args)) or 0.75)
+    monkeypatch.setattr(reduction, "LocalSearch", Search)
+    monkeypatch.setattr(RegionRelaxation, "run", lambda self, *args: runs.append((self, *args)) or 0.75)
     found = oracle._steepest(V, above, seeds)
     assert torch.allclose(searched[0][0], oracle.X)
     assert searched[0][1] == 5
@@ -215,7 +210,7 @@ def test_the_oracle_passes_on_what_it_was_asked(monkeypatch: pytest.MonkeyPatch,
     assert enough == pytest.approx(max(above, 1.5) / (size * norm), rel=1e-13)
     assert (tol, steps) == (0.25, 70)
     assert np.allclose(relaxed.V, V.numpy() / norm, rtol=1e-14)
-    assert relaxed.cell.x is oracle._scaled.x
+    assert relaxed.region.x is oracle._scaled.x
     assert found.bracket.upper == pytest.approx(0.75 * norm * size, rel=1e-12)
     assert found.bracket.upper >= oracle._scaled.bound(norm * 0.75, norm)
     assert found.bracket.lower == 1.5

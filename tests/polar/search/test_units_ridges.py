@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from bidual.polar.relaxations.aggregates import Aggregated, Witness
+from bidual.polar.relaxations.aggregates import Aggregated, RowMultipliers
 from bidual.polar.relaxations.diagonal import _elementary, _sums, diagonal_bound
 from bidual.polar.search.ridges import RidgeSearch, _concave_step, _objective, ascend
 
@@ -55,7 +55,7 @@ def test_a_search_over_ridges_proves_nothing_and_lists_the_best_first() -> None:
 def test_the_elementary_witness_has_the_elementary_bound() -> None:
     x, V = torch.from_numpy(normal(6, 3)), torch.from_numpy(normal(6, 2, 1))
     x, V = x / torch.linalg.matrix_norm(x, 2), V / V.norm()
-    made = Aggregated(x, V, x.new_zeros(6, 0)).bound(Witness(_elementary(x, V), x.new_zeros(0, 0)))
+    made = Aggregated(x, V, x.new_zeros(6, 0)).bound(RowMultipliers(_elementary(x, V), x.new_zeros(0, 0)))
     norms = [float(torch.linalg.matrix_norm(part, 2)) for part in (V.T @ x, V, x)]
     elementary = 0.5 * norms[0] + 0.5 * norms[1] * norms[2]
     assert made <= elementary * (1 + 1e-5)

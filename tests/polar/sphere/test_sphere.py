@@ -72,9 +72,9 @@ def test_no_point_of_a_cell_exceeds_its_bound(r: int, c: int) -> None:
         u = np.einsum("qmk,mkr->qmr", mu, cells.corners)
         u /= np.maximum(np.linalg.norm(u, axis=2, keepdims=True), 1e-300)
         f = np.linalg.norm(np.maximum(u @ X.T, 0) @ V, axis=2).max(0)
-        assert (f <= found.cells.bound * (1 + ROUNDING)).all()
-        assert (f <= wide.cells.bound * (1 + ROUNDING)).all()
-        cells = wide.cells.take(rng.permutation(len(cells))[:64]).packed(20).halved()
+        assert (f <= found.simplices.bound * (1 + ROUNDING)).all()
+        assert (f <= wide.simplices.bound * (1 + ROUNDING)).all()
+        cells = wide.simplices.take(rng.permutation(len(cells))[:64]).packed(20).halved()
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -96,7 +96,7 @@ def test_values_at_the_centres_are_the_objective() -> None:
         direct = np.linalg.norm(np.maximum(found.centres @ X.T, 0) @ V, axis=1)
         assert np.allclose(found.values, direct, rtol=1e-12)
         half = len(cells) // 2
-        parts = [found.cells.take(slice(half)).packed(15), found.cells.take(slice(half, None)).packed(15)]
+        parts = [found.simplices.take(slice(half)).packed(15), found.simplices.take(slice(half, None)).packed(15)]
         cells = join(parts, 15).halved()
 
 
@@ -121,7 +121,7 @@ def test_it_trains() -> None:
     assert done.solution.certificate.relative_gap <= 1e-3
 
 
-@pytest.mark.parametrize("limits", [{"max_time": 0.0}, {"max_cells": 10}, {"max_cells": 300}])
+@pytest.mark.parametrize("limits", [{"max_time": 0.0}, {"max_simplices": 10}, {"max_simplices": 300}])
 def test_bracket_is_true_whenever_it_stops(limits: dict[str, float]) -> None:
     X, V = CASES["rank 3"]
     bracket = Sphere(X, **limits).steepest(V).bracket

@@ -31,19 +31,19 @@ def test_a_call_fixes_rows_of_one_sign_and_keeps_the_others(r: int, c: int) -> N
     X[0] = 0
     cells = narrow(r, c, 7, 0.3, 4)
     found = SimplexBounds.of(X, V)(cells, 0.5)
-    again = SimplexBounds.of(X, V)(found.cells, 0.5)
-    assert np.allclose(again.cells.fixed, found.cells.fixed, rtol=1e-14)
-    assert np.array_equal(again.cells.rows, found.cells.rows)
+    again = SimplexBounds.of(X, V)(found.simplices, 0.5)
+    assert np.allclose(again.simplices.fixed, found.simplices.fixed, rtol=1e-14)
+    assert np.array_equal(again.simplices.rows, found.simplices.rows)
     for k, p in enumerate(cells.corners):
         at = p @ X.T
         fixed = sum((np.outer(V[i], X[i]) for i in range(N) if at[:, i].min() >= 0), np.zeros((c, r)))
-        assert np.allclose(found.cells.fixed[k], fixed, atol=1e-13)
+        assert np.allclose(found.simplices.fixed[k], fixed, atol=1e-13)
         mixed = (at.max(0) > 0) & (at.min(0) < 0)
-        assert found.cells.rows[k].tolist() == [i if mixed[i] else N for i in range(N)]
+        assert found.simplices.rows[k].tolist() == [i if mixed[i] else N for i in range(N)]
     direct = np.linalg.norm(np.maximum(found.centres @ X.T, 0) @ V, axis=1)
     assert np.allclose(found.values, direct, rtol=1e-12)
     assert np.array_equal(found.centres, Cap.around(cells.corners).centre)
-    assert np.array_equal(found.cells.corners, cells.corners)
+    assert np.array_equal(found.simplices.corners, cells.corners)
 
 
 @pytest.mark.parametrize(("r", "c"), SHAPES)
@@ -53,19 +53,19 @@ def test_bounds_hold_and_close_with_the_square_of_the_width(r: int, c: int, widt
     cells = narrow(r, c, 30, width, 6)
     found = SimplexBounds.of(X, V)(cells, 1e-3)
     f = np.linalg.norm(np.maximum(on_cells(cells.corners) @ X.T, 0) @ V, axis=2).max(1)
-    assert (f <= found.cells.bound * (1 + 1e-12)).all()
+    assert (f <= found.simplices.bound * (1 + 1e-12)).all()
     size = np.abs(X).sum() * np.abs(V).sum()
-    assert (found.cells.bound <= f + (width + width**2) * size).all()
+    assert (found.simplices.bound <= f + (width + width**2) * size).all()
 
 
 def test_a_smaller_bound_that_was_known_is_kept_and_one_that_is_not_a_number_proves_nothing() -> None:
     X, V = data(3, 2)
     cells = narrow(3, 2, 4, 0.3)
-    free = SimplexBounds.of(X, V)(cells, 0.5).cells.bound
+    free = SimplexBounds.of(X, V)(cells, 0.5).simplices.bound
     known = np.array([free[0] / 2, free[1] * 2, np.inf, np.inf])
     with np.errstate(invalid="ignore"):
         part = replace(cells, fixed=cells.fixed * np.array([1, 1, 1, np.nan])[:, None, None], bound=known)
-        found = SimplexBounds.of(X, V)(part, 0.0).cells.bound
+        found = SimplexBounds.of(X, V)(part, 0.0).simplices.bound
     assert found[:3].tolist() == [free[0] / 2, free[1], free[2]]
     assert found[3] == np.inf
 
@@ -112,10 +112,10 @@ def test_an_improvement_never_raises_a_bound_and_moves_the_candidates(c: int) ->
 def test_a_call_passes_the_threshold_on() -> None:
     X, V = data(3, 2, 8)
     cells, bounds = narrow(3, 2, 200, 0.4, 8), SimplexBounds.of(X, V)
-    low, high = bounds(cells, 0.0).cells, bounds(cells, 1e6).cells
+    low, high = bounds(cells, 0.0).simplices, bounds(cells, 1e6).simplices
     assert np.array_equal(low.bound, high.bound)
     assert (low.edge != high.edge).any()
-    near = bounds(cells, float(np.median(low.bound)) / 1.2).cells
+    near = bounds(cells, float(np.median(low.bound)) / 1.2).simplices
     assert (near.bound <= low.bound).all()
     assert (near.bound < low.bound).any()
     lengths = np.linalg.norm(cells.corners[:, [0, 0, 1]] - cells.corners[:, [1, 2, 2]], axis=2)
@@ -127,7 +127,7 @@ def test_tiny_values_at_the_centre_do_not_shrink_the_bound(tiny: float) -> None:
     """At the first orthant's centre only a row of tiny v is active: its square has no digits. f is 0.6 at a corner."""
     X, V = np.array([[0.6, -0.8], [1.0, 0.0]]), np.array([[1.0], [tiny * 2**0.5]])
     found = SimplexBounds.of(X, V)(Simplices.orthants(2, 2, 1), 0.5)
-    assert 0.6 * (1 - 1e-15) <= found.cells.bound[0] <= 0.6 * (1 + 1e-13)
+    assert 0.6 * (1 - 1e-15) <= found.simplices.bound[0] <= 0.6 * (1 + 1e-13)
 
 
 def test_cells_that_are_no_cells_prove_nothing_and_degenerate_ones_are_bounded() -> None:
@@ -137,9 +137,9 @@ def test_cells_that_are_no_cells_prove_nothing_and_degenerate_ones_are_bounded()
     corners[0, 1] = -corners[0, 0]
     corners[1, 1] = corners[1, 0]
     found = SimplexBounds.of(X, V)(replace(cells, corners=corners), 0.5)
-    assert found.cells.bound[0] == np.inf
+    assert found.simplices.bound[0] == np.inf
     assert np.isnan(found.stretch[0])
     f = np.linalg.norm(np.maximum(on_cells(corners[1:]) @ X.T, 0) @ V, axis=2).max(1)
-    assert (f <= found.cells.bound[1:] * (1 + 1e-14)).all()
-    assert np.isfinite(found.cells.bound[1:]).all()
+    assert (f <= found.simplices.bound[1:] * (1 + 1e-14)).all()
+    assert np.isfinite(found.simplices.bound[1:]).all()
     assert np.array_equal(found.stretch[1:], 1 / Cap.around(corners).cosine[1:])

@@ -9,7 +9,7 @@ import torch
 from numpy import ndarray
 
 from bidual.polar.sphere import simplex_bounds as sb
-from bidual.polar.sphere.oracle import Sphere, _Run
+from bidual.polar.sphere.oracle import Sphere, _Search
 from bidual.polar.sphere.simplex_bounds import SimplexBounds
 from bidual.polar.sphere.simplex_rounding import of_interpolation, raised
 from helpers.polar_cases import normal, orthogonal_to
@@ -66,7 +66,7 @@ def test_bounds_hold_to_the_last_bit_and_without_the_allowance_they_do_not(n: in
     for seed in range(12):
         X, V, corners = steep_at_centre(n, r, c, seed)
         found = SimplexBounds.of(X, V)(cells_of(corners, c, n), 0.0)
-        bound, square = float(found.cells.bound[0]), exact_square(X, V, corners[0].mean(0))
+        bound, square = float(found.simplices.bound[0]), exact_square(X, V, corners[0].mean(0))
         upper = raised(bound, X, V, 0, float(found.stretch[0]))
         assert square <= Fraction(upper) ** 2
         assert upper <= float(square) ** 0.5 + 1e-9
@@ -87,7 +87,7 @@ def test_interpolation_is_paid_for_on_slivers(c: int) -> None:
         corners /= np.linalg.norm(corners, axis=2, keepdims=True)
         found = SimplexBounds.of(X, V)(cells_of(corners, c, 20), 0.0)
         for k, cell in enumerate(corners):
-            upper = Fraction(raised(float(found.cells.bound[k]), X, V, 0, float(found.stretch[k])))
+            upper = Fraction(raised(float(found.simplices.bound[k]), X, V, 0, float(found.stretch[k])))
             assert max(exact_square(X, V, p) for p in cell) <= upper**2
 
 
@@ -109,7 +109,7 @@ def test_copies_of_a_row_are_added_without_loss(seed: int) -> None:
 def test_allowances_are_far_below_the_tightest_tolerance(r: int, c: int) -> None:
     X = torch.nn.functional.normalize(normal(250, r, 2))
     V = orthogonal_to(X, normal(250, c, 3))
-    run = _Run(Sphere(X), X.numpy(), V.numpy(), 0.0)
+    run = _Search(Sphere(X), X.numpy(), V.numpy(), 0.0)
     run.note(np.random.default_rng(0).standard_normal((500, r)))
     assert raised(run.lower, X.numpy(), V.numpy(), 35 * r, r**0.5) - run.lower <= 1e-10 * run.lower
 

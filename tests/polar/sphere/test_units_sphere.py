@@ -11,7 +11,7 @@ from torch import Tensor
 from bidual.patterns.reduction import Reduced
 from bidual.polar.base import steepness
 from bidual.polar.sphere import oracle as module
-from bidual.polar.sphere.oracle import Sphere, _Run
+from bidual.polar.sphere.oracle import Sphere, _Search
 from bidual.polar.sphere.simplex_bounds import Bounded
 from bidual.polar.sphere.simplices import Simplices
 
@@ -22,9 +22,9 @@ def normal(n: int, d: int, seed: int = 0) -> Tensor:
     return torch.randn(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def run(n: int = 8, r: int = 3, c: int = 2, above: float = 0.0, **settings: float) -> _Run:
+def run(n: int = 8, r: int = 3, c: int = 2, above: float = 0.0, **settings: float) -> _Search:
     oracle = Sphere(normal(n, r), **settings)  # type: ignore[arg-type]
-    return _Run(oracle, oracle._reduced.samples, normal(n, c, 1).numpy(), above)
+    return _Search(oracle, oracle._reduced.samples, normal(n, c, 1).numpy(), above)
 
 
 def cells(bounds: list[float], width: float = 1.0, n: int = 8, r: int = 3, c: int = 2) -> Simplices:
@@ -49,7 +49,7 @@ def test_tolerances_below_rounding_are_refused(tol: float) -> None:
 def test_the_tightest_tolerance_is_accepted_and_defaults_are_documented() -> None:
     assert Sphere(normal(3, 2), tol=1e-9).tol == 1e-9
     oracle = Sphere(normal(3, 2))
-    assert (oracle.tol, oracle.max_time, oracle.max_cells, oracle.looseness) == (1e-6, None, 500_000, 0.1)
+    assert (oracle.tol, oracle.max_time, oracle.max_simplices, oracle.looseness) == (1e-6, None, 500_000, 0.1)
 
 
 @pytest.mark.parametrize("r", [1, 2, 3])
@@ -82,9 +82,9 @@ def test_only_the_best_is_listed_if_nothing_exceeds_the_question() -> None:
 
 def test_the_upper_bound_is_what_the_run_proved_of_reduced_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     oracle, V = Sphere(normal(12, 3)), normal(12, 2, 1)
-    seen: list[_Run] = []
-    search = _Run.search
-    monkeypatch.setattr(_Run, "search", lambda self: (seen.append(self), search(self)))
+    seen: list[_Search] = []
+    search = _Search.search
+    monkeypatch.setattr(_Search, "search", lambda self: (seen.append(self), search(self)))
     monkeypatch.setattr(Reduced, "lost", lambda self, W: 0.25 if W is V else 0.0)
     found = oracle._steepest(V, 0.5, None)
     assert seen[0].proved + 0.25 < found.bracket.upper <= (seen[0].proved + 0.25) * (1 + 1e-14)
@@ -130,8 +130,8 @@ def test_the_local_search_gets_the_question_and_the_seeds(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(module, "LocalSearch", Recorder)
     known: list[ndarray] = []
-    start = _Run.start
-    monkeypatch.setattr(_Run, "start", lambda self, U: (known.append(U), start(self, U)))
+    start = _Search.start
+    monkeypatch.setattr(_Search, "start", lambda self, U: (known.append(U), start(self, U)))
     oracle = Sphere(X)
     oracle._steepest(V, 0.25, seeds)
     assert asked[0][1:3] == (64, 20)
@@ -177,7 +177,7 @@ def test_upper_is_the_largest_of_what_is_closed_found_and_open() -> None:
 
 
 def test_a_run_is_late_when_it_has_seen_more_cells_than_allowed() -> None:
-    asked = run(max_cells=5)
+    asked = run(max_simplices=5)
     asked.seen = 5
     assert not asked._late()
     asked.seen = 6
@@ -195,10 +195,10 @@ def test_a_run_is_late_when_its_time_is_over(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_stopped_search_proves_less_and_stops_soon() -> None:
     X, V = normal(30, 4), normal(30, 2, 1)
-    full, few = Sphere(X)._steepest(V, 0.0, None).bracket, Sphere(X, max_cells=16)._steepest(V, 0.0, None).bracket
+    full, few = Sphere(X)._steepest(V, 0.0, None).bracket, Sphere(X, max_simplices=16)._steepest(V, 0.0, None).bracket
     assert few.upper > full.upper
     assert few.lower <= full.upper
-    asked = run(30, 4, max_cells=16)
+    asked = run(30, 4, max_simplices=16)
     asked.search()
     assert 16 < asked.seen <= 48
     assert asked.queue

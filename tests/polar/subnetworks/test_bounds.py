@@ -16,7 +16,7 @@ from bidual.operators.parallel import sub_network_features, sub_network_size
 from bidual.polar import Faces, SteepestNeurons
 from bidual.polar.subnetworks.base import ParallelOracle, copies
 from bidual.polar.subnetworks.bound import RelaxedBound
-from bidual.polar.subnetworks.outputs import AllOutputs, _cone_bound, _principal, _Run
+from bidual.polar.subnetworks.outputs import AllOutputs, _cone_bound, _principal, _Search
 from bidual.polar.subnetworks.pricing import ExactParallel
 from bidual.polar.subnetworks.search import ParallelSearch
 from bidual.problems.parallel import ParallelProblem
@@ -233,7 +233,7 @@ def test_outputs_are_turned_into_principal_axes_without_loss(scale: float) -> No
 
 def test_cuts_pay_for_corners_that_are_rounded() -> None:
     X, V = drawn(4, 2, 3, 1)
-    run = _Run(AllOutputs(ExactParallel(X, 2)), _principal(V)[1], 0.0)
+    run = _Search(AllOutputs(ExactParallel(X, 2)), _principal(V)[1], 0.0)
     run.search(float("inf"))
     assert run.cuts > 3
     assert run.upper == pytest.approx(-run.queue[0][0], rel=1e-12)

@@ -12,7 +12,7 @@ from torch import Tensor
 from bidual.problems.relu import ReluProblem
 from bidual.training.copositive import Relaxed, relax
 from bidual.training.copositive.cones import PatternCones
-from bidual.training.copositive.joint import CellProof, CellProofs, joint_bound
+from bidual.training.copositive.joint import RegionProof, RegionProofs, joint_bound
 from bidual.training.copositive.pattern_program import ConeProofs, pattern_bound
 from bidual.training.copositive.spike_free import SpikeFreeProof, spike_free_bound
 from helpers.copositive_cases import normal, squared, steepest, white
@@ -66,8 +66,10 @@ def test_a_proof_for_other_data_or_points_says_nothing_false(make: Make) -> None
 def forged(found: Relaxed, change: Change) -> Relaxed:
     """With every multiplier changed."""
     proof = found.proof
-    if isinstance(proof, CellProofs):
-        return replace(found, proof=CellProofs(tuple(CellProof(cell.signs, change(cell.N)) for cell in proof.cells)))
+    if isinstance(proof, RegionProofs):
+        return replace(
+            found, proof=RegionProofs(tuple(RegionProof(cell.signs, change(cell.N)) for cell in proof.regions))
+        )
     assert isinstance(proof, ConeProofs | SpikeFreeProof)
     return replace(found, proof=replace(proof, N=change(proof.N)))
 
@@ -106,11 +108,11 @@ def test_patterns_without_multipliers_count() -> None:
 
 def test_cells_that_do_not_cover_the_sphere_prove_nothing() -> None:
     problem, found = by_cells()
-    assert isinstance(found.proof, CellProofs)
-    assert len(found.proof.cells) > 2
-    for drop in range(len(found.proof.cells)):
-        cells = tuple(cell for k, cell in enumerate(found.proof.cells) if k != drop)
-        assert CellProofs(cells).polar(problem.X, found.V) == math.inf
+    assert isinstance(found.proof, RegionProofs)
+    assert len(found.proof.regions) > 2
+    for drop in range(len(found.proof.regions)):
+        cells = tuple(cell for k, cell in enumerate(found.proof.regions) if k != drop)
+        assert RegionProofs(cells).polar(problem.X, found.V) == math.inf
 
 
 def test_one_cone_proves_nothing_for_data_that_are_not_spike_free() -> None:

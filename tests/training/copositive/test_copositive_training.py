@@ -14,7 +14,7 @@ from bidual.problems.certificate import Scope
 from bidual.problems.relu import ReluProblem
 from bidual.solvers.driver import Record, Status
 from bidual.training.copositive import CopositiveProgram, CopositiveTraining, relax
-from bidual.training.copositive.randomised_rounding import Rounding
+from bidual.training.copositive.randomised_rounding import RandomisedRounding
 from helpers.copositive_cases import exact, normal, squared, white
 from oracles.relu_problems import relu_problem
 
@@ -23,7 +23,7 @@ PLANE = squared(normal(10, 2), normal(10, 2, seed=1), 0.5)
 
 def test_rounding_is_a_network_above_the_bound_and_the_same_for_one_seed() -> None:
     bound = relax(PLANE, "patterns")
-    one, same, other = (Rounding(seed=seed)(PLANE, bound.factors) for seed in (0, 0, 1))
+    one, same, other = (RandomisedRounding(seed=seed)(PLANE, bound.factors) for seed in (0, 0, 1))
     assert torch.equal(one, same)
     assert one.shape != other.shape or not torch.equal(one, other)
     for neurons in (one, other):
@@ -34,7 +34,9 @@ def test_rounding_is_a_network_above_the_bound_and_the_same_for_one_seed() -> No
 def test_rounding_stops_in_time() -> None:
     problem = squared(normal(60, 5), normal(60, 3, seed=1), 0.1)
     bound = relax(problem, "joint", max_time=0.1)
-    neurons = Rounding(steps=10**6)(problem, bound.factors, max_time=0.2)  # would take hours without the limit
+    neurons = RandomisedRounding(steps=10**6)(
+        problem, bound.factors, max_time=0.2
+    )  # would take hours without the limit
     assert CopositiveProgram(problem).value(neurons) >= bound.dual
 
 
@@ -79,7 +81,7 @@ def test_training_stops_in_time_with_a_sound_certificate() -> None:
     assert 0 <= certificate.dual <= certificate.primal
 
 
-@pytest.mark.parametrize("solver", ["copositive", "cutting_plane"])
+@pytest.mark.parametrize("solver", ["copositive", "cutting_planes"])
 def test_regressors(solver: str) -> None:
     X, y = normal(14, 1).numpy(), normal(14, 2, seed=1).numpy()
     fit = ConvexMLPRegressor(solver=solver, beta=0.5).fit(X, y)
@@ -91,7 +93,7 @@ def test_regressors(solver: str) -> None:
         np.testing.assert_allclose(fit.predict(X), fit.module_(torch.from_numpy(X)).numpy(), atol=1e-9)
 
 
-@pytest.mark.parametrize("solver", ["copositive", "cutting_plane"])
+@pytest.mark.parametrize("solver", ["copositive", "cutting_planes"])
 def test_classifiers(solver: str) -> None:
     X, y = make_classification(15, 2, n_informative=2, n_redundant=0, n_classes=2, random_state=0)
     fit = ConvexMLPClassifier(solver=solver, hidden_bias=False, beta=0.5).fit(X, y)
@@ -108,7 +110,7 @@ def test_other_losses_are_refused(loss: str) -> None:
         CopositiveTraining().train(problem)
     with pytest.raises(ValueError, match=rf"CP \(19\), is for the squared loss, got {loss}; use the form 'joint'"):
         relax(problem, "patterns")
-    for solver, what in [("copositive", "for the squared loss"), ("cutting_plane", "for the squared loss")]:
+    for solver, what in [("copositive", "for the squared loss"), ("cutting_planes", "for the squared loss")]:
         with pytest.raises(ValueError, match=what):
             ConvexMLPClassifier(solver=solver, loss="logistic").fit(normal(6, 2).numpy(), [0, 1] * 3)
 

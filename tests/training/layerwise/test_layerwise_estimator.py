@@ -134,7 +134,7 @@ def test_interrupted_fit_warns_and_works(monkeypatch: pytest.MonkeyPatch) -> Non
         ({"stages": 0}, "stages must be a whole number of at least 1, got 0"),
         ({"gates": 2.5}, "gates must be a whole number of at least 1, got 2.5"),
         ({"kernel_size": 2}, "kernel_size must be odd"),
-        ({"weight_decay": 0}, "weight_decay must be a number positive, got 0"),
+        ({"weight_decay": 0}, "weight_decay must be a positive number, got 0"),
         ({"momentum": 1.0}, "momentum must be a number from 0 to below 1, got 1.0"),
         ({"drop": 0.0}, "drop must be a number above 0 and at most 1"),
         ({"learning_rate": "fast"}, "learning_rate must be 'auto', a positive number"),

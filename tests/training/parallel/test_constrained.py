@@ -10,26 +10,26 @@ import pytest
 import torch
 from torch import Tensor
 
-from bidual.architectures.cells import Cells
 from bidual.architectures.modules import ParallelNetwork
 from bidual.architectures.path_norm import path_norm_of
+from bidual.architectures.sub_network_gates import SubNetworkGates
 from bidual.losses import Hinge, Logistic, Squared
 from bidual.losses.datafit import Datafit
 from bidual.problems.certificate import Scope
 from bidual.training.parallel import constrained
-from bidual.training.parallel.cell_cones import CellCones
 from bidual.training.parallel.constrained import solve_constrained
+from bidual.training.parallel.gate_cones import GateCones
 from bidual.training.parallel.penalty import PenaltyForm, train
 from oracles.parallel_oracle import three_layer_optimum
 
 
-def draw(seed: int, n: int = 8, d: int = 2, count: int = 6, width: int = 3) -> tuple[Tensor, Tensor, Cells]:
+def draw(seed: int, n: int = 8, d: int = 2, count: int = 6, width: int = 3) -> tuple[Tensor, Tensor, SubNetworkGates]:
     rng = torch.Generator().manual_seed(seed)
     X, y = (torch.randn(n, k, generator=rng, dtype=torch.float64) for k in (d, 1))
-    return X, y, Cells.sample(d, count, width, rng)
+    return X, y, SubNetworkGates.sample(d, count, width, rng)
 
 
-def dense_optimum(X: Tensor, y: Tensor, cells: Cells, beta: float, norm: str, loss: str = "squared") -> float:
+def dense_optimum(X: Tensor, y: Tensor, cells: SubNetworkGates, beta: float, norm: str, loss: str = "squared") -> float:
     """The program with every inequality written out from the definition of w, not of z = s w."""
     data, f, price, inside = X.numpy(), 0, 0, []
     first, second = (part.numpy().astype(float) for part in cells.activity(X))
@@ -89,7 +89,7 @@ def test_it_is_a_network_of_that_price(norm: str) -> None:
 def test_with_every_cell_it_is_the_training_problem() -> None:
     rng = torch.Generator().manual_seed(5)
     X, y = (torch.randn(4, k, generator=rng, dtype=torch.float64) for k in (2, 1))
-    cells = Cells.sample(2, 3000, 2, rng)
+    cells = SubNetworkGates.sample(2, 3000, 2, rng)
     found = solve_constrained(cells, X, Datafit(Squared(), y), 0.05)
     assert len(found.certificate.point) < 1000  # of 6000 blocks, most repeat a cell or are zero
     assert found.objective == pytest.approx(three_layer_optimum(X.numpy(), y[:, 0].numpy(), 0.05, 2), rel=1e-6)
@@ -117,8 +117,8 @@ def test_the_gates_agree_with_the_network_that_comes_out() -> None:
 
 def test_cells_on_which_nothing_is_on_and_repeated_ones_are_skipped() -> None:
     X, y, cells = draw(8)
-    twice = Cells(torch.cat([cells.weights, 2 * cells.weights]), torch.cat([cells.signs, cells.signs]))
-    dead = Cells(twice.weights, -torch.ones_like(twice.signs))  # the second layer is never above zero
+    twice = SubNetworkGates(torch.cat([cells.weights, 2 * cells.weights]), torch.cat([cells.signs, cells.signs]))
+    dead = SubNetworkGates(twice.weights, -torch.ones_like(twice.signs))  # the second layer is never above zero
     data = Datafit(Squared(), y)
     once, again = (solve_constrained(c, X, data, 0.1) for c in (cells, twice))
     assert again.certificate.point.shape == once.certificate.point.shape
@@ -174,7 +174,7 @@ def test_bad_input_is_refused() -> None:
         solve_constrained(cells, X[:3], data, 0.1)
 
 
-def exact_slacks(cells: Cells, X: Tensor, z: Tensor) -> list[Fraction]:
+def exact_slacks(cells: SubNetworkGates, X: Tensor, z: Tensor) -> list[Fraction]:
     """The left sides of all inequalities of the cells at z = s w, in fractions."""
     found = []
     first, second = (part.tolist() for part in cells.activity(X))
@@ -203,7 +203,7 @@ def test_the_point_is_in_its_cones_in_fractions(seed: int) -> None:
 
 def test_points_on_borders_are_moved_inside_and_no_further_than_rounding() -> None:
     X, _, cells = draw(3, n=5, count=8, width=2)
-    cones = CellCones.of(cells, X)
+    cones = GateCones.of(cells, X)
     W, towards = cones.interior, torch.randn(cones.interior.shape, generator=torch.Generator().manual_seed(1)).double()
     here, there = (torch.cat([part.flatten(1) for part in cones.slacks(z)], 1) for z in (W, towards))
     step = torch.where(there < 0, -here / there, torch.inf).amin(1)

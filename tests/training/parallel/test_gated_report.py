@@ -8,33 +8,33 @@ import torch
 from torch import Tensor
 
 from bidual.architectures import GatedParallel, ParallelMLP
-from bidual.architectures.cells import Cells
 from bidual.architectures.modules import ParallelNetwork
 from bidual.architectures.path_norm import path_norm_of
+from bidual.architectures.sub_network_gates import SubNetworkGates
 from bidual.gauges import Group
 from bidual.losses import Logistic, Squared
 from bidual.losses.datafit import Datafit
 from bidual.problems.certificate import Scope
 from bidual.problems.problem import Problem
 from bidual.solvers.plan import solve_auto
-from bidual.training.parallel.cell_cones import CellCones
 from bidual.training.parallel.cone_split import _Woodbury, shortest_split
 from bidual.training.parallel.decoding import real_sub_networks, violation
+from bidual.training.parallel.gate_cones import GateCones
 from bidual.training.parallel.gated_report import gated_report
 
 
-def draw(seed: int, n: int = 15, d: int = 3, count: int = 4, width: int = 3) -> tuple[Tensor, Cells]:
+def draw(seed: int, n: int = 15, d: int = 3, count: int = 4, width: int = 3) -> tuple[Tensor, SubNetworkGates]:
     rng = torch.Generator().manual_seed(seed)
-    return torch.randn(n, d, generator=rng, dtype=torch.float64), Cells.sample(d, count, width, rng)
+    return torch.randn(n, d, generator=rng, dtype=torch.float64), SubNetworkGates.sample(d, count, width, rng)
 
 
-def blocks(cells: Cells, c: int, seed: int) -> Tensor:
+def blocks(cells: SubNetworkGates, c: int, seed: int) -> Tensor:
     rng = torch.Generator().manual_seed(seed)
     k, d, m = cells.weights.shape
     return torch.randn(k, m * d, c, generator=rng, dtype=torch.float64)
 
 
-def least_split(cone: CellCones, u: Tensor) -> float:
+def least_split(cone: GateCones, u: Tensor) -> float:
     """min |u + p| + |p| over the cone, by cvxpy."""
     X, p, inside = cone.X.numpy(), cp.Variable(tuple(u.shape)), []
     for z in (p, p + u.numpy()):
@@ -49,7 +49,7 @@ def least_split(cone: CellCones, u: Tensor) -> float:
 def test_the_shortest_split_is_cvxpy_s(n: int, d: int, m: int) -> None:
     X, cells = draw(n, n, d, 3, m)
     for k, u in enumerate(blocks(cells, 1, 1).reshape(3, 1, m, d)):
-        cone = CellCones.of(cells, X)[torch.tensor([k])]
+        cone = GateCones.of(cells, X)[torch.tensor([k])]
         p, least = shortest_split(cone, u), least_split(cone, u[0])
         assert cone.holds(p, 1e-12)
         assert cone.holds(u + p, 1e-12)
@@ -68,7 +68,7 @@ def test_block_diagonal_plus_low_rank_is_solved() -> None:
 
 def test_the_closed_form_is_the_first_point_of_its_ray() -> None:
     X, cells = draw(1)
-    cones, u = CellCones.of(cells, X), blocks(cells, 1, 2).reshape(4, 3, 3)
+    cones, u = GateCones.of(cells, X), blocks(cells, 1, 2).reshape(4, 3, 3)
     reach = cones._reach(u)
     on_ray, short = (u + factor * reach[:, None, None] * cones.interior for factor in (1.0, 1 - 1e-6))
     assert cones.holds(on_ray)
@@ -81,7 +81,7 @@ def test_the_closed_form_is_the_first_point_of_its_ray() -> None:
 
 def test_a_point_of_the_cone_needs_no_split() -> None:
     X, cells = draw(2)
-    cones = CellCones.of(cells, X)
+    cones = GateCones.of(cells, X)
     for sign in (1.0, -1.0):
         u = sign * cones.interior
         assert torch.allclose(cones.price(cones.split(u), u), torch.linalg.vector_norm(u, dim=(1, 2)))
@@ -90,7 +90,7 @@ def test_a_point_of_the_cone_needs_no_split() -> None:
 
 
 def test_violation_counts_wrong_signs() -> None:
-    cells = Cells(torch.tensor([[[1.0], [0.0]]]).double(), torch.ones(1, 1, dtype=torch.float64))
+    cells = SubNetworkGates(torch.tensor([[[1.0], [0.0]]]).double(), torch.ones(1, 1, dtype=torch.float64))
     X = torch.tensor([[1.0, 0.0], [1.0, 1.0], [1.0, -3.0], [-1.0, 0.0]]).double()
     found = violation(cells, X, torch.tensor([0.0, 1.0]).double().reshape(1, 2, 1))
     # pre-activations 0, 1, -3, 0 in the first layer, and the same in the second; -U is nearer than U
@@ -102,7 +102,7 @@ def test_violation_counts_wrong_signs() -> None:
 @pytest.mark.parametrize("bias", [False, True])
 def test_the_decoded_network_predicts_on_the_samples_what_the_gated_model_does(c: int, bias: bool) -> None:
     X, cells = draw(3, d=3 - bias)
-    cells = Cells.sample(3, 4, 3, torch.Generator().manual_seed(3))
+    cells = SubNetworkGates.sample(3, 4, 3, torch.Generator().manual_seed(3))
     family, Z = GatedParallel(cells, bias), blocks(cells, c, 4)
     Z[1] = 0.0
     samples = torch.cat([X, torch.ones(15, 1).double()], 1) if bias else X
@@ -132,10 +132,10 @@ def test_the_deadline_is_kept() -> None:
 
 
 def test_a_cell_sampled_on_its_own_border_is_refused() -> None:
-    cells = Cells(torch.tensor([[[1.0], [0.0]]]).double(), torch.ones(1, 1, dtype=torch.float64))
+    cells = SubNetworkGates(torch.tensor([[[1.0], [0.0]]]).double(), torch.ones(1, 1, dtype=torch.float64))
     X = torch.tensor([[0.0, 1.0], [0.0, -1.0]]).double()
     with pytest.raises(ValueError, match="on the border of its own cell"):
-        CellCones.of(cells, X).split(torch.tensor([[[0.0, 1.0]]]).double())
+        GateCones.of(cells, X).split(torch.tensor([[[0.0, 1.0]]]).double())
 
 
 @pytest.mark.parametrize("loss", [Squared(), Logistic()])

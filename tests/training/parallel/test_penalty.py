@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from bidual.architectures import GatedParallel
-from bidual.architectures.cells import Cells
+from bidual.architectures.sub_network_gates import SubNetworkGates
 from bidual.gauges import Group
 from bidual.losses import Logistic, Squared
 from bidual.losses.datafit import Datafit
@@ -14,10 +14,10 @@ from bidual.solvers.plan import solve_auto
 from bidual.training.parallel.penalty import PenaltyForm, train
 
 
-def draw(seed: int, n: int = 14, d: int = 3, c: int = 1) -> tuple[Tensor, Tensor, Cells]:
+def draw(seed: int, n: int = 14, d: int = 3, c: int = 1) -> tuple[Tensor, Tensor, SubNetworkGates]:
     rng = torch.Generator().manual_seed(seed)
     X, Y = (torch.randn(n, k, generator=rng, dtype=torch.float64) for k in (d, c))
-    return X, Y, Cells.sample(d, 4, 3, rng)
+    return X, Y, SubNetworkGates.sample(d, 4, 3, rng)
 
 
 def with_weights(form: PenaltyForm, seed: int) -> PenaltyForm:

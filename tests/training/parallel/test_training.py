@@ -112,7 +112,7 @@ def test_bounds_and_exact_pricing_agree(seed: int) -> None:
     X, y = drawn(7, 2, 1, seed) if seed else teacher(7, 2, seed)
     problem = ParallelProblem(X, Datafit(Squared(), y), 0.2, 2)
     exact = ParallelTrainer(X, 2, "exact").train(problem, tol=1e-5).solution.certificate
-    searched = ParallelTrainer(X, 2, 200).train(problem, tol=1e-5).solution.certificate
+    searched = ParallelTrainer(X, 2, "search", 200).train(problem, tol=1e-5).solution.certificate
     assert searched.dual <= exact.primal * (1 + 1e-12)
     assert exact.dual <= searched.primal * (1 + 1e-12)
     assert searched.dual > 0.3 * exact.dual
@@ -183,10 +183,10 @@ def test_what_the_trainer_refuses() -> None:
     ):
         with pytest.raises(ValueError, match=words):
             trainer.train(problem, **wrong)
-    with pytest.raises(ValueError, match="patterns must be"):
+    with pytest.raises(ValueError, match="oracle must be"):
         ParallelTrainer(X, 2, "all").train(problem)
     with pytest.raises(ValueError, match="other samples or widths"):
-        ParallelTrainer(X, 3, 10).train(problem)
+        ParallelTrainer(X, 3, "search", 10).train(problem)
 
 
 @pytest.mark.parametrize("n", [17, 30])

@@ -9,7 +9,7 @@ from bidual.losses import LOSSES, Squared
 from bidual.losses.datafit import Datafit
 from bidual.numerics.norms import NORMS
 from bidual.polar import Faces, bound_near
-from bidual.polar.choice import affordable, face_count
+from bidual.polar.oracle_costs import affordable, face_count
 from bidual.problems.certificate import Scope
 from bidual.problems.relu import ReluProblem
 from bidual.training.relu.trainer import RELU_SOLVERS, ReluTrainer
@@ -22,7 +22,7 @@ def _problem(n: int = 12, d: int = 2, c: int = 1, beta: float = 0.1, intercept: 
     return ReluProblem(X, Datafit(Squared(), Y, intercept=intercept), beta)
 
 
-@pytest.mark.parametrize("solver", ["column_generation", "interior_point"])
+@pytest.mark.parametrize("solver", ["column_generation", "cone_program"])
 def test_methods_agree_on_one_output(solver: str) -> None:
     problem = _problem()
     done = ReluTrainer(problem.X).train(problem, solver=solver, tol=1e-7).solution
@@ -37,7 +37,7 @@ def test_a_candidate_outside_the_domain_is_bounded_after_it_was_moved() -> None:
     Y = torch.tensor([[1.0], [-1.0], [1.0]], dtype=torch.float64)
     problem = ReluProblem(X, Datafit(Squared(), Y, intercept=True), 0.01)
     stray = torch.tensor([[-2.0], [0.0], [0.0]], dtype=torch.float64)
-    certificate = ReluTrainer(X, 16).train(problem, candidates=(stray,)).solution.certificate
+    certificate = ReluTrainer(X, "search", 16).train(problem, candidates=(stray,)).solution.certificate
     assert certificate.dual <= certificate.primal
 
 
@@ -110,7 +110,7 @@ def test_beyond_enumeration_search_and_relaxation_give_a_sound_finite_gap(loss: 
     X = torch.randn(14, 7, generator=generator, dtype=torch.float64)
     Y = torch.sign(torch.randn(14, 1, generator=generator, dtype=torch.float64))
     problem = ReluProblem(X, Datafit(LOSSES[loss](), Y, intercept=True), 1.0)
-    done = ReluTrainer(X, 64).train(problem, tol=1e-3)
+    done = ReluTrainer(X, "search", 64).train(problem, tol=1e-3)
     certificate = done.solution.certificate
     assert certificate.scope is Scope.ALL_PATTERNS
     assert 0 < certificate.dual <= certificate.primal
@@ -128,7 +128,7 @@ def test_which_data_are_enumerated_without_being_asked() -> None:
 def test_a_named_method_is_not_replaced_by_another() -> None:
     X = torch.randn(120, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     problem = ReluProblem(X, Datafit(Squared(), X[:, :1].abs()), 5.0)
-    solution = ReluTrainer(X, 32).train(problem, solver="frank_wolfe", max_steps=5, tol=1e-2).solution
+    solution = ReluTrainer(X, "search", 32).train(problem, solver="frank_wolfe", max_steps=5, tol=1e-2).solution
     assert solution.solver == "frank_wolfe"
     assert 0 < solution.certificate.dual <= solution.certificate.primal
 

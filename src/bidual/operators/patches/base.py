@@ -128,7 +128,7 @@ class Patches(ABC):
     def is_same(self, other: "Patches") -> bool:
         """Whether the other one cuts equal samples in the same way."""
 
-    def telling_rows(self) -> Float[Tensor, "k h"]:
+    def distinguishing_rows(self) -> Float[Tensor, "k h"]:
         """Distinct rows that are not zero: those by which activation patterns differ (CP A.3.2), or those of samples
         from everywhere where there are very many.
 

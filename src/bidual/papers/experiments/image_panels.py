@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from bidual.architectures import GatedParallel
-from bidual.architectures.cells import Cells
 from bidual.architectures.path_norm import path_norm_of
+from bidual.architectures.sub_network_gates import SubNetworkGates
 from bidual.gauges import Group
 from bidual.io.datasets import ImageData
 from bidual.losses import Squared
@@ -137,10 +137,10 @@ class _Entry:
         return Certified(n, bounds.dual / n, bounds.primal / n, *measure(), seconds, *found)
 
     def contender(self, method: str) -> Contender:
-        """Cells and starts are drawn from the seed alone, so every method and learning rate has the same."""
+        """SubNetworkGates and starts are drawn from the seed alone, so every method and learning rate has the same."""
         c, generator = self.config, torch.Generator().manual_seed(self.seed)
         if method == "convex":
-            cells = Cells.sample(self.train.X.shape[1], c.n_networks, c.width, generator)
+            cells = SubNetworkGates.sample(self.train.X.shape[1], c.n_networks, c.width, generator)
             return PenaltyModel.start(cells, self.train, c.beta, c.lam)
         return NetworkModel.start(self.train, c.n_networks, c.width, c.beta, generator, method == "decay")
 

@@ -12,8 +12,8 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 from torch.optim import SGD, Adadelta, Adagrad, Adam, Optimizer
 
-from bidual.architectures.cells import Cells
 from bidual.architectures.path_norm import path_norm
+from bidual.architectures.sub_network_gates import SubNetworkGates
 from bidual.losses import Squared
 from bidual.papers.experiments.parallel_descent import Layers, ParallelDescent
 from bidual.types import Blocks, Matrix
@@ -77,7 +77,7 @@ class Gates(NamedTuple):
     second: Bool[Tensor, "n k"]
 
 
-def gates_of(cells: Cells, X: Float[Tensor, "n d"]) -> Gates:
+def gates_of(cells: SubNetworkGates, X: Float[Tensor, "n d"]) -> Gates:
     """In float64 whatever the precision of X, so that certificates speak of the same gates."""
     parts = [cells.activity(x.double()) for x in X.split(_ROWS)]
     return Gates(*(torch.cat([part[layer].movedim(-1, 0) for part in parts]) for layer in range(2)))
@@ -95,7 +95,7 @@ class PenaltyModel(Contender):
         both: z, then z', columns in the order (2, K, c, m_1).
     """
 
-    cells: Cells
+    cells: SubNetworkGates
     data: Samples
     gates: Gates
     both: nn.Parameter
@@ -103,7 +103,7 @@ class PenaltyModel(Contender):
     lam: float
 
     @classmethod
-    def start(cls, cells: Cells, data: Samples, beta: float, lam: float) -> Self:
+    def start(cls, cells: SubNetworkGates, data: Samples, beta: float, lam: float) -> Self:
         """At zero."""
         cells = cells.to(data.X.new_zeros(0, dtype=torch.float64))
         columns = 2 * cells.signs.numel() * data.Y.shape[1]

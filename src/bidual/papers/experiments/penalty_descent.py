@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from bidual.architectures.cells import Cells
+from bidual.architectures.sub_network_gates import SubNetworkGates
 from bidual.losses import Squared
 from bidual.types import Matrix
 
@@ -29,7 +29,7 @@ class PenaltyRun:
         seconds: of the descent.
     """
 
-    cells: Cells
+    cells: SubNetworkGates
     both: Both
     objective: float
     seconds: float
@@ -65,7 +65,9 @@ class PenaltyDescent:
     mean: bool = False
     lam: float = 1e-5
 
-    def run(self, cells: Cells, X: Float[Tensor, "n d"], y: Float[Tensor, "n 1"], beta: float, seed: int) -> PenaltyRun:
+    def run(
+        self, cells: SubNetworkGates, X: Float[Tensor, "n d"], y: Float[Tensor, "n 1"], beta: float, seed: int
+    ) -> PenaltyRun:
         """Descend in the precision of X; ``seed`` is that of the order of the samples."""
         began, gates = time.perf_counter(), gates_of(cells, X)
         form = Form(cells, beta, self.lam, self.mean, len(X))
@@ -108,7 +110,7 @@ class Gates(NamedTuple):
 class Form:
     """The objective of (11) and its gradient, from a batch of the n samples."""
 
-    cells: Cells
+    cells: SubNetworkGates
     beta: float
     lam: float
     mean: bool
@@ -143,7 +145,7 @@ class Form:
         return torch.linalg.vector_norm(rows, dim=1)
 
 
-def gates_of(cells: Cells, X: Float[Tensor, "n d"]) -> Gates:
+def gates_of(cells: SubNetworkGates, X: Float[Tensor, "n d"]) -> Gates:
     on, second = cells.activity(X)
     first = on.flatten(0, 1).T.to(X).contiguous()
     return Gates(first, second.T.to(X), (2 * first - 1) * cells.signs.to(X).flatten())

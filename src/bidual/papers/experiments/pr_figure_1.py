@@ -14,8 +14,8 @@ from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 from torch import Tensor
 
-from bidual.architectures.cells import Cells
 from bidual.architectures.modules import RebuildableModule
+from bidual.architectures.sub_network_gates import SubNetworkGates
 from bidual.losses import Squared
 from bidual.losses.datafit import Datafit
 from bidual.papers.reproduction import Claim, Context, Experiment, Finding, Scale
@@ -121,13 +121,13 @@ def solve(model: str, bias: bool, seed: int, setting: Setting) -> SpiralModel:
     )
 
 
-def _cells(model: str, X: Tensor, seed: int, setting: Setting) -> Cells:
+def _cells(model: str, X: Tensor, seed: int, setting: Setting) -> SubNetworkGates:
     """P_1 x P_2 cells; two layers are sub-networks with one unit and sign +1, which the second ReLU leaves alone."""
     if model == "two_layer":
         directions = sample(X, setting.patterns, seed).directions
-        return Cells(directions[:, :, None], directions.new_ones(len(directions), 1))
+        return SubNetworkGates(directions[:, :, None], directions.new_ones(len(directions), 1))
     generator = torch.Generator().manual_seed(seed)
-    return Cells.product(X.shape[1], setting.firsts, setting.seconds, setting.width, generator)
+    return SubNetworkGates.product(X.shape[1], setting.firsts, setting.seconds, setting.width, generator)
 
 
 def outputs(module: RebuildableModule, points: Float[Tensor, "n 2"]) -> Float[Tensor, "n 1"]:

@@ -16,7 +16,7 @@ from sklearn.svm import SVC
 from torch import Tensor
 
 from bidual.architectures import GatedParallel
-from bidual.architectures.cells import Cells
+from bidual.architectures.sub_network_gates import SubNetworkGates
 from bidual.losses import Squared
 from bidual.losses.datafit import Datafit
 from bidual.papers.experiments.parallel_descent import ParallelDescent
@@ -94,9 +94,9 @@ class Split:
         """The training part, split once more for validation."""
         return Split.draw(self.X, self.y, self.seed, _INNER + self.seed)
 
-    def cells(self, settings: Settings) -> Cells:
+    def cells(self, settings: Settings) -> SubNetworkGates:
         generator = torch.Generator().manual_seed(self.seed)
-        return Cells.sample(self.X.shape[1], settings.n_networks, settings.width, generator)
+        return SubNetworkGates.sample(self.X.shape[1], settings.n_networks, settings.width, generator)
 
 
 class Fit(NamedTuple):

@@ -9,7 +9,6 @@ from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 from torch import Tensor
 
-from bidual.gauges import Bracket
 from bidual.numerics.gram import row_lengths
 from bidual.numerics.rounding import gamma, rounded_up
 from bidual.patterns import check_enumerable
@@ -63,10 +62,8 @@ class Faces(NeuronOracle):
         if seeds is not None:
             neurons = torch.cat([neurons, seeds.to(self.X)])
         values = steepness(self.X, V, neurons)
-        order, lower = torch.argsort(values, descending=True), float(values.amax()) if len(values) else 0.0
-        order = order[values[order] > min(above, lower * (1 - 1e-12))]
-        upper = rounded_up(float(max(found.upper, lower)) + self._allowance(V))
-        return SteepestNeurons(Bracket(lower, upper), neurons[order], values[order])
+        highest = float(max(found.upper, float(values.max()) if len(values) else 0.0))
+        return SteepestNeurons.ranked(neurons, values, above, rounded_up(highest + self._allowance(V)))
 
     def _tops(self, V: ndarray, above: float) -> Tops:
         if self._planes is None:
@@ -74,7 +71,7 @@ class Faces(NeuronOracle):
         found = [self._planes.tops(V, above)]
         upper = found[0].upper
         for solid in self._solids:
-            upper = max(upper, above)  # what is not above is not looked at
+            upper = max(upper, above)  # smaller values are skipped
             found.append(solid.tops(V, upper, above if above > 0 else upper))
             upper = found[-1].upper
         directions, values = (np.concatenate([part[i] for part in found]) for i in (0, 1))
@@ -156,7 +153,7 @@ class _Solid:
     def _climb_down(
         self, active: ndarray, cell: ndarray, top: ndarray, slack: ndarray, u: ndarray, known: float, batch: int = 500
     ) -> Tops:
-        """Which of the tops, highest first, are in their cells; down to where neither the bound nor the list gains."""
+        """The tops that are in their cells, highest first; ends where neither the bound nor the list gains."""
         directions, values = [np.zeros((0, len(self.basis)))], [np.zeros(0)]
         for start in range(0, len(cell), batch):
             part = slice(start, start + batch)
@@ -192,8 +189,8 @@ def _steeper(G: Float[ndarray, "p c k"], threshold: float) -> Int[ndarray, " q"]
 
 
 def _principal(G: Float[ndarray, "p c k"]) -> tuple[ndarray, ndarray, ndarray, ndarray]:
-    """A bound of the top eigenvalue of G^T G, its distance to the next, its eigenvector, and by how much G^T G and a
-    matrix that has exactly these eigenvalues and about this eigenvector differ at most."""
+    """A bound of the top eigenvalue of G^T G, its distance to the next, its eigenvector, and a bound of the distance of
+    G^T G to a matrix that has exactly these eigenvalues and about this eigenvector."""
     p, c, k = G.shape
     if c == 1:
         square = np.einsum("pk,pk->p", G[:, 0], G[:, 0])
@@ -212,7 +209,7 @@ def _squares(G: Float[ndarray, "p c k"]) -> Float[ndarray, "p k k"]:
 
 
 def _eigen_error(Q: Float[ndarray, "p k k"], values: Float[ndarray, "p k"], W: Float[ndarray, "p k k"]) -> ndarray:
-    r"""Bounds of |Q - P diag(values) P^T|, P the orthogonal factor of W, whoever computed values and W.
+    r"""Bounds of |Q - P diag(values) P^T|, P the orthogonal factor of W, for any values and W.
 
     |W - P| <= |W^T W - I| = e, so that it is at most |Q W - W diag(values)| + e (|Q| + max |values|). Both residuals
     have products of k terms, and |W|_F^2 is k up to a share of e.

@@ -12,7 +12,7 @@ from bidual.numerics.rounding import TINY, gamma, rounded_up
 __all__ = ["norm_bound", "polar_bound_orthogonal_rows"]
 
 _LEAST = 1e-150  # of the entries of x in x > 0
-_EQUAL = 1e-13  # lengths that differ by less, relatively, are not worth another bound
+_EQUAL = 1e-13  # for lengths that differ by less, relatively, both bounds agree
 _SHORTEST = 2.0**-1000  # rows are scaled as if they were no shorter
 
 
@@ -27,7 +27,7 @@ def polar_bound_orthogonal_rows(X: Float[Tensor, "n d"], V: Float[Tensor, "n c"]
     the second because h^T M h <= h^T M_+ h for h >= 0, with the positive part of each entry. The better of s_i = |x_i|
     and s_i = 1 is taken. Orthogonal rows have |T|_op = 1 at s_i = |x_i|; the bound is then exact where any two rows of
     A are parallel or make no acute angle, and where A's top left singular vector has one sign (CP Theorem 2). Any
-    number s_i > 0 does, so that their own rounding costs nothing; entries of T and A are rounded once.
+    s_i > 0 is valid, so that their own rounding costs nothing; entries of T and A are rounded once.
     """
     if len(X) != len(V):
         raise ValueError(f"V must have one row per sample ({len(X)}), got {len(V)}.")

@@ -15,17 +15,16 @@ FLAT_FORM = 1e-8  # a quadratic form whose eigenvalues differ by less, relativel
 
 
 def form_error(V: Float[ndarray, "n c"]) -> float:
-    """A bound of the error of every matrix G = sum_i v_i x_i^T over some rows x_i of length at most one, in the
-    Frobenius norm: however the rows are added, and whatever cancels.
+    """A bound of the error of G = sum_i v_i x_i^T over any rows x_i of length at most one, in the Frobenius norm.
 
-    A row is added, taken away and taken from the sum of all: three times, by n + 3 operations at most.
+    A row is added, subtracted, and subtracted from the sum of all: three times, by n + 3 operations at most.
     """
     return gamma(4 * len(V) + 32) * float(np.linalg.norm(V, axis=1).sum())
 
 
 def top_error(value: ndarray, error: float, rounding: ndarray) -> ndarray:
-    """How far G^T G can be off, and with it its eigenvalues, where the largest is ``value``: by an error of G, and by
-    the ``rounding`` of the product and of its decomposition."""
+    """A bound of the error of G^T G and its eigenvalues, the largest of which is ``value``: from an error of G, and
+    from the ``rounding`` of the product and of its decomposition."""
     return 2 * np.sqrt(value) * error + error**2 + rounding
 
 
@@ -50,7 +49,7 @@ class Planes:
         order: (f, n), which row changes there.
         change: (f, n), +1 if the row becomes active there, -1 if it stops.
         rows: (f, n, 2), X on the plane in the order of the angles.
-        narrow: the width of the widest arc that is too narrow to be looked into.
+        narrow: the width of the widest arc that counts as empty.
     """
 
     basis: Float[ndarray, "f r 2"]
@@ -138,10 +137,10 @@ def _principal(G: Float[ndarray, "f m c 2"]) -> tuple[_Top, Float[ndarray, "f m"
 
 
 def _on_arc(angle: ndarray, low: ndarray, width: ndarray, top: _Top, error: ndarray) -> tuple[ndarray, float]:
-    """Whether the top direction (or its opposite) may be on the arc, and how much ignoring flat forms can cost.
+    """Whether the top direction (or its opposite) may be on the arc, and the cost of ignoring flat forms.
 
-    The angle is only known up to error / (gap - 2 error) (Davis & Kahan), and up to the rounding of angles, which MERGE
-    holds many times. Where the form is flat, an end of the arc is as good up to the gap.
+    The angle is known up to error / (gap - 2 error) (Davis & Kahan), and up to the rounding of angles, which is far
+    below MERGE. Where the form is flat, the value at an end of the arc is as large up to the gap.
     """
     flat = top.gap <= np.maximum(FLAT_FORM * top.value, 16 * error)
     slack = 4 * error / np.where(flat, np.inf, np.maximum(top.gap, np.finfo(float).tiny)) + MERGE

@@ -1,19 +1,19 @@
-"""The corners of all activation cones, cut off by a polyhedral norm: in whole numbers, without rounding."""
+"""Arrangements of hyperplanes in whole numbers, without rounding: rays, corners under a polyhedral norm, patterns."""
 
 from collections.abc import Iterator
-from itertools import combinations
+from itertools import combinations, product
 from math import comb, gcd
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from numpy import ndarray
 from torch import Tensor
 
 from bidual.numerics.norms import Norm
 from bidual.runtime.memory import available_bytes, human_bytes
 
-Integers = ndarray  # of Python's whole numbers, which have as many digits as they need
+Integers = ndarray  # of Python's whole numbers, of any length
 
 
 def corner_directions(X: Float[Tensor, "n d"], norm: Norm) -> Float[Tensor, "q d"]:
@@ -42,7 +42,7 @@ def corner_count(n: int, d: int, norm: Norm) -> int:
 
 
 def check_corners(n: int, d: int, norm: Norm) -> None:
-    """Refuse before any work if the directions would need more memory than there is."""
+    """Refuse before any work if the directions would need more memory than is free."""
     rows = n + len(norm.creases(d))
     need = corner_count(n, d, norm) * 8 * (3 * d + 8) + comb(rows, max(d - 2, 0)) * 100 * d * (d + 1)
     there = available_bytes(torch.device("cpu"))
@@ -113,3 +113,32 @@ def _directions(kernels: Integers) -> Float[ndarray, "q d"]:
     u = (kernels / np.abs(kernels).max(1, initial=0, keepdims=True)).astype(np.float64)
     leading = np.take_along_axis(u, (u != 0).argmax(1)[:, None], 1)
     return u * np.sign(leading) + 0.0
+
+
+def exact_patterns(X: Float[ndarray, "n r"]) -> Bool[ndarray, "p n"]:
+    """The patterns 1{X w >= 0} of all open cones, for X of rank r; rows that are zero count as active."""
+    used = X.any(1)
+    signs = sorted(_signs(whole(X[used])))
+    patterns = np.ones((len(signs), len(X)), dtype=bool)
+    patterns[:, used] = np.array(signs).reshape(len(signs), -1) > 0
+    return patterns
+
+
+def _signs(rows: Integers) -> set[tuple[int, ...]]:
+    """The signs of rows on every cell that they cut R^r into.
+
+    Rows of rank r cut it into cones with no line in them, so that every cell has a ray u, on which r - 1 independent
+    rows vanish. Around +-u, rows that do not vanish there have the sign that they have at it, and the others cut the
+    quotient of R^r by u, in which a coordinate with u_j != 0 may be left out.
+    """
+    r = rows.shape[1]
+    if len(rows) == r:  # independent
+        return set(product((1, -1), repeat=r))
+    found: set[tuple[int, ...]] = set()
+    for u in distinct(np.concatenate(list(kernels(distinct(rows))))):
+        there = np.sign(rows @ u).astype(int)
+        zero = there == 0
+        for inner in _signs(np.delete(rows[zero], int(np.flatnonzero(u)[0]), axis=1)):
+            there[zero] = inner
+            found |= {tuple(there.tolist()), tuple(np.where(zero, there, -there).tolist())}
+    return found

@@ -11,7 +11,7 @@ from bidual.numerics.eigenvalue_bounds import largest_eigenvalues, orthogonality
 from bidual.numerics.rounding import TINY, gamma, length, rounded_up
 
 
-class Witness(NamedTuple):
+class RowMultipliers(NamedTuple):
     """Multipliers t > 0 of a_i b_i = 0, and K >= 0 (2m, 2m) of the products of (P^T a, P^T b)."""
 
     t: Float[Tensor, " n"]
@@ -37,7 +37,7 @@ class Aggregated:
         self.W = torch.cat([V, P], 1)
         self.G = torch.cat([x.new_zeros(P.shape[1], x.shape[1]), P.T @ x])
 
-    def level(self, witness: Witness, width: float) -> Tensor:
+    def level(self, witness: RowMultipliers, width: float) -> Tensor:
         """lambda, its top eigenvalue smoothed over ``width``, with a barrier of that weight where S turns singular."""
         root, core, cross, top = self._parts(witness)
         W = self.W / root
@@ -53,7 +53,7 @@ class Aggregated:
         top_value = torch.logsumexp(torch.linalg.eigvalsh(0.5 * (form + form.T)) / width, 0)
         return width * (top_value - torch.linalg.slogdet(gap).logabsdet)
 
-    def bound(self, witness: Witness) -> float:
+    def bound(self, witness: RowMultipliers) -> float:
         r"""An upper bound of |V^T a| in real arithmetic; infinity if the witness proves nothing.
 
         For any matrix Y, a = Y u + e turns |V^T a|^2 + g^T K g - sum_i t_i a_i b_i, which is at least |V^T a|^2, into
@@ -66,7 +66,7 @@ class Aggregated:
         """
         if not all(bool(torch.isfinite(part).all()) for part in witness) or not bool((witness.t > 0).all()):
             return math.inf
-        witness = Witness(witness.t, symmetric(witness.K).clamp(min=0))
+        witness = RowMultipliers(witness.t, symmetric(witness.K).clamp(min=0))
         parts = self._parts(witness)
         if not all(bool(torch.isfinite(part).all()) for part in parts):
             return math.inf
@@ -100,7 +100,7 @@ class Aggregated:
         inner = Q @ (vectors * (y / (1 - y))) @ (vectors.T @ (Q.T @ cross))
         return kappa, -(cross + inner) / root
 
-    def _value(self, witness: Witness, Y: Tensor) -> tuple[float, float]:
+    def _value(self, witness: RowMultipliers, Y: Tensor) -> tuple[float, float]:
         r"""Upper bounds of lambda_max(Phi) and of |diag(t)^-1/2 R|_F for any Y.
 
         Terms of Phi go through 2 n + 4 m + c + 8 operations at most, those of R through n + 3 m + c + 8; the sums of
@@ -122,7 +122,7 @@ class Aggregated:
         rest = length(R / root) + gamma(n + 3 * m + self.outputs + 16) * size
         return rounded_up(level + TINY**0.5), rounded_up(rest + TINY**0.5)
 
-    def _parts(self, witness: Witness) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def _parts(self, witness: RowMultipliers) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """sqrt(t) as a column, the core of S's low-rank part, diag(t)^-1/2 C, and G^T K G."""
         t, K = witness
         m = self.P.shape[1]

@@ -12,11 +12,11 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from bidual.numerics.anderson import Anderson
-from bidual.polar.relaxations.sign_cells import Cell, Square
+from bidual.polar.relaxations.sign_regions import SignRegion, Square
 
 Outputs = Float[ndarray, "n c"]
 Prox = Callable[[Outputs, float], Outputs]  # (P, step) -> argmin_Q step * F(Q) + 1/2 |Q - P|^2
-Moments = Float[ndarray, "q k k"]  # the moments of (h, w) in every cell
+Moments = Float[ndarray, "q k k"]  # the moments of (h, w) in every region
 
 _RELAXATION = 1.6
 _MEMORY = 15  # of the acceleration
@@ -26,22 +26,22 @@ _TILT = 4.0  # the multipliers make the bound, so their residual is kept smaller
 
 @dataclass(frozen=True, eq=False)
 class _Face:
-    """The moment matrices of a cell: ``frame`` G ``frame``^T with G >= 0, at the price <cost, G>."""
+    """The moment matrices of a region: ``frame`` G ``frame``^T with G >= 0, at the price <cost, G>."""
 
-    cell: Cell
+    region: SignRegion
     frame: Float[ndarray, "k l"]
     cost: Float[ndarray, "l l"]
 
     @classmethod
-    def of(cls, cell: Cell, beta: float, outputs: int) -> Self:
-        m, p = cell.H.shape
-        basis, triangle = np.linalg.qr(cell.H)
+    def of(cls, region: SignRegion, beta: float, outputs: int) -> Self:
+        m, p = region.H.shape
+        basis, triangle = np.linalg.qr(region.H)
         frame = np.zeros((m + outputs, p + outputs))
         frame[:m, :p], frame[m:, p:] = basis, np.eye(outputs)
-        u = np.linalg.solve(triangle.T, np.eye(p)[:, : cell.x.shape[1]])  # the functional u, in the basis of h
+        u = np.linalg.solve(triangle.T, np.eye(p)[:, : region.x.shape[1]])  # the functional u, in the basis of h
         cost = np.zeros((p + outputs, p + outputs))
         cost[:p, :p], cost[p:, p:] = 0.5 * beta * u @ u.T, 0.5 * beta * np.eye(outputs)
-        return cls(cell, frame, cost)
+        return cls(region, frame, cost)
 
     def nearest(self, target: Float[ndarray, "k k"], penalty: float) -> tuple[Float[ndarray, "k k"], float]:
         """argmin <cost, G> + penalty/2 |frame G frame^T - target|^2 over G >= 0, and its price."""
@@ -53,26 +53,26 @@ class _Face:
 
 
 class MomentSplitting:
-    r"""min F(sum_k P_k) + beta/2 sum_k (tr U_k + tr W_k) over the moment matrices of (u, a, w) in every cell k.
+    r"""min F(sum_k P_k) + beta/2 sum_k (tr U_k + tr W_k) over the moment matrices of (u, a, w) in every region k.
 
     Each is positive semidefinite, its block of h = (a, b) is non-negative with E a_i b_i = 0, and P_k = E a w^T: the
     dual of the joint program of the notes on CP (17)-(20), in which V and the multipliers N move together. Douglas and
-    Rachford's splitting alternates between semidefiniteness, one eigendecomposition per cell, and everything else,
+    Rachford's splitting alternates between semidefiniteness, one eigendecomposition per region, and everything else,
     entry by entry (Wen, Goldfarb & Yin 2010). Signs of N and V in dF(P) hold exactly at every step; only
-    semidefiniteness is approximate, and :meth:`Cell.bound` repairs that.
+    semidefiniteness is approximate, and :meth:`SignRegion.bound` accounts for that.
     """
 
-    def __init__(self, cells: Sequence[Cell], outputs: int, beta: float, prox: Prox, penalty: float) -> None:
+    def __init__(self, regions: Sequence[SignRegion], outputs: int, beta: float, prox: Prox, penalty: float) -> None:
         self.beta, self.prox, self.penalty, self.steps = beta, prox, penalty, 0
-        self.outputs, self.n = outputs, len(cells[0].x)
-        self.faces = [_Face.of(cell, beta, outputs) for cell in cells]
-        self.prices = np.zeros(len(cells))
+        self.outputs, self.n = outputs, len(regions[0].x)
+        self.faces = [_Face.of(region, beta, outputs) for region in regions]
+        self.prices = np.zeros(len(regions))
         side = 2 * self.n + outputs
         self.mixing = Anderson(memory=_MEMORY)
-        self._enter(np.zeros((len(cells), side, side)))
+        self._enter(np.zeros((len(regions), side, side)))
 
     def run(self, steps: int, deadline: float = math.inf) -> None:
-        """So many steps, fewer if the deadline (of time.perf_counter) passes."""
+        """``steps`` steps, fewer if the deadline (of time.perf_counter) passes."""
         for _ in range(steps):
             self._step()
             if time.perf_counter() > deadline:
@@ -115,8 +115,8 @@ class MomentSplitting:
             self._enter(state)
 
     @property
-    def cells(self) -> list[Cell]:
-        return [face.cell for face in self.faces]
+    def regions(self) -> list[SignRegion]:
+        return [face.region for face in self.faces]
 
     @property
     def V(self) -> Outputs:
@@ -125,37 +125,35 @@ class MomentSplitting:
         return 2 * self.penalty * (self.state - self.moments)[0, :n, m:]
 
     def multipliers(self) -> list[Square]:
-        """The multipliers N of every cell's products h h^T, for V at the level lambda = beta^2."""
+        """The multipliers N of every region's products h h^T, for V at the level lambda = beta^2."""
         m = 2 * self.n
         return list(2 * self.beta * self.penalty * (self.moments - self.state)[:, :m, :m])
 
     def split(self, rows: Sequence[int | None]) -> Self:
-        """The same relaxation with cell k cut in two by the sign of row rows[k], warm-started; None leaves it whole."""
-        halves = [[cell] if row is None else cell.split(row) for cell, row in zip(self.cells, rows, strict=True)]
+        """The same relaxation, warm-started, with region k cut by the sign of row rows[k]; None leaves it whole."""
+        pairs = zip(self.regions, rows, strict=True)
+        halves = [[region] if row is None else region.split(row) for region, row in pairs]
         parent = np.repeat(np.arange(len(halves)), [len(half) for half in halves])
-        finer = type(self)([c for half in halves for c in half], self.outputs, self.beta, self.prox, self.penalty)
+        finer = type(self)([r for half in halves for r in half], self.outputs, self.beta, self.prox, self.penalty)
         weight = np.array([1 / len(half) for half in halves])[parent][:, None, None]
         finer._enter(weight * self.moments[parent] + (self.state - self.moments)[parent])
         return finer
 
     def resume(self, other: "MomentSplitting") -> None:
-        """Continue from the state of another splitting with as many cells."""
+        """Continue from the state of another splitting with as many regions."""
         self.penalty = other.penalty
         self._enter(other.state)
 
     def directions(self) -> Float[ndarray, "q r"]:
-        """Directions u that the moments point at: the top of E h h^T and the axes of E u u^T, of every cell, not empty.
-
-        u is read off x u = a - b; starts for a local search, which finds there what it misses from random ones.
-        """
-        n, inverse = self.n, np.linalg.pinv(self.faces[0].cell.x)
+        """Starts for a local search: the tops of E h h^T, with u from x u = a - b, and the axes of E u u^T."""
+        n, inverse = self.n, np.linalg.pinv(self.faces[0].region.x)
         tops = [np.linalg.eigh(moments[: 2 * n, : 2 * n])[1][:, -1:].T for moments in self._heavy]
         both = np.concatenate([*((top[:, :n] - top[:, n:]) @ inverse.T for top in tops), *self.factors()])
         return np.concatenate([both, -both])
 
     def factors(self) -> list[Float[ndarray, "r r"]]:
-        """The axes of E u u^T in every cell that carries weight, as rows whose squares sum to it."""
-        n, inverse, found = self.n, np.linalg.pinv(self.faces[0].cell.x), []
+        """The axes of E u u^T in every region that carries weight, as rows whose squares sum to it."""
+        n, inverse, found = self.n, np.linalg.pinv(self.faces[0].region.x), []
         for moments in self._heavy:
             spread = moments[:n, :n] - moments[:n, n : 2 * n] - moments[n : 2 * n, :n]
             spread = spread + moments[n : 2 * n, n : 2 * n]
@@ -169,24 +167,24 @@ class MomentSplitting:
 
     @property
     def _light(self) -> float:
-        """Prices below it carry next to no weight; the largest one does, even if rounding made it negative."""
+        """Prices below it are negligible; the largest one is not, even if rounding made it negative."""
         largest = float(self.prices.max())
         return min(1e-3 * largest, largest)
 
     def rows_to_cut(self) -> list[int | None]:
-        """The free row of every cell whose sign matters most, None for cells that carry next to no weight."""
+        """The free row of every region whose sign matters most, None for regions of negligible weight."""
         weight, light = np.linalg.norm(self.V, axis=1), self._light
-        parts = zip(self.cells, self.moments, self.prices, strict=True)
-        return [row_to_cut(cell, moments, weight) if price >= light else None for cell, moments, price in parts]
+        parts = zip(self.regions, self.moments, self.prices, strict=True)
+        return [row_to_cut(region, moments, weight) if price >= light else None for region, moments, price in parts]
 
 
-def row_to_cut(cell: Cell, moments: Float[ndarray, "k k"], weight: Float[ndarray, " n"]) -> int | None:
+def row_to_cut(region: SignRegion, moments: Float[ndarray, "k k"], weight: Float[ndarray, " n"]) -> int | None:
     """The free row with the largest |v_i| that the moments see farthest on both sides of zero, None if all are fixed.
 
-    The notes rank rows by |v_i| |x_i|; this is as good and also knows the cell.
+    The notes rank rows by |v_i| |x_i|; this is as good and depends on the region.
     """
-    if not len(cell.free):
+    if not len(region.free):
         return None
     n, spread = len(weight), np.diag(moments)
-    both = np.sqrt(np.maximum(np.minimum(spread[:n], spread[n : 2 * n]), 0)) + 1e-9 * np.linalg.norm(cell.x, axis=1)
-    return int(np.argmax(np.where(cell.signs == 0, weight * both, -1.0)))
+    both = np.sqrt(np.maximum(np.minimum(spread[:n], spread[n : 2 * n]), 0)) + 1e-9 * np.linalg.norm(region.x, axis=1)
+    return int(np.argmax(np.where(region.signs == 0, weight * both, -1.0)))

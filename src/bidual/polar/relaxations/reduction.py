@@ -1,4 +1,4 @@
-"""Data of any rank, scaled and rotated to full column rank before a bound is computed."""
+"""Data of any rank, scaled and rotated to full column rank; oracles that compute their bounds there."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -9,8 +9,10 @@ from jaxtyping import Float
 from numpy import ndarray
 from torch import Tensor
 
-from bidual.numerics.rounding import TINY, UNIT, length, rounded_up
+from bidual.numerics.rounding import TINY, UNIT, gamma, length, rounded_up
 from bidual.patterns.reduction import left_over, reduce_rank
+from bidual.polar.base import NeuronOracle, SteepestNeurons
+from bidual.polar.search.local import LocalSearch
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +26,7 @@ class Scaled:
     Attributes:
         x: the reduced data (n, r).
         frame: orthonormal columns up to rounding (d, r): u = frame z.
-        size: the norm that was divided out.
+        size: the norm of the reduced data before scaling.
         leftover: a bound of |rest|_2, with the rounding of V divided by a number and multiplied by it again.
         skew: a bound of |frame - Q|_2.
     """
@@ -58,3 +60,29 @@ class Scaled:
     def directions(self, Z: Float[ndarray, "q r"]) -> Float[Tensor, "q d"]:
         """Directions of R^d from reduced ones."""
         return torch.from_numpy(Z @ self.frame.T)
+
+    def in_units(self, bound: float, norm: float, W: Float[Tensor, "n c"]) -> float:
+        """A bound of |V^T (x z)_+| from one of |W^T (x z)_+|, W = V / norm with a rounding or underflow per entry."""
+        off = gamma(2) * length(W) + W.numel() * TINY
+        return rounded_up(norm * rounded_up(bound + off * (length(torch.from_numpy(self.x)) + TINY)))
+
+
+class ScaledOracle(NeuronOracle):
+    """An upper bound computed for scaled x and for W = V / |V|; the lower bound is a local search's.
+
+    Subclasses are dataclasses with fields ``X`` and ``starts``, the starts of the search.
+    """
+
+    starts: int
+    _scaled: Scaled
+
+    def __post_init__(self) -> None:
+        self._take(self.X)
+        self._scaled = Scaled.of(self.X)
+
+    def _search(self, V: Tensor, above: float, seeds: Tensor | None) -> SteepestNeurons:
+        return LocalSearch(self.X, self.starts)._steepest(V, above, seeds)
+
+    def _in_units_of(self, V: Tensor, W: Tensor, norm: float, bound: float) -> float:
+        """The bound for X and V from one for x and W."""
+        return self._scaled.bound(self._scaled.in_units(bound, norm, W), length(V))

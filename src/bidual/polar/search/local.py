@@ -2,13 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from math import inf
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from bidual.gauges import Bracket
 from bidual.numerics.norms import L2
 from bidual.polar.base import NeuronOracle, Neurons, SteepestNeurons, steepness
 
@@ -18,8 +16,8 @@ class LocalSearch(NeuronOracle):
     r"""Fixed points of u <- normalise(X^T D V V^T D X u), D the pattern of u, from many starts.
 
     Each step climbs the form of the current pattern. Starts are the caller's seeds (active neurons), the directions
-    X^T V e_k of the outputs, the singular vectors of X^T V, samples, and random directions. What it finds is a lower
-    bound of the maximum and never more: its bracket ends at infinity.
+    X^T V e_k of the outputs, the singular vectors of X^T V, samples, and random directions. A search only finds lower
+    bounds of the maximum: its upper bound is infinite.
     """
 
     X: Float[Tensor, "n d"]
@@ -60,7 +58,7 @@ def climbed(
     rounds: int,
     above: float,
 ) -> SteepestNeurons:
-    """The best points on the ways of all starts, as peaks that nothing is proved of."""
+    """The best points on the paths from all starts, without an upper bound."""
     best, top = U, value(U)
     for _ in range(rounds):
         U = step(U)
@@ -69,6 +67,4 @@ def climbed(
         best, top = torch.where(better[:, None], U, best), torch.where(better, reached, top)
         if not bool(better.any()):
             break
-    order = torch.argsort(top, descending=True)
-    order = order[top[order] > min(above, float(top.max()) * (1 - 1e-12))]
-    return SteepestNeurons(Bracket(float(top.max()), inf), best[order], top[order])
+    return SteepestNeurons.ranked(best, top, above)

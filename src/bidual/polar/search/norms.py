@@ -7,7 +7,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from bidual.gauges import Bracket
 from bidual.numerics.norms import Norm
 from bidual.numerics.rounding import gamma, rounded_up
 from bidual.polar.base import NeuronOracle, Neurons, SteepestNeurons
@@ -23,8 +22,8 @@ class NormSearch(NeuronOracle):
 
     A start climbs towards the u of norm one that is steepest for the linear function which supports the objective on
     its pattern (a Frank-Wolfe step; the best of a few step lengths is taken). The upper bound is that of
-    ``euclidean`` times the least k and k' with |u|_2 <= k |u|_C and |z|_R* <= k' |z|_2; infinity without it. It is off
-    by up to k k', so the search is what decides when training ends, and the certificate says what is proved.
+    ``euclidean`` times the least k and k' with |u|_2 <= k |u|_C and |z|_R* <= k' |z|_2; infinite without it. It is
+    loose by up to k k', so training ends by the search, and the certificate states what is proved.
     """
 
     X: Float[Tensor, "n d"]
@@ -49,20 +48,18 @@ class NormSearch(NeuronOracle):
             U, top = self._climbed(U, top, V)
             if not bool((top > before * (1 + 1e-9)).any()):
                 break
-        found = ranked(self, V, U, above)
-        upper = max(self._upper(V, above), found.bracket.lower)
-        return SteepestNeurons(Bracket(found.bracket.lower, upper), found.neurons, found.values)
+        return ranked(self, V, U, above, self._upper(V, above))
 
     def _upper(self, V: Tensor, above: float) -> float:
         if self.euclidean is None:
             return inf
         factor = self.hidden_norm.times_l2(self.X.shape[1]) * self.output_norm.dual.over_l2(V.shape[1])
-        plain = torch.where(self.lengths > 0, 1 / self.lengths, 0.0)[:, None] * V  # for samples as they were
+        plain = torch.where(self.lengths > 0, 1 / self.lengths, 0.0)[:, None] * V  # for unscaled samples
         upper = factor * (1 + gamma(8)) * self.euclidean.steepest(plain, above / factor).bracket.upper
         return rounded_up(upper + self._rounding(V))  # two roundings of every entry are less than those of a scaling
 
     def _starts(self, V: Tensor, seeds: Tensor | None) -> Neurons:
-        """What climbs high in l2, the corner of the ball nearest to each, and the caller's neurons."""
+        """Steep directions in l2, the corner of the ball nearest to each, and the caller's neurons."""
         steep = LocalSearch(self.X, self.starts, rounds=5, seed=self.seed).steepest(V).neurons
         known = [] if seeds is None else [seeds.to(self.X)]
         return self.hidden_norm.unit(torch.cat([steep, self.hidden_norm.aligned(steep), *known]))

@@ -1,7 +1,6 @@
 """Local maxima of |V^T (X u)_+| that lie on ridges, where rows of X u vanish."""
 
 from dataclasses import dataclass, field
-from math import inf
 
 import numpy as np
 import torch
@@ -9,7 +8,6 @@ from jaxtyping import Float
 from numpy import ndarray
 from torch import Tensor
 
-from bidual.gauges import Bracket
 from bidual.patterns.reduction import Reduced, reduce_rank
 from bidual.polar.base import NeuronOracle, SteepestNeurons, steepness
 from bidual.polar.search.local import LocalSearch
@@ -20,10 +18,10 @@ _NUMBERS = 30_000  # of starts times samples that are handled at a time: what fi
 
 @dataclass(eq=False)
 class RidgeSearch(NeuronOracle):
-    """Steep neurons by :func:`ascend` from random directions, from the seeds, and from what a local search finds.
+    """Steep neurons by :func:`ascend` from random directions, and from those that a local search finds from the seeds.
 
-    Slower than :class:`LocalSearch` alone, which never stops on a ridge; at the dual point of a trained network the
-    steepest neurons are on ridges. Lower bounds only.
+    Slower than :class:`LocalSearch`, which never stops on a ridge; at the dual point of a trained network the steepest
+    neurons are on ridges. Lower bounds only.
     """
 
     X: Float[Tensor, "n d"]
@@ -44,10 +42,7 @@ class RidgeSearch(NeuronOracle):
         drawn = self._generator.standard_normal((self.starts, X.shape[1])) / np.sqrt((X**2).mean(0))
         climbed = ascend(X, V.cpu().numpy(), np.concatenate([known.cpu().numpy() @ basis, drawn]))
         neurons = torch.cat([torch.from_numpy(climbed @ basis.T).to(self.X), known[:1]])
-        values = steepness(self.X, V, neurons)
-        order = torch.argsort(values, descending=True)
-        order = order[values[order] > min(above, float(values.max()) * (1 - 1e-12))]
-        return SteepestNeurons(Bracket(float(values.max()), inf), neurons[order], values[order])
+        return SteepestNeurons.ranked(neurons, steepness(self.X, V, neurons), above)
 
 
 def ascend(

@@ -1,4 +1,4 @@
-r"""Caps of the sphere around cells, and the largest values of linear functions and of forms on them.
+r"""Caps of the sphere around simplices, and the largest values of linear functions and of forms on them.
 
 A cap has the computed centre m, and its angle b has the sine that is stored; the cosine that is stored is cos(b) to
 gamma_3. Corners p and m have length one to gamma_(r+3): r squares and sums, a root, a quotient.

@@ -11,7 +11,6 @@ from jaxtyping import Float
 from numpy import ndarray
 from torch import Tensor
 
-from bidual.gauges import Bracket
 from bidual.numerics.rounding import rounded_up
 from bidual.patterns.reduction import Reduced, reduce_rank
 from bidual.polar.base import NeuronOracle, SteepestNeurons, steepness
@@ -22,8 +21,8 @@ from bidual.polar.sphere.simplex_rounding import raised
 from bidual.polar.sphere.simplices import Simplices, join
 
 _TIGHTEST = 1e-9  # the tightest tolerance that rounding lets a search reach
-_NARROW = 1e-10  # cells are not cut below this width
-_BATCH = 2048  # cells of a batch in the queue
+_NARROW = 1e-10  # simplices are not cut below this width
+_BATCH = 2048  # simplices of a batch in the queue
 _NUMBERS = 1_000_000  # numbers that are handled at a time
 _LISTED = 2000  # about how many directions are listed
 _GRID = 100.0  # directions whose coordinates agree to one part in this are listed once
@@ -36,23 +35,23 @@ _CLIMBED = 96  # directions that are moved up to ridges, at the beginning and at
 class Sphere(NeuronOracle):
     r"""max over |u| = 1 of |V^T (X u)_+| for data of low rank r, by cutting the sphere of R^r into smaller simplices.
 
-    A cell is closed when its bound (:mod:`bidual.polar.sphere.simplex_bounds`) is at most (1 + tol) times the best
-    value that was found, or that was asked about. Bounds improve with the square of a cell's size, so the work
-    hardly depends on tol; it grows with the rank, to about five, and only linearly with the number of samples.
-    :class:`Faces` is exact and faster as long as n^(r - 1) is small.
+    A simplex is closed when its bound (:mod:`bidual.polar.sphere.simplex_bounds`) is at most (1 + tol) times the best
+    value found, or ``above``. Bounds improve with the square of a simplex's size, so the work hardly depends on tol; it
+    grows with the rank, to about five, and linearly with the number of samples. :class:`Faces` is exact and faster as
+    long as n^(r - 1) is small.
 
     Attributes:
         tol: relative width of the bracket, at least 1e-9.
-        max_time: seconds for a question; the bracket of a search that is stopped is wider, and as valid.
-        max_cells: the most cells that a question looks at, likewise.
-        looseness: asked what exceeds ``above``, leave open this share of the excess: who has steep neurons to add does
-            not need to know exactly how steep the steepest is.
+        max_time: seconds per query; a bracket that is stopped early is wider, and as valid.
+        max_simplices: the most simplices per query, likewise.
+        looseness: the share of the excess over ``above`` that stays open: steep neurons are enough to go on, the exact
+            maximum is not needed.
     """
 
     X: Float[Tensor, "n d"]
     tol: float = 1e-6
     max_time: float | None = None
-    max_cells: int = 500_000
+    max_simplices: int = 500_000
     looseness: float = 0.1
     _reduced: Reduced = field(init=False, repr=False)
 
@@ -68,21 +67,17 @@ class Sphere(NeuronOracle):
 
     def _steepest(self, V: Tensor, above: float, seeds: Tensor | None) -> SteepestNeurons:
         found = LocalSearch(self.X, _STARTS, _ROUNDS).steepest(V, above, seeds).neurons
-        run = _Run(self, self._reduced.samples, V.cpu().numpy(), above)
+        run = _Search(self, self._reduced.samples, V.cpu().numpy(), above)
         run.start(found.cpu().numpy() @ self._reduced.basis)
         run.search()
         run.polish()
         neurons = torch.cat([torch.from_numpy(run.directions @ self._reduced.basis.T).to(self.X), found[:1]])
-        values = steepness(self.X, V, neurons)
-        lower = float(values.max())
-        order = torch.argsort(values, descending=True)
-        order = order[values[order] > min(above, lower * (1 - 1e-12))]
-        upper = max(rounded_up(run.proved + self._reduced.lost(V)), lower)
-        return SteepestNeurons(Bracket(lower, upper), neurons[order], values[order])
+        upper = rounded_up(run.proved + self._reduced.lost(V))
+        return SteepestNeurons.ranked(neurons, steepness(self.X, V, neurons), above, upper)
 
 
-class _Run:
-    """One search: a queue of batches of open cells, highest bound first."""
+class _Search:
+    """The state of one query: a queue of batches of open simplices, highest bound first."""
 
     def __init__(self, settings: Sphere, X: Float[ndarray, "n r"], V: Float[ndarray, "n c"], above: float) -> None:
         self.settings, self.X, self.V, self.above = settings, X, V, above
@@ -97,7 +92,7 @@ class _Run:
 
     @property
     def threshold(self) -> float:
-        """Cells that do not exceed it are closed."""
+        """Simplices that do not exceed it are closed."""
         best, settings = max(self.lower, self.above), self.settings
         loose = settings.looseness * (best - self.above) if self.above > 0 else 0.0
         return best + max(settings.tol * best, loose)
@@ -108,11 +103,11 @@ class _Run:
 
     @property
     def proved(self) -> float:
-        """The upper bound in real arithmetic, for the deepest and the widest cell that was bounded."""
+        """The upper bound in real arithmetic, for the depth and width of all bounded simplices."""
         return raised(self.upper, self.X, self.V, self.depth, self.stretch)
 
     def start(self, known: Float[ndarray, "q r"]) -> None:
-        """First lower bounds: what is known, and climbs from the best of it and from anywhere."""
+        """First lower bounds: known directions, and ascents from the best of these and from random ones."""
         self.note(known)
         drawn = np.random.default_rng(0).standard_normal((_CLIMBED, self.X.shape[1]))
         self.note(ascend(self.X, self.V, np.concatenate([self.directions[: _CLIMBED // 2], drawn])))
@@ -128,8 +123,8 @@ class _Run:
             self._process(join(self._next(), n).halved())
 
     def _late(self) -> bool:
-        limit = self.settings.max_time
-        return self.seen > self.settings.max_cells or (limit is not None and time.perf_counter() - self.began > limit)
+        limit, full = self.settings.max_time, self.seen > self.settings.max_simplices
+        return full or (limit is not None and time.perf_counter() - self.began > limit)
 
     def _next(self) -> list[Simplices]:
         """The batches with the highest bounds, together about one batch."""
@@ -138,25 +133,25 @@ class _Run:
             parts.append(heapq.heappop(self.queue)[2])
         return parts
 
-    def _process(self, cells: Simplices) -> None:
-        """Bound the cells, learn from them, and queue those that stay open."""
-        self.seen += len(cells)
-        self.depth = int(cells.depth.max(initial=self.depth))
-        size = max(1, _NUMBERS // (cells.rows.shape[1] * self.X.shape[1]))
+    def _process(self, simplices: Simplices) -> None:
+        """Bound the simplices, note what they show, and queue those that stay open."""
+        self.seen += len(simplices)
+        self.depth = int(simplices.depth.max(initial=self.depth))
+        size = max(1, _NUMBERS // (simplices.rows.shape[1] * self.X.shape[1]))
         kept = []
-        for start in range(0, len(cells), size):
-            found = self.bounds(cells.take(slice(start, start + size)), self.threshold)
+        for start in range(0, len(simplices), size):
+            found = self.bounds(simplices.take(slice(start, start + size)), self.threshold)
             self._learn(found)
-            kept.append(self._kept(found.cells))
+            kept.append(self._kept(found.simplices))
         self._push(join(kept, len(self.X)))
 
     def _learn(self, found: Bounded) -> None:
-        """f at the best centres, and at the candidates of the cells with the highest bounds; the widest cell."""
+        """f at the best centres, and at the candidates of the simplices with the highest bounds; the widest simplex."""
         self.stretch = float(np.fmax.reduce(found.stretch, initial=self.stretch))
         least = self.above if self.above > 0 else 0.9 * self.lower
         centres = np.argsort(-found.values)[:_LISTED]
         centres = centres[found.values[centres] > least]
-        highest = np.argsort(-found.cells.bound)[:_TRIED]
+        highest = np.argsort(-found.simplices.bound)[:_TRIED]
         self.note(np.concatenate([found.centres[centres], found.candidates[highest]]))
 
     def note(self, directions: Float[ndarray, "q r"]) -> None:
@@ -169,14 +164,14 @@ class _Run:
         order = order[np.sort(first)[:_LISTED]]
         self.directions, self.values = directions[order], values[order]
 
-    def _kept(self, cells: Simplices) -> Simplices:
-        """The cells that stay open; the bounds of the others are remembered."""
-        kept = (cells.bound > self.threshold) & cells.wider_than(_NARROW)
-        self.closed = max(self.closed, float(cells.bound[~kept].max(initial=0.0)))
-        return cells.take(kept).packed(len(self.X))
+    def _kept(self, simplices: Simplices) -> Simplices:
+        """The simplices that stay open; the bounds of the others are remembered."""
+        kept = (simplices.bound > self.threshold) & simplices.wider_than(_NARROW)
+        self.closed = max(self.closed, float(simplices.bound[~kept].max(initial=0.0)))
+        return simplices.take(kept).packed(len(self.X))
 
-    def _push(self, cells: Simplices) -> None:
-        cells = cells.take(np.argsort(-cells.bound))
-        for start in range(0, len(cells), _BATCH):
-            part = cells.take(slice(start, start + _BATCH)).packed(len(self.X))
+    def _push(self, simplices: Simplices) -> None:
+        simplices = simplices.take(np.argsort(-simplices.bound))
+        for start in range(0, len(simplices), _BATCH):
+            part = simplices.take(slice(start, start + _BATCH)).packed(len(self.X))
             heapq.heappush(self.queue, (-float(part.bound[0]), next(self.serial), part))

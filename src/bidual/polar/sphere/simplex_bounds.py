@@ -1,8 +1,9 @@
 r"""Bounds of f(u) = |z(u)|, z = V^T (X u)_+, on cones over simplices, of second order in their size.
 
-Take a cell with unit corners p_k, and u = sum_k mu_k p_k on it, mu >= 0, |u| = 1. It lies in the cap whose centre m is
-the mean of the corners and whose angle has cosine min_k m p_k, so sum_k mu_k <= s, one over that cosine. A row x_i with
-one sign at all corners has it on the cell, and (x_i u)_+ is linear there. For others, a unit vector e, and w_i = e v_i:
+Take a simplex with unit corners p_k, and u = sum_k mu_k p_k on it, mu >= 0, |u| = 1. It lies in the cap whose centre m
+is the mean of the corners and whose angle has cosine min_k m p_k, so sum_k mu_k <= s, one over that cosine. A row x_i
+with one sign at all corners has it on the simplex, and (x_i u)_+ is linear there. For others, a unit vector e, and
+w_i = e v_i:
 
 - if w_i >= 0, (x_i u)_+ is convex and homogeneous, so at most sum_k mu_k (x_i p_k)_+, which is linear in u;
 - if w_i < 0, (x_i u)_+ is at least theta_i x_i u, for any theta_i in [0, 1].
@@ -25,7 +26,7 @@ at a corner, and at most what the form of G is on the cap (:mod:`bidual.polar.sp
 
 All this is for numbers as they are stored, in real arithmetic; what rounding adds is in
 :mod:`bidual.polar.sphere.simplex_rounding`. A bound contains what the function through the corners misses, and no other
-rounding: a search that closed cells by less than their rounding would never end.
+rounding: a search that closed simplices by less than their rounding would never end.
 """
 
 from dataclasses import dataclass, fields, replace
@@ -44,9 +45,9 @@ _TINY = 1e-300
 
 
 class Bounded(NamedTuple):
-    """Cells with bounds, rows of both signs, and edges to cut; f at their centres; where it may be largest; their s."""
+    """Simplices with bounds, rows of both signs and edges to cut; f at their centres; candidates for its maximum; s."""
 
-    cells: Simplices
+    simplices: Simplices
     centres: Float[ndarray, "m r"]
     values: Float[ndarray, " m"]
     candidates: Float[ndarray, "m r"]
@@ -60,7 +61,7 @@ class SimplexBounds:
     Attributes:
         X: (n + 1, r), with a zero row at the end; V and M, the rows v_i x_i^T, likewise.
         steps: of the improvement of theta.
-        reach: theta is improved on cells whose first bound is within this factor of the threshold.
+        reach: theta is improved on simplices whose first bound is within this factor of the threshold.
     """
 
     X: Float[ndarray, "n r"]
@@ -74,19 +75,19 @@ class SimplexBounds:
         X, V = (np.concatenate([A, np.zeros((1, A.shape[1]))]) for A in (X, V))
         return cls(X, V, (V[:, :, None] * X[:, None, :]).reshape(len(X), -1))
 
-    def __call__(self, cells: Simplices, threshold: float) -> Bounded:
-        """The cells with their bounds; only those above the threshold are worth an effort."""
-        X = np.take(self.X, cells.rows, axis=0)
-        at_corners = cells.corners @ X.transpose(0, 2, 1)
-        rows = _Rows.of(X, np.take(self.V, cells.rows, axis=0), at_corners)
+    def __call__(self, simplices: Simplices, threshold: float) -> Bounded:
+        """The simplices with their bounds, which are improved above the threshold only."""
+        X = np.take(self.X, simplices.rows, axis=0)
+        at_corners = simplices.corners @ X.transpose(0, 2, 1)
+        rows = _Rows.of(X, np.take(self.V, simplices.rows, axis=0), at_corners)
         on = (rows.low >= 0)[:, None, :].astype(float)
-        fixed = cells.fixed + (on @ np.take(self.M, cells.rows, axis=0)).reshape(cells.fixed.shape)
-        form = _Form.of(cells.corners, fixed, rows, at_corners)
+        fixed = simplices.fixed + (on @ np.take(self.M, simplices.rows, axis=0)).reshape(simplices.fixed.shape)
+        form = _Form.of(simplices.corners, fixed, rows, at_corners)
         bound, candidates = self._bound(form, threshold)
-        left = np.where(rows.mixed, cells.rows, len(self.X) - 1)
-        edge = _worst_edge(cells.corners, rows, at_corners, threshold)
-        bound = np.where(np.isnan(bound), np.inf, bound)  # what was not computed proves nothing
-        found = replace(cells, fixed=fixed, rows=left, bound=np.minimum(bound, cells.bound), edge=edge)
+        left = np.where(rows.mixed, simplices.rows, len(self.X) - 1)
+        edge = _worst_edge(simplices.corners, rows, at_corners, threshold)
+        bound = np.where(np.isnan(bound), np.inf, bound)  # NaN proves nothing
+        found = replace(simplices, fixed=fixed, rows=left, bound=np.minimum(bound, simplices.bound), edge=edge)
         return Bounded(found, form.cap.centre, form.value, candidates, 1 / form.cap.cosine)
 
     def _bound(self, form: "_Form", threshold: float) -> tuple[Float[ndarray, " m"], Float[ndarray, "m r"]]:
@@ -100,7 +101,7 @@ class SimplexBounds:
 
 
 class _Rows(NamedTuple):
-    """Rows of X on each cell, v_i = 0 unless they have both signs there; ``chord`` is h / (h + l), a first theta."""
+    """Rows of X on each simplex, v_i = 0 unless they have both signs there; ``chord`` is h / (h + l), a first theta."""
 
     X: Float[ndarray, "m k r"]
     V: Float[ndarray, "m k c"]
@@ -125,7 +126,7 @@ class _Rows(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class _Form:
-    """What the bounds on each cell are made of; ``G`` lacks the rows of w_i < 0, which wait for their theta."""
+    """What the bounds on each simplex are made of; ``G`` lacks the rows of w_i < 0, which wait for their theta."""
 
     corners: Float[ndarray, "m r r"]
     cap: Cap
@@ -230,7 +231,7 @@ def _worst_edge(corners: ndarray, rows: _Rows, at_corners: Float[ndarray, "m r k
     r = corners.shape[1]
     pairs = list(combinations(range(r), 2)) or [(0, 0)]
     costs = []
-    for j, k in pairs:  # differences first: narrow cells would drown in the rounding of a Gram matrix
+    for j, k in pairs:  # differences first: narrow simplices would drown in the rounding of a Gram matrix
         spread, gap = (at_corners[:, j] - at_corners[:, k]) ** 2, (corners[:, j] - corners[:, k]) ** 2
         costs.append((weight * spread).sum(1) + size / 2 * gap.sum(1))
     return np.array([r * j + k for j, k in pairs])[np.argmax(costs, axis=0)]

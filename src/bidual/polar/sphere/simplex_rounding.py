@@ -3,16 +3,16 @@ r"""What rounding can cost the bounds of :mod:`bidual.polar.sphere.simplex_bound
 Letters are those of that module; moreover S = sum_i |v_i| |x_i|, T is the interpolating part of G, and |G|_F <= |T|_F +
 S. Counts k stand for errors gamma_k, in any order of sums; products of errors are in the roundings to spare.
 
-From the sphere to a cell of depth D. f is S-Lipschitz, and every unit u has a path of points of cells, the last within
-sqrt(r) gamma_(2D) of it (:mod:`bidual.polar.sphere.simplices`). A row has a sign because its computed products x_i
-p_k have it, on this cell or one on the path before it; so at the path's point there the sign is missed by at most
-gamma_r |x_i| L, and at the last point by |x_i| sqrt(r) gamma_(r+2D), which is what is wrong with (x_i u)_+. Together
+From the sphere to a simplex of depth D. f is S-Lipschitz, and every unit u has a path of points of simplices, the last
+within sqrt(r) gamma_(2D) of it (:mod:`bidual.polar.sphere.simplices`). A row has a sign because its computed products
+x_i p_k have it, on this simplex or one on the path before it; so at the path's point there the sign is missed by at
+most gamma_r |x_i| L, and at the last point by |x_i| sqrt(r) gamma_(r+2D), the error of (x_i u)_+. Together
 
     sqrt(r) gamma_(4D+r+1) S.
 
-The path leads through all cells that a cell descends from: a bound that was inherited holds with the same errors.
+The path leads through all ancestors of a simplex: an inherited bound holds with the same errors.
 
-On a cell, for the u at the path's end scaled to length one, sum_k mu_k <= s (:mod:`bidual.polar.sphere.caps`):
+On a simplex, for the u at the path's end scaled to length one, sum_k mu_k <= s (:mod:`bidual.polar.sphere.caps`):
 
 - G u. Rows of one sign: a sum of at most n products, over however many generations, since adding zeros is exact: n S.
   Values at corners: (n + r + 1) s S. Rows with theta: (n + 1) S. T: what it misses at corners, which is measured, and
@@ -34,7 +34,7 @@ by at most sqrt(2) max(dQ, dA) + dE. The worst of the three ways to combine, at 
 
     s ((8 r + 6 c + 44) |G|_F + (sqrt(2) n + 6 r + 10 c + 38) S) + the error of G u,
 
-is s (missed + gamma_(9r+6c+50) |T|_F) for each cell, and s gamma_(2.5n+13r+15c+90) S once; and 8 roundings of the
+is s (missed + gamma_(9r+6c+50) |T|_F) for each simplex, and s gamma_(2.5n+13r+15c+90) S once; and 8 roundings of the
 bound. Underflows cost less than 1e-140, where some |v_i| |x_i| is about one.
 """
 
@@ -50,14 +50,14 @@ from bidual.numerics.rounding import gamma, rounded_up
 def of_interpolation(
     missed: Float[ndarray, " m"], through: Float[ndarray, "m r c"], stretch: Float[ndarray, " m"]
 ) -> Float[ndarray, " m"]:
-    """What a bound gains on each cell where T misses its values at corners by ``missed``."""
+    """What a bound gains on each simplex where T misses its values at corners by ``missed``."""
     r, c = through.shape[1:]
     size = np.linalg.norm(through, axis=(1, 2))
     return stretch * (missed * (1 + gamma(r + c + 16)) + gamma(9 * r + 6 * c + 50) * size)
 
 
 def raised(bound: float, X: Float[ndarray, "n r"], V: Float[ndarray, "n c"], depth: int, stretch: float) -> float:
-    """A bound of f on the sphere in real arithmetic, from the largest that was computed on cells so deep and wide."""
+    """A bound of f on the sphere in real arithmetic, from the largest one computed on simplices so deep and wide."""
     (n, r), c = X.shape, V.shape[1]
     size = float(np.linalg.norm(V, axis=1) @ np.linalg.norm(X, axis=1)) * (1 + gamma(n + r + c + 8))
     share = stretch * gamma(2.5 * n + 13 * r + 15 * c + 90) + math.sqrt(r) * gamma(4 * depth + r + 1)

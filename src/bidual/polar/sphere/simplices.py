@@ -7,13 +7,13 @@ and one quotient per entry, whatever 1 / t the sum was divided by. If mu_i >= mu
     u + (mu_j / t) d = (mu_i - mu_j) p_i + (mu_j / t) q + the other corners' part,
 
 which is within gamma_2 mu_j |p_i + p_j| <= gamma_2 L of u, and whose own L is at most 1 + gamma_2 times the old one. A
-unit vector of an orthant has L = |u|_1 <= sqrt(r). So every unit u has a path u_0 = u, u_1, u_2, ... through the cells,
-one of every depth D until its cell is not cut, with
+unit vector of an orthant has L = |u|_1 <= sqrt(r). So every unit u has a path u_0 = u, u_1, u_2, ... through simplices,
+one of every depth D until its simplex is not cut, with
 
     |u_D - u_E| <= sqrt(r) ((1 + gamma_2)^D - (1 + gamma_2)^E) <= sqrt(r) gamma_(2D) for E <= D, and
     L <= sqrt(r) (1 + gamma_2)^D.
 
-Sums of numbers of one sign and quotients keep their signs: a cell stays in its orthant, and no two corners are more
+Sums of numbers of one sign and quotients keep their signs: a simplex stays in its orthant, and no two corners are more
 than a right angle apart.
 """
 
@@ -31,9 +31,9 @@ class Simplices:
 
     Attributes:
         corners: (m, r, r), one corner per row.
-        fixed: (m, c, r), the sum of v_i x_i^T over the rows known to be positive on the cell.
+        fixed: (m, c, r), the sum of v_i x_i^T over the rows known to be positive on the simplex.
         rows: (m, k), the rows of X that may have both signs, filled up with n, the index of a zero row.
-        bound: (m,), of the objective on the cell.
+        bound: (m,), of the objective on the simplex.
         edge: (m,), where to cut: r i + j for the edge from corner i to corner j.
         depth: (m,), how many cuts it is from its orthant.
     """
@@ -67,7 +67,7 @@ class Simplices:
         return replace(self, rows=rows)
 
     def halved(self) -> "Simplices":
-        """Each cell cut at the middle of its edge."""
+        """Each simplex cut at the middle of its edge."""
         m, r, _ = self.corners.shape
         each, i, j = np.arange(m), self.edge // r, self.edge % r
         middle = self.corners[each, i] + self.corners[each, j]

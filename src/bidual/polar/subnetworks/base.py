@@ -18,21 +18,21 @@ class ParallelOracle(NeuronOracle):
     """max over sub-networks of length one of |V^T f(X)|, the left side of PR (6) and of (3) for more layers."""
 
     widths: Widths
-    max_time: float | None = None  # seconds for a question; a bracket that is stopped is wider, and as valid
+    max_time: float | None = None  # seconds per query; a bracket that is stopped early is wider, and as valid
 
     @property
     def slope(self) -> float:
-        """sqrt(m_1 m_2 ...): what so many units of total length one add up to (see :func:`copies`)."""
+        """sqrt(m_1 m_2 ...), the largest sum of so many units of total length one (see :func:`copies`)."""
         return prod(as_widths(self.widths)) ** 0.5 * (1 + gamma(4))
 
     def within(self, seconds: float | None) -> Self:
-        """The same oracle with another limit of time."""
+        """The same oracle with another time limit."""
         other = copy(self)
         other.max_time = seconds
         return other
 
     def _deadline(self) -> float:
-        """When the question that begins now must end."""
+        """The end of a query that begins now."""
         return inf if self.max_time is None else perf_counter() + self.max_time
 
     def _nothing(self, upper: float) -> SteepestNeurons:

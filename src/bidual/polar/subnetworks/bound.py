@@ -1,4 +1,4 @@
-r"""A proved bound of the steepest sub-network for any number of samples and layers, from two-layer questions.
+r"""A proved bound of the steepest sub-network for any number of samples and layers, from two-layer queries.
 
 Let N(v) be the most of v^T f(X) over the units f of one layer, of length one, and h = sum_j s_j f_j(X) an input of the
 layer above with sum_j |f_j|^2 <= 1, at most m of them. Then h lies in sqrt(m) conv(+-f(X)). With v = v_+ - v_- and any
@@ -10,8 +10,8 @@ which is convex in h, so it is largest at h = sqrt(m) f(X) or h = -sqrt(m) f(X),
 
     N_above(v)  <=  sqrt(m)  min_theta  max( N(v_+ - theta o v_-),  N(theta o v_-) ).
 
-It is convex in theta too. Where it is too weak, one row i with v_i > 0 is looked at twice, as h_i <= 0 and as h_i >= 0:
-v_i (h_i)_+ is zero or linear then. With the rows O known to be off and I known to be on,
+It is convex in theta too. Where it is too weak, a row i with v_i > 0 makes two cases, h_i <= 0 and h_i >= 0, in which
+v_i (h_i)_+ is zero or linear. With the rows O that are off and I that are on,
 
     sqrt(m)  min_theta  max( N(v_+ without O - theta o v_-),  N(theta o v_- - v_+ on I) ),
 
@@ -23,7 +23,7 @@ no difference is rounded.
 """
 
 import heapq
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from math import inf, prod, sqrt
 from time import perf_counter
@@ -36,25 +36,24 @@ from numpy import ndarray
 from scipy.optimize import linprog
 from torch import Tensor
 
-from bidual.gauges import Bracket
 from bidual.numerics.rounding import gamma, rounded_up
 from bidual.operators.parallel import Widths, as_widths, sub_network_features
 from bidual.patterns.reduction import reduce_rank
 from bidual.polar import Faces
 from bidual.polar.base import NeuronOracle, Neurons, SteepestNeurons
-from bidual.polar.choice import affordable, slow
+from bidual.polar.oracle_costs import affordable, slow
 from bidual.polar.relaxations.diagonal import DiagonalBound
 from bidual.polar.subnetworks.base import ParallelOracle, copies
 
-_ROUNDS, _FEW = 30, 2  # of theta, where questions are quick or not
-_CUTS, _POOL = 20, 300  # neurons that a question contributes to the choice of theta, and that are kept for it
-_CLOSE = 1e-6  # what theta, or a branch, may still be worth when it is not improved any more
+_ROUNDS, _FEW = 30, 2  # of theta, where queries are quick or not
+_CUTS, _POOL = 20, 300  # neurons that a query contributes to the choice of theta, and that are kept for it
+_CLOSE = 1e-6  # the relative gain of a better theta, or a branch, below which the search for it ends
 _WORK = 1200  # samples times nodes
 _OPEN, _OFF, _ON = -1, 0, 1
 
 
 class _Choice(NamedTuple):
-    """The best theta for the neurons at hand, what it would be worth, and how much of it each row overstates."""
+    """The best theta for the known neurons, its value, and the part of it that each row overstates."""
 
     theta: Float[Tensor, "n 1"]
     value: float
@@ -62,7 +61,7 @@ class _Choice(NamedTuple):
 
 
 class _Node(NamedTuple):
-    """Rows that are decided, with the bound of what is left and the row to decide next, if any."""
+    """Decided rows, with the bound over all cases that are left, and the row to decide next, if any."""
 
     bound: float
     serial: int
@@ -75,13 +74,13 @@ class RelaxedBound(ParallelOracle):
     """The bound above, for one output. Its lower bound is attained by copies of two-layer neurons.
 
     Attributes:
-        nodes: how often rows are decided, at most, where two-layer questions are quick; None for what takes seconds.
+        nodes: the most decisions on rows, where two-layer queries are quick; None for a number that takes seconds.
     """
 
     X: Float[Tensor, "n d"]
     widths: Widths
     nodes: int | None = None
-    quick: bool = field(init=False)  # whether two-layer questions take no more than a fraction of a second
+    quick: bool = field(init=False)  # whether two-layer queries take no more than a fraction of a second
     _base: NeuronOracle = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -94,7 +93,7 @@ class RelaxedBound(ParallelOracle):
 
     @property
     def most_nodes(self) -> int:
-        """How often rows are decided; never where questions are slow, or the layer below is not the first."""
+        """The most decisions on rows; none where queries are slow, or the layer below is not the first."""
         if not self.quick or len(as_widths(self.widths)) > 1:
             return 0
         return _WORK // len(self.X) if self.nodes is None else self.nodes
@@ -104,20 +103,17 @@ class RelaxedBound(ParallelOracle):
             raise ValueError(f"RelaxedBound is for one output, got {V.shape[1]}; use AllOutputs.")
         widths = as_widths(self.widths)
         root = sqrt(prod(widths))
-        # a question u with |u_i| <= |v_i| to rows of length one is scaled by ten products and quotients
+        # a query u with |u_i| <= |v_i| for rows of length one is scaled by ten products and quotients
         scaling = gamma(16) * float(V.abs().sum())
         if root == 1:  # +-(X w)_+ through more layers is (X w)_+ or zero: two layers
-            found = self._base.steepest(V, above)
-            bracket = Bracket(found.bracket.lower, rounded_up(found.bracket.upper + scaling))
-            return SteepestNeurons(bracket, copies(found.neurons, widths), found.values)
+            found = self._base.steepest(V, above).raised(scaling)
+            return replace(found, neurons=copies(found.neurons, widths))
         deadline = self._deadline()
         sides = [_Side(self, self._base, sign * V, above / root) for sign in (1.0, -1.0)]
         upper = rounded_up(root * (max(side.bound(deadline) for side in sides) + scaling))
         neurons = copies(torch.cat([side.known for side in sides]), widths)
         values = (sub_network_features(self.X, neurons, widths).T @ V)[:, 0].abs()
-        order = torch.argsort(values, descending=True)
-        lower = float(values[order[0]]) if len(order) else 0.0
-        return SteepestNeurons(Bracket(lower, max(upper, lower)), neurons[order], values[order])
+        return SteepestNeurons.ranked(neurons, values, upper=upper)
 
 
 class _Side:
@@ -135,12 +131,9 @@ class _Side:
         self.deadline = deadline
         queue, closed = [self._queued(np.full(len(self.up), _OPEN))], 0.0
         left = self.settings.most_nodes
-        while (
-            queue
-            and left > 0
-            and perf_counter() < deadline
-            and -queue[0][0] > max(self.enough, closed, self.attained * (1 + _CLOSE))
-        ):
+        while queue and left > 0 and perf_counter() < deadline:
+            if not -queue[0][0] > max(self.enough, closed, self.attained * (1 + _CLOSE)):
+                break
             node = heapq.heappop(queue)[2]
             if node.row is None:
                 closed = max(closed, node.bound)
@@ -149,8 +142,7 @@ class _Side:
             for label in (_OFF, _ON):
                 labels = node.labels.copy()
                 labels[node.row] = label
-                child = self._queued(labels, node.bound)
-                heapq.heappush(queue, child)
+                heapq.heappush(queue, self._queued(labels, node.bound))
         return max(closed, -queue[0][0] if queue else 0.0)
 
     def _queued(self, labels: Int[ndarray, " n"], most: float = inf) -> tuple[float, int, _Node]:
@@ -161,35 +153,31 @@ class _Side:
         """min over theta, by cutting planes: the neurons that are steepest at one theta bound all others from below."""
         off, on = (torch.from_numpy(labels == label).to(self.up)[:, None] for label in (_OFF, _ON))
         first, second = self.up * (1 - off), self.up * on
-        choice = (
-            self._next(first, second)
-            if len(self.known)
-            else _Choice(torch.ones_like(self.up), 0.0, np.zeros(len(labels)))
-        )
-        best = most
+        start = _Choice(torch.ones_like(self.up), 0.0, np.zeros(len(labels)))
+        choice, best = self._next(first, second) if len(self.known) else start, most
         for _ in range(_ROUNDS if self.settings.quick else _FEW):
             part = choice.theta * self.down
-            best = min(best, self._ask(first - part, part - second))
+            best = min(best, self._query(first - part, part - second))
             choice = self._next(first, second)
             if best <= self.enough or choice.value >= best * (1 - _CLOSE) or perf_counter() > self.deadline:
                 break
         return _Node(best, next(self.serial), labels, self._row(labels, choice))
 
-    def _ask(self, *multipliers: Float[Tensor, "n 1"]) -> float:
+    def _query(self, *multipliers: Float[Tensor, "n 1"]) -> float:
         found = [self.base.steepest(u) for u in multipliers]
-        self.known = torch.cat([self.known, *(peaks.neurons[:_CUTS] for peaks in found)])
-        self.attained = max(self.attained, *(self._value(peaks) for peaks in found))
-        return max(peaks.bracket.upper for peaks in found)
+        self.known = torch.cat([self.known, *(one.neurons[:_CUTS] for one in found)])
+        self.attained = max(self.attained, *(self._value(one.neurons) for one in found))
+        return max(one.bracket.upper for one in found)
 
-    def _value(self, peaks: SteepestNeurons) -> float:
-        """v^T f(X) of the steepest neuron of a question."""
-        if not len(peaks.neurons):
+    def _value(self, neurons: Neurons) -> float:
+        """v^T f(X) of the steepest neuron of a query."""
+        if not len(neurons):
             return 0.0
-        return float(((self.settings.X @ peaks.neurons[0]).clamp(min=0) @ (self.up - self.down)).max())
+        return float(((self.settings.X @ neurons[0]).clamp(min=0) @ (self.up - self.down)).max())
 
     def _next(self, first: Float[Tensor, "n 1"], second: Float[Tensor, "n 1"]) -> _Choice:
         """min t over theta in [0, 1]^n with (first - theta down)^T f <= t and (theta down - second)^T f <= t for the
-        neurons at hand: a linear program, whose multipliers say which mixture h of them the bound is attained by."""
+        known neurons: a linear program. Its multipliers are the mixture h of neurons that attains the bound."""
         F = (self.settings.X @ self.known.T).clamp(min=0).T.cpu().numpy()
         down, (q, n) = F * self.down.T.cpu().numpy(), F.shape
         A = np.vstack([np.hstack([-down, -np.ones((q, 1))]), np.hstack([down, -np.ones((q, 1))])])

@@ -11,7 +11,7 @@ from numpy import ndarray
 from bidual.numerics.linear_algebra import nonnegative_multipliers
 from bidual.numerics.rounding import exact_product, gamma
 from bidual.patterns.cone_projection import Cones, non_negative_least_squares
-from bidual.polar.subnetworks.exact_cells import exact_patterns
+from bidual.polar.exact.rays import exact_patterns
 
 _INSIDE = 1e-12  # how far outside a unit vector counts as inside; more than rounding
 
@@ -39,9 +39,9 @@ class FirstLayer:
 
     @cached_property
     def normals(self) -> Float[ndarray, "p f r"]:
-        """Rows of X that bound the cone of every pattern: its facets, or all of them where nearly equal ones leave too
-        little room to tell. They are the rows themselves and not what was computed as normals, so that no point of a
-        cone is cut off; in the plane they are scaled to length one."""
+        """Rows of X that bound the cone of every pattern: its facets, or all rows where these cannot be told apart.
+        They are the rows themselves and not computed normals, so that no point of a cone is cut off; in the plane they
+        are scaled to length one."""
         signed = (2 * self.D - 1)[:, :, None] * self.X
         try:
             facets = Cones.of(torch.from_numpy(self.X), torch.from_numpy(self.D > 0)).rows.numpy()
@@ -58,14 +58,14 @@ class FirstLayer:
         return np.einsum("kn,pn,nr->kpr", u, self.D, self.X, optimize=True)
 
     def project(
-        self, points: Float[ndarray, "*k r"], cells: Int[ndarray, "*k"]
+        self, points: Float[ndarray, "*k r"], patterns: Int[ndarray, "*k"]
     ) -> tuple[Float[ndarray, "*k r"], Float[ndarray, "*k"]]:
-        r"""The nearest point P(c) of its cell's cone for every point c, and a bound of |P(c)|.
+        r"""The nearest point P(c) of its pattern's cone for every point c, and a bound of |P(c)|.
 
-        |P(c)| <= |c + K^T l| for all l >= 0, whoever found l; see :func:`_combined` for the rounding of the sum. In the
-        plane |P(c)| is |c|, or the most of r^T c over the border rays r, which are off by gamma(4) times one.
+        |P(c)| <= |c + K^T l| for all l >= 0; see :func:`_combined` for the rounding of the sum. In the plane |P(c)| is
+        |c|, or the largest r^T c over the border rays r, which are off by gamma(4) times one.
         """
-        flat, K = points.reshape(-1, points.shape[-1]), self.normals[cells.reshape(-1)]
+        flat, K = points.reshape(-1, points.shape[-1]), self.normals[patterns.reshape(-1)]
         outside = (np.einsum("kfr,kr->kf", K, flat) < 0).any(1)
         nearest, error = flat.copy(), gamma(flat.shape[1] + 16) * _lengths(flat)
         if outside.any():
@@ -96,7 +96,7 @@ class FirstLayer:
 
 
 def own_rows(facets: Float[ndarray, "f r"], rows: Float[ndarray, "n r"]) -> Float[ndarray, "g r"]:
-    """The rows that facets were computed from, all of them if there is one that is none of them."""
+    """The rows that facets were computed from; all rows if some facet is none of them."""
     rows, facets = rows[rows.any(1)], facets[facets.any(1)]
     apart = np.abs(_units(facets)[:, None] - _units(rows)).max(2, initial=0.0)
     if not len(facets) or not bool((apart.min(1, initial=1.0) < 1e-13).all()):
@@ -116,9 +116,9 @@ def _lengths(rows: Float[ndarray, "*k r"]) -> Float[ndarray, "*k"]:
 def _combined(
     c: Float[ndarray, "k r"], multipliers: Float[ndarray, "k f"], K: Float[ndarray, "k f r"]
 ) -> tuple[Float[ndarray, "k r"], Float[ndarray, " k"]]:
-    """c + K^T l as if with twice as many digits, because l is large where cones are narrow: to a unit of itself and
+    """c + K^T l in twice the precision, because l is large where cones are narrow: to a unit of itself and
     gamma(f + 2)^2 times |c| and the sum of l (Ogita, Rump & Oishi 2005, Accurate sum and dot product, Proposition 5.5).
-    A sum beyond all numbers is replaced by c, that of l = 0."""
+    A sum that overflows is replaced by c, that of l = 0."""
     total, error = c, np.zeros_like(c)
     for k in range(K.shape[1]):
         product, below = exact_product(multipliers[:, k, None], K[:, k])

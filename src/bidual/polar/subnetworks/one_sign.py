@@ -1,9 +1,9 @@
-"""One sign of v in exact pricing: all second-layer patterns phi, all choices of cells, the best theta of each.
+"""One sign of v in exact pricing: all second-layer patterns phi, all choices of first-layer patterns with their signs,
+and the best theta of each.
 
-The bounds are those of :mod:`bidual.polar.subnetworks.pricing`. For slopes X^T D u as they were computed, those of
-cells are proved by :meth:`FirstLayer.project`, and the rounded product of theta in [0, 1] with v is the exact one
-for another theta; the rounding of slopes, and of sums of squares and their roots, gamma(m_1 + 8), is left to
-ExactParallel.
+The bounds are those of :mod:`bidual.polar.subnetworks.pricing`. For computed slopes X^T D u, :meth:`FirstLayer.project`
+proves those of single patterns, and the rounded product of theta in [0, 1] with v is the exact one for another theta.
+ExactParallel allows for the rounding of slopes, and of sums of squares and their roots, gamma(m_1 + 8).
 """
 
 from itertools import combinations_with_replacement, product
@@ -20,31 +20,36 @@ from bidual.numerics.rounding import gamma
 from bidual.polar.subnetworks.first_layer import FirstLayer
 
 MOST_POSITIVE = 16  # rows with v_i > 0: 2^16 choices of phi
-MOST_CHOICES = 200_000  # of cells for one phi
+MOST_CHOICES = 200_000  # of first-layer patterns for one phi
 _AT_ONCE, _CHOICES_AT_ONCE = 4096, 24
-_ENOUGH, _PER_PATTERN = 60, 4  # networks to know before a question is answered, and of one second-layer pattern
-_SETTLED = 1e-8  # relative width at which a choice of cells is not looked at any longer
+_ENOUGH, _PER_PATTERN = 60, 4  # networks at which a query ends, and of one second-layer pattern
+_SETTLED = 1e-8  # relative width at which a choice of patterns is settled
 _TINY = 1e-300
+
+Vector = Float[ndarray, " n"]
+Thetas = Float[ndarray, "_k _negative"]
+Choices = Int[ndarray, "_q _width"]  # places in ``Pricing.patterns``
+Units = Float[ndarray, "_q _width _r"]
 
 
 class Pricing:
     """One sign of v."""
 
     def __init__(
-        self, layer: FirstLayer, v: Float[ndarray, " n"], width: int, above: float, steps: int, deadline: float = inf
+        self, layer: FirstLayer, v: Vector, width: int, above: float, steps: int, deadline: float = inf
     ) -> None:
         self.deadline = deadline
         self.layer, self.v, self.width, self.above, self.steps = layer, v, width, above, steps
         self.positive, self.negative = np.flatnonzero(v > 0), np.flatnonzero(v < 0)
-        self.cells = np.tile(np.arange(len(layer)), 2)  # every cell with both signs
+        self.patterns = np.tile(np.arange(len(layer)), 2)  # every pattern with both signs
         self.signs = np.repeat([1.0, -1.0], len(layer))
         self.best = self.upper = 0.0
         self.found: list[Float[ndarray, "2 m r"]] = []
 
     @property
     def enough(self) -> bool:
-        """Whether so many networks above what was asked are known that the rest may wait for the next question, or no
-        time is left; what was not looked at is bounded."""
+        """Whether enough networks above ``above`` are known for one query, or no time is left; the bound covers the
+        choices that are left."""
         return (self.above > 0 and len(self.found) >= _ENOUGH) or perf_counter() > self.deadline
 
     @property
@@ -53,7 +58,7 @@ class Pricing:
 
     @property
     def settled(self) -> float:
-        """What is not above it is not looked at any longer; the upper bound must cover it."""
+        """Choices that are not above it are ruled out; the upper bound must cover it."""
         return self.threshold * (1 + _SETTLED)
 
     def price(self) -> None:
@@ -61,7 +66,7 @@ class Pricing:
             return
         if len(self.positive) > MOST_POSITIVE:
             raise ValueError(
-                f"exact pricing looks at 2^{len(self.positive)} second-layer patterns here, more than "
+                f"exact pricing enumerates 2^{len(self.positive)} second-layer patterns here, more than "
                 f"2^{MOST_POSITIVE}; use fewer samples, or a bound."
             )
         masks = np.array(list(product((0.0, 1.0), repeat=len(self.positive))))[1:]
@@ -69,7 +74,7 @@ class Pricing:
             self._some(masks[start : start + _AT_ONCE])
 
     def _some(self, masks: Float[ndarray, "k q"]) -> None:
-        """Bound every phi by one theta for all cells; look closer where that does not rule it out."""
+        """Bound every phi by one theta for all patterns, and by :meth:`_closer` where that does not rule it out."""
         U = np.zeros((len(masks), len(self.v)))
         U[:, self.positive] = masks * self.v[self.positive]
         bound, theta = self._relaxed(U)
@@ -79,15 +84,13 @@ class Pricing:
                 break  # the others are no larger
             self._closer(U[k], theta[k], float(bound[k]))
 
-    def _relaxed(
-        self, U: Float[ndarray, "k n"], rounds: int = 60
-    ) -> tuple[Float[ndarray, " k"], Float[ndarray, "k m"]]:
-        """sqrt(m_1) max over cells of |P_C(s X^T D u)| at a good theta, by subgradient steps."""
+    def _relaxed(self, U: Float[ndarray, "k n"], rounds: int = 60) -> tuple[Float[ndarray, " k"], Thetas]:
+        """sqrt(m_1) max over patterns of |P_C(s X^T D u)| at a good theta, by subgradient steps."""
         theta = np.ones((len(U), len(self.negative)))
         bound, kept = np.full(len(U), np.inf), theta.copy()
         open_ = np.arange(len(U))
         for step in range(rounds):
-            b, W = self._cell_bounds(U[open_], theta[open_])
+            b, W = self._pattern_bounds(U[open_], theta[open_])
             top = sqrt(self.width) * b.max(1)
             better = open_[top < bound[open_]]
             bound[open_] = np.minimum(bound[open_], top)
@@ -102,30 +105,30 @@ class Pricing:
                 break
         return bound, kept
 
-    def _cell_bounds(self, U: ndarray, theta: ndarray) -> tuple[Float[ndarray, "k c"], Float[ndarray, "k c r"]]:
-        """|P_C(s X^T D u)| for every cell and sign, and the points."""
+    def _pattern_bounds(self, U: ndarray, theta: ndarray) -> tuple[Float[ndarray, "k c"], Float[ndarray, "k c r"]]:
+        """|P_C(s X^T D u)| for every pattern and sign, and the points."""
         slopes = self.layer.slopes(self._filled(U, theta))
         signed = np.concatenate([slopes, -slopes], 1)
-        W, bounds = self.layer.project(signed, np.broadcast_to(self.cells, signed.shape[:2]))
+        W, bounds = self.layer.project(signed, np.broadcast_to(self.patterns, signed.shape[:2]))
         return bounds, W
 
-    def _filled(self, U: Float[ndarray, "k n"], theta: Float[ndarray, "k m"]) -> Float[ndarray, "k n"]:
+    def _filled(self, U: Float[ndarray, "k n"], theta: Thetas) -> Float[ndarray, "k n"]:
         filled = U.copy()
         filled[:, self.negative] = theta * self.v[self.negative]
         return filled
 
-    def _slope(self, b: Float[ndarray, "k c"], W: Float[ndarray, "k c r"], power: int = 24) -> Float[ndarray, "k m"]:
-        """A subgradient in theta of a smooth maximum over cells."""
+    def _slope(self, b: Float[ndarray, "k c"], W: Float[ndarray, "k c r"], power: int = 24) -> Thetas:
+        """A subgradient in theta of a smooth maximum over patterns."""
         weight = (b / np.maximum(b.max(1, keepdims=True), _TINY)) ** power
         weight /= np.maximum(weight.sum(1, keepdims=True), _TINY)
         units = W / np.maximum(b, _TINY)[:, :, None]
-        active = np.maximum(units @ self.layer.X[self.negative].T, 0) * self.layer.D[self.cells][:, self.negative]
+        active = np.maximum(units @ self.layer.X[self.negative].T, 0) * self.layer.D[self.patterns][:, self.negative]
         return np.einsum("kc,c,kcm->km", weight, self.signs, active) * self.v[self.negative]
 
-    def _closer(self, u: Float[ndarray, " n"], theta: Float[ndarray, " m"], bound: float) -> None:
-        """All choices of m_1 cells that this theta does not rule out: those with the largest bounds at their own best
+    def _closer(self, u: Vector, theta: Float[ndarray, " m"], bound: float) -> None:
+        """Bound all choices of m_1 patterns that this theta does not rule out: the largest ones at their own best
         theta, which rules out many of the others, until none is left."""
-        b = self._cell_bounds(u[None], theta[None])[0][0]
+        b = self._pattern_bounds(u[None], theta[None])[0][0]
         choices = self._choices(b)
         if choices is None:
             self.upper = max(self.upper, bound)
@@ -141,35 +144,31 @@ class Pricing:
             bounds = np.minimum(bounds, self._at(u, better, choices))
             open_ = bounds > self.settled
             choices, bounds = choices[open_], bounds[open_]
-        self.upper = max(self.upper, min(self.settled, bound))  # all that was ruled out is below
+        self.upper = max(self.upper, min(self.settled, bound))  # of all choices that are ruled out
 
-    def _at(
-        self, u: Float[ndarray, " n"], theta: Float[ndarray, "k m"], choices: Int[ndarray, "q m"]
-    ) -> Float[ndarray, " q"]:
+    def _at(self, u: Vector, theta: Thetas, choices: Choices) -> Float[ndarray, " q"]:
         """The bounds of all choices at some theta, the best of which rules them out."""
-        b = self._cell_bounds(np.tile(u, (len(theta), 1)), theta)[0]
+        b = self._pattern_bounds(np.tile(u, (len(theta), 1)), theta)[0]
         return np.sqrt(np.min([np.square(one[choices]).sum(1) for one in b], axis=0))
 
-    def _choices(self, b: Float[ndarray, " c"]) -> Int[ndarray, "q m"] | None:
-        """Multisets of cells with sum of b^2 above the threshold; None if there are too many to look at."""
+    def _choices(self, b: Float[ndarray, " c"]) -> Choices | None:
+        """Multisets of patterns with sum of b^2 above the threshold; None if there are too many."""
         square, least = b**2, self.threshold**2
-        slack = gamma(16) * (least + self.width * square.max())  # a cell that rounding takes for useless is useful
+        slack = gamma(16) * (least + self.width * square.max())  # so that rounding drops no useful pattern
         useful = np.flatnonzero(square > least - (self.width - 1) * square.max() - slack)
         useful = useful[np.argsort(-square[useful])]
         if multisets(len(useful), self.width) > MOST_CHOICES:
             return None
-        all_of_them = np.array(list(combinations_with_replacement(useful, self.width)), dtype=int).reshape(
-            -1, self.width
-        )
-        total = square[all_of_them].sum(1)
+        every = np.array(list(combinations_with_replacement(useful, self.width)), dtype=int).reshape(-1, self.width)
+        total = square[every].sum(1)
         order = np.argsort(-total)
-        return all_of_them[order[total[order] > least]]
+        return every[order[total[order] > least]]
 
-    def _solve(
-        self, u: Float[ndarray, " n"], theta: Float[ndarray, " m"], choices: Int[ndarray, "q m"]
-    ) -> Float[ndarray, "q m"]:
+    def _solve(self, u: Vector, theta: Float[ndarray, " m"], choices: Choices) -> Thetas:
         """min over theta of sum_j |P_Cj(s_j X^T D_j u)|^2 for every choice, by accelerated projected gradient."""
-        maps = self.signs[choices][:, :, None, None] * self.layer.D[self.cells[choices]][:, :, :, None] * self.layer.X
+        maps = (
+            self.signs[choices][:, :, None, None] * self.layer.D[self.patterns[choices]][:, :, :, None] * self.layer.X
+        )
         down = maps[:, :, self.negative] * self.v[self.negative, None]
         step = 1 / np.maximum(np.square(down).sum((1, 2, 3)), _TINY)
         at, ahead = np.tile(theta, (len(choices), 1)), np.tile(theta, (len(choices), 1))
@@ -178,7 +177,7 @@ class Pricing:
         open_ = np.arange(len(choices))
         for _ in range(self.steps if len(self.negative) else 1):
             filled = self._filled(np.tile(u, (len(open_), 1)), ahead[open_])
-            W, b = self.layer.project(np.einsum("qn,qjnr->qjr", filled, maps[open_]), self.cells[choices[open_]])
+            W, b = self.layer.project(np.einsum("qn,qjnr->qjr", filled, maps[open_]), self.patterns[choices[open_]])
             size = np.sqrt(np.square(W).sum((1, 2)))
             value[open_] = np.minimum(value[open_], np.sqrt(np.square(b).sum(1)))
             self._improve(open_, _unit(W, size), choices, reached, units)
@@ -194,56 +193,39 @@ class Pricing:
             if not len(open_):
                 break
         for k in open_:  # what is left converges slowly: solve it exactly
-            at[k] = self._exactly(u, maps[k], down[k], self.cells[choices[k]])
+            at[k] = self._exactly(u, maps[k], down[k], self.patterns[choices[k]])
             filled = self._filled(u[None], at[k][None])[0]
-            W, b = self.layer.project(np.einsum("n,jnr->jr", filled, maps[k]), self.cells[choices[k]])
+            W, b = self.layer.project(np.einsum("n,jnr->jr", filled, maps[k]), self.patterns[choices[k]])
             value[k] = min(value[k], float(np.linalg.norm(b)))
             self._improve(np.array([k]), _unit(W[None], np.array([np.linalg.norm(W)])), choices, reached, units)
         self.upper = max(self.upper, float(value.max(initial=0.0)))
-        self._list(reached, units, choices)
+        for k in np.argsort(-reached)[:_PER_PATTERN]:
+            if reached[k] > self.above * (1 + 1e-12):
+                self.found.append(_slots(units[k], self.signs[choices[k]]))
         return at
 
-    def _exactly(
-        self,
-        u: Float[ndarray, " n"],
-        maps: Float[ndarray, "m n r"],
-        down: Float[ndarray, "m k r"],
-        cells: Int[ndarray, " m"],
-    ) -> Float[ndarray, " k"]:
+    def _exactly(self, u: Vector, maps: Units, down: Units, patterns: Int[ndarray, " _width"]) -> Float[ndarray, " _m"]:
         """The best theta as a bounded least squares problem: |P_C(c)| is the least |c + K^T l| over l >= 0 (Moreau)."""
         slopes = np.einsum("n,mnr->mr", u, maps).ravel()
-        cones = block_diag(*(self.layer.normals[cell].T for cell in cells))
+        cones = block_diag(*(self.layer.normals[pattern].T for pattern in patterns))
         A = np.hstack([down.transpose(0, 2, 1).reshape(len(slopes), -1), cones])
         count = down.shape[1]
         upper = np.concatenate([np.ones(count), np.full(A.shape[1] - count, np.inf)])
         return np.clip(lsq_linear(A, -slopes, (np.zeros(A.shape[1]), upper), method="bvls").x[:count], 0, 1)
 
     def _improve(
-        self,
-        open_: Int[ndarray, " k"],
-        W: Float[ndarray, "k m r"],
-        choices: Int[ndarray, "q m"],
-        reached: Float[ndarray, " q"],
-        units: Float[ndarray, "q m r"],
+        self, open_: Int[ndarray, " k"], W: Units, choices: Choices, reached: Float[ndarray, " q"], units: Units
     ) -> None:
-        """Evaluate the networks that the points are, and keep the best one of every choice."""
+        """Evaluate the networks with units W, and keep the best one of every choice."""
         hidden = np.maximum(W @ self.layer.X.T, 0)
         values = np.maximum((self.signs[choices[open_]][:, :, None] * hidden).sum(1), 0) @ self.v
         better = values > reached[open_]
         reached[open_[better]], units[open_[better]] = values[better], W[better]
         self.best = max(self.best, float(values.max()))
 
-    def _list(
-        self, reached: Float[ndarray, " q"], units: Float[ndarray, "q m r"], choices: Int[ndarray, "q m"]
-    ) -> None:
-        """The steepest networks of a few choices."""
-        for k in np.argsort(-reached)[:_PER_PATTERN]:
-            if reached[k] > self.above * (1 + 1e-12):
-                self.found.append(_slots(units[k], self.signs[choices[k]]))
 
-
-def _unit(W: Float[ndarray, "k m r"], size: Float[ndarray, " k"]) -> Float[ndarray, "k m r"]:
-    """W / |W|, and zero where W is so short that its squares are no numbers."""
+def _unit(W: Units, size: Float[ndarray, " k"]) -> Units:
+    """W / |W|, and zero where W is so short that its squares underflow."""
     used = size > 1e-140
     return np.where(used[:, None, None], W / np.where(used, size, 1.0)[:, None, None], 0.0)
 

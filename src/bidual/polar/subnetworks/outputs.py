@@ -1,4 +1,4 @@
-r"""Several outputs (PR A.11): the steepest sub-network of |V^T f(X)| from questions with one output.
+r"""Several outputs (PR A.11): the steepest sub-network of |V^T f(X)| from queries with one output.
 
 |V^T f| = max over unit g of (V g)^T f, so the maximum is that of N(V g) over the sphere of outputs, where N, the polar
 for one output, is convex, even and positively homogeneous. On the cone of corners g_1, ..., g_c, g = sum_i l_i g_i with
@@ -6,11 +6,12 @@ l >= 0 has N(V g) <= sum_i l_i N(V g_i), a linear function a^T g whose largest v
 the length of the projection of a onto it. Cones with too large a bound are cut in half.
 
 Rounding is allowed for where it happens: in V = B Q^T and a rest, which is measured (:func:`_principal`), in the
-questions B g (:meth:`_Run.ask`), in the projection, of which any point is checked (:func:`_cone_bound`), and in corners
-that are not quite where a cone was cut (:meth:`_Run.cut`).
+queries B g (:meth:`_Search.query`), in the projection, of which any point is checked (:func:`_cone_bound`), and in the
+corners of cut cones (:meth:`_Search.cut`).
 """
 
 import heapq
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count, product
 from math import prod, sqrt
@@ -23,7 +24,6 @@ from jaxtyping import Float
 from numpy import ndarray
 from torch import Tensor
 
-from bidual.gauges import Bracket
 from bidual.numerics.eigenvalue_bounds import orthogonality_error
 from bidual.numerics.linear_algebra import nonnegative_multipliers
 from bidual.numerics.rounding import TINY, gamma, length, rounded_up
@@ -32,7 +32,7 @@ from bidual.polar.base import Neurons, SteepestNeurons
 from bidual.polar.subnetworks.base import ParallelOracle
 
 _CUT_OUTPUTS = 4  # beyond, all cones of the first cut would be too many
-_QUIET = 0.9  # of the value asked about: corners below it need not be known
+_QUIET = 0.9  # of ``above``: corners below it need not be known
 _LISTED = 500
 
 
@@ -42,14 +42,14 @@ class AllOutputs(ParallelOracle):
 
     Attributes:
         scalar: the oracle for one output; the bracket is as sound as its.
-        tol: relative width of the bracket, where questions suffice.
-        max_questions: to the oracle; the bracket of a search that is stopped is wider, and as valid.
-        looseness: asked what exceeds ``above``, leave open this share of the excess (see :class:`Sphere`).
+        tol: relative width of the bracket, where queries suffice.
+        max_queries: of the oracle; a bracket that is stopped early is wider, and as valid.
+        looseness: the share of the excess over ``above`` that stays open (see :class:`Sphere`).
     """
 
     scalar: ParallelOracle
     tol: float = 1e-6
-    max_questions: int = 200
+    max_queries: int = 200
     looseness: float = 0.1
     widths: Widths = field(init=False)
 
@@ -63,15 +63,12 @@ class AllOutputs(ParallelOracle):
 
     def _steepest(self, V: Tensor, above: float, seeds: Neurons | None) -> SteepestNeurons:
         axes, B, rest = _principal(V)
-        run = _Run(self, B, above)
+        run = _Search(self, B, above)
         run.search(self._deadline())
-        widths = as_widths(self.widths)
         neurons = torch.cat([*run.found, *([] if seeds is None else [seeds.to(self.X)])])
-        values = torch.linalg.vector_norm(sub_network_features(self.X, neurons, widths).T @ V, dim=1)
-        order = torch.argsort(values, descending=True)[:_LISTED]
-        lower = float(values[order[0]]) if len(order) else 0.0
-        stretched = rounded_up(run.upper * (1 + orthogonality_error(axes)) + rest * self.reach)
-        return SteepestNeurons(Bracket(lower, max(stretched, lower)), neurons[order], values[order])
+        outputs = sub_network_features(self.X, neurons, as_widths(self.widths)).T @ V
+        upper = rounded_up(run.upper * (1 + orthogonality_error(axes)) + rest * self.reach)
+        return SteepestNeurons.ranked(neurons, torch.linalg.vector_norm(outputs, dim=1), upper=upper, most=_LISTED)
 
     @property
     def reach(self) -> float:
@@ -79,8 +76,8 @@ class AllOutputs(ParallelOracle):
         return rounded_up(sqrt(prod(as_widths(self.widths))) * max(length(self.X), 1.0))
 
 
-class _Run:
-    """One search over the directions of the outputs, in the coordinates of the principal axes of V: |B^T f|."""
+class _Search:
+    """One query over the directions of the outputs, in the coordinates of the principal axes of V: |B^T f|."""
 
     def __init__(self, settings: AllOutputs, B: Float[Tensor, "n r"], above: float) -> None:
         self.settings, self.B, self.above = settings, B, above
@@ -93,15 +90,15 @@ class _Run:
 
     @property
     def threshold(self) -> float:
-        best = max(self.above, *self.bounds)  # at a corner, no cut improves what the oracle can say
+        best = max(self.above, *self.bounds)  # no cut improves the oracle's bound at a corner
         loose = self.settings.looseness * (best - self.above) if self.above > 0 else 0.0
         return best + max(self.settings.tol * best, loose)
 
     @property
     def upper(self) -> float:
-        """After a cut, a unit vector of the cone is within l |e| of the cones that are left, where e is the rounding of
-        the new corner and l its share in the vector: at most sqrt(r), because corners of a cone have no obtuse angles.
-        So a unit vector is within e' = cuts sqrt(r) |e| of what is left, and N(B e') <= e' |N of the axes|."""
+        """After a cut, a unit vector of the cone is within l |e| of the two halves, where e is the rounding of the new
+        corner and l its share in the vector: at most sqrt(r), because corners of a cone have no obtuse angles. So a
+        unit vector is within e' = cuts sqrt(r) |e| of all cones together, and N(B e') <= e' |N of the axes|."""
         r = self.B.shape[1]
         moved = self.cuts * sqrt(r) * gamma(r + 16)
         return rounded_up(max(self.closed, -self.queue[0][0] if self.queue else 0.0) * (1 + moved) + moved * self.most)
@@ -113,44 +110,44 @@ class _Run:
 
     def search(self, deadline: float) -> None:
         r = self.B.shape[1]
-        axes = [self.ask(e) for e in np.eye(r)]
+        axes = [self.query(e) for e in np.eye(r)]
         if r > _CUT_OUTPUTS:
             self.closed = self.most
             return
         for signs in product((1.0, -1.0), repeat=r - 1):
             self.add(tuple(axes), np.array([1.0, *signs]))
-        most = self.settings.max_questions
+        most = self.settings.max_queries
         while self.queue and -self.queue[0][0] > self.threshold and len(self.corners) < most:
             if perf_counter() > deadline:
                 break
             self.cut(*heapq.heappop(self.queue)[2:])
 
-    def ask(self, g: Float[ndarray, " r"]) -> int:
-        """A corner, with the bound of its question; v_i is off by at most gamma(r) |b_i| |g|."""
+    def query(self, g: Float[ndarray, " r"]) -> int:
+        """The number of a new corner g, with the bound N(B g); v_i is off by at most gamma(r) |b_i| |g|."""
         v = self.B @ torch.from_numpy(g).to(self.B)[:, None]
-        peaks = self.settings.scalar._steepest(v, _QUIET * self.above, None)
+        found = self.settings.scalar._steepest(v, _QUIET * self.above, None)
         error = gamma(len(g) + 4) * length(self.B) * self.settings.reach
         self.corners.append(g)
-        self.bounds.append(rounded_up(peaks.bracket.upper + error))
-        self.found.append(peaks.neurons[:_LISTED])
+        self.bounds.append(rounded_up(found.bracket.upper + error))
+        self.found.append(found.neurons[:_LISTED])
         return len(self.corners) - 1
 
-    def add(self, cell: tuple[int, ...], signs: Float[ndarray, " r"]) -> None:
-        """A cone, given by corners and which of them are turned round, with its bound."""
-        G = signs[:, None] * np.stack([self.corners[k] for k in cell])
-        bound = _cone_bound(G, np.array([self.bounds[k] for k in cell]))
-        heapq.heappush(self.queue, (-bound, next(self.serial), cell, signs))
+    def add(self, cone: tuple[int, ...], signs: Float[ndarray, " r"]) -> None:
+        """Queue a cone, given by its corners and their signs, with its bound."""
+        G = signs[:, None] * np.stack([self.corners[k] for k in cone])
+        bound = _cone_bound(G, np.array([self.bounds[k] for k in cone]))
+        heapq.heappush(self.queue, (-bound, next(self.serial), cone, signs))
 
-    def cut(self, cell: tuple[int, ...], signs: Float[ndarray, " r"]) -> None:
+    def cut(self, cone: tuple[int, ...], signs: Float[ndarray, " r"]) -> None:
         """Two halves, cut at the middle of the longest edge. It is in the orthant of the cone, as all its corners are,
         and off by gamma(r + 8) of its length."""
         self.cuts += 1
-        G = signs[:, None] * np.stack([self.corners[k] for k in cell])
+        G = signs[:, None] * np.stack([self.corners[k] for k in cone])
         cosine = G @ G.T + 2 * np.eye(len(G))
         i, j = np.unravel_index(int(cosine.argmin()), cosine.shape)
-        middle = self.ask((G[i] + G[j]) / np.linalg.norm(G[i] + G[j]))
+        middle = self.query((G[i] + G[j]) / np.linalg.norm(G[i] + G[j]))
         for old in (int(i), int(j)):
-            corners, turned = list(cell), signs.copy()
+            corners, turned = list(cone), signs.copy()
             corners[old], turned[old] = middle, 1.0
             self.add(tuple(corners), turned)
 
@@ -158,20 +155,15 @@ class _Run:
 def _cone_bound(G: Float[ndarray, "r r"], b: Float[ndarray, " r"]) -> float:
     r"""A bound of sum_i l_i b_i over all l >= 0 with |sum_i l_i g_i| <= 1, for corners g_i without obtuse angles.
 
-    If g_i^T q >= b_i - e for all i, then sum_i l_i b_i <= (sum_i l_i g_i)^T q + e sum_i l_i <= |q| + e sum_i l_i,
-    whoever found q, and sum_i l_i <= sqrt(r) / min |g_i|. The best q is the projection onto the cone of the a with
-    G a = b; for narrow cones, whose a is lost in rounding, the middle of the cone, as long as it must be.
+    If g_i^T q >= b_i - e for all i, then sum_i l_i b_i <= (sum_i l_i g_i)^T q + e sum_i l_i <= |q| + e sum_i l_i for
+    any q, and sum_i l_i <= sqrt(r) / min |g_i|. The best q is the projection onto the cone of the a with G a = b; for
+    narrow cones, whose a is lost in rounding, a multiple of the middle of the cone.
     """
     middle = G.sum(0)
-    return min(_checked(G, b, q) for q in (middle * float((b / (G @ middle)).max()), *_projection(G, b)))
-
-
-def _projection(G: Float[ndarray, "r r"], b: Float[ndarray, " r"]) -> list[Float[ndarray, " r"]]:
-    """That of the a with G a = b, if it is found."""
-    try:
-        return [G.T @ nonnegative_multipliers(G, np.linalg.solve(G, b))]
-    except np.linalg.LinAlgError:
-        return []
+    candidates = [middle * float((b / (G @ middle)).max())]
+    with suppress(np.linalg.LinAlgError):
+        candidates.append(G.T @ nonnegative_multipliers(G, np.linalg.solve(G, b)))
+    return min(_checked(G, b, q) for q in candidates)
 
 
 def _checked(G: Float[ndarray, "r r"], b: Float[ndarray, " r"], q: Float[ndarray, " r"]) -> float:

@@ -5,12 +5,12 @@ Rows with v_i > 0 are convex in h and rows with v_i < 0 concave:
     v_i (h_i)_+ = max over phi_i in {0, 1} of phi_i v_i h_i,   or   min over theta_i in [0, 1] of theta_i v_i h_i.
 
 With u = (phi, theta) o v, the unit w_j in the cone C of its pattern D contributes at most |P_C(s X^T D u)|, so for
-every phi, every choice of m_1 cells with signs and every theta
+every phi, every choice of m_1 first-layer patterns with signs and every theta
 
     v^T h_+ <= sqrt( sum_j |P_Cj(s_j X^T D_j u)|^2 ),
 
-and the smallest right side over theta is attained, because it is a minimax of a bilinear function. What is left is to
-look at all phi and all choices of cells, most of which one theta rules out.
+and the smallest right side over theta is attained, because it is a minimax of a bilinear function. It remains to
+enumerate all phi and all choices of patterns, most of which one theta rules out.
 """
 
 from dataclasses import dataclass, field
@@ -21,7 +21,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from bidual.gauges import Bracket
 from bidual.numerics.rounding import gamma, rounded_up
 from bidual.operators.parallel import Widths, as_widths, sub_network_features
 from bidual.patterns import count_bound
@@ -39,7 +38,7 @@ class ExactParallel(ParallelOracle):
     """The polar of three-layer parallel networks with one output (PR eq. 6), by complete enumeration.
 
     For a handful of samples: the work grows with two to the number of rows with v_i > 0, and with the number of
-    patterns to the power of the width. Where that is too much it says so.
+    patterns to the power of the width. Larger problems are refused.
     """
 
     X: Float[Tensor, "n d"]
@@ -69,18 +68,14 @@ class ExactParallel(ParallelOracle):
         for run in runs:
             run.price()
         found = [unit for run in runs for unit in run.found]
-        if not found:
-            found = [np.zeros((2, self.width, self._layer.X.shape[1]))]
-        basis = self._reduced.basis
-        neurons = torch.from_numpy(np.stack(found) @ basis.T).to(self.X).flatten(1)
+        found = found or [np.zeros((2, self.width, self._layer.X.shape[1]))]
+        neurons = torch.from_numpy(np.stack(found) @ self._reduced.basis.T).to(self.X).flatten(1)
         values = (sub_network_features(self.X, neurons, (self.width,)).T @ V)[:, 0].abs()
-        order = torch.argsort(values, descending=True)[:_LISTED]
-        lower = float(values.max())
         upper = rounded_up(max(run.upper for run in runs) * (1 + gamma(self.width + 8)) + self._allowance(V))
-        return SteepestNeurons(Bracket(lower, max(upper, lower)), neurons[order], values[order])
+        return SteepestNeurons.ranked(neurons, values, upper=upper, most=_LISTED)
 
     def _allowance(self, V: Float[Tensor, "n 1"]) -> float:
-        r"""What m_1 units with sum_j |w_j|^2 <= 1 can add to the bounds of the runs, sqrt(m_1) times that of one.
+        r"""The errors of m_1 units with sum_j |w_j|^2 <= 1 in the bounds, sqrt(m_1) times that of one.
 
         Slopes X^T D u are sums of n terms of rows of length one.
         """
@@ -88,14 +83,13 @@ class ExactParallel(ParallelOracle):
         return rounded_up(sqrt(self.width) * (terms + self._reduced.lost(V)))
 
 
-def price_of_pricing(n: int, rank: int, width: int, refuse: bool = False) -> float:
-    """About how many networks exact pricing looks at: second-layer patterns times choices of cells with signs."""
-    cells = 2 * count_bound(n, rank)
-    choices = multisets(cells, width)
+def exact_pricing_cost(n: int, rank: int, width: int, refuse: bool = False) -> float:
+    """About how many networks exact pricing enumerates: second-layer patterns times choices of signed patterns."""
+    choices = multisets(2 * count_bound(n, rank), width)
     if refuse and (n > MOST_POSITIVE or choices > 100 * MOST_CHOICES):
         raise ValueError(
-            f"exact training of n={n} samples of rank {rank} with m1={width} looks at 2^{n} second-layer patterns "
-            f"times {choices:.1e} choices of {width} first-layer cells with signs, which is too many; use fewer "
-            "samples, a lower rank or m1, or patterns='auto' or a number for a search with a proved bound."
+            f"exact training of n={n} samples of rank {rank} with m1={width} enumerates 2^{n} second-layer patterns "
+            f"times {choices:.1e} choices of {width} first-layer patterns with signs, which is too many; use fewer "
+            "samples, a lower rank or m1, or oracle='search', with a proved bound."
         )
     return choices * 2.0 ** ((n + 1) // 2) if n <= MOST_POSITIVE else inf

@@ -8,7 +8,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from bidual.gauges import Bracket
 from bidual.numerics.norms import L2
 from bidual.operators.parallel import Widths, as_widths, sub_network_features, sub_network_size
 from bidual.polar.base import Neurons, SteepestNeurons
@@ -24,7 +23,7 @@ class ParallelSearch(ParallelOracle):
     r"""Fixed points of W <- grad_W 1/2 |V^T f_W(X)|^2, normalised, from many starts.
 
     Each step climbs the form of the current patterns, because on them f is linear in the first-layer weights W. Starts
-    are the caller's seeds and random units with random signs. Its bracket ends at infinity: a search proves nothing.
+    are the caller's seeds and random units with random signs. Its upper bound is infinite.
     """
 
     X: Float[Tensor, "n d"]
@@ -53,13 +52,10 @@ class ParallelSearch(ParallelOracle):
         if not len(found.neurons):  # nothing climbs
             return self._nothing(inf)
         neurons = torch.cat([self._on_ridges(found.neurons[:_POLISHED], V), found.neurons])
-        values = self._values(neurons, V)
-        order = torch.argsort(values, descending=True)
-        order = order[values[order] > min(above, float(values.max()) * (1 - 1e-12))]
-        return SteepestNeurons(Bracket(float(values.max()), inf), neurons[order], values[order])
+        return SteepestNeurons.ranked(neurons, self._values(neurons, V), above)
 
     def _on_ridges(self, U: Neurons, V: Tensor) -> Neurons:
-        """Shrinking steps, which reach maxima where a unit is at its kink; full ones jump from side to side of it."""
+        """Shrinking steps, which reach maxima where a unit is at its kink; full steps jump across it."""
         best, top, deadline = U, self._values(U, V), self._deadline()
         for k in range(_SHRINKING):
             if perf_counter() > deadline:
@@ -74,7 +70,7 @@ class ParallelSearch(ParallelOracle):
         return torch.linalg.vector_norm(sub_network_features(self.X, U, as_widths(self.widths)).T @ V, dim=1)
 
     def _climb(self, U: Neurons, V: Tensor) -> Neurons:
-        """One step; places that are empty stay empty, because their units are off."""
+        """One step; empty places stay empty, because their units are off."""
         with torch.enable_grad():
             W = U.detach().requires_grad_()
             response = sub_network_features(self.X, W, as_widths(self.widths)).T @ V

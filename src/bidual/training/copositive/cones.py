@@ -13,9 +13,9 @@ from torch import Tensor
 
 from bidual.numerics import eigenvalue_bounds as spectral_bounds
 from bidual.numerics.rounding import TINY, gamma, length
-from bidual.patterns.parallel import unit_rows
+from bidual.patterns.row_directions import unit_rows
 from bidual.polar.relaxations.reduction import Scaled
-from bidual.polar.relaxations.sign_cells import in_units, size_of
+from bidual.polar.relaxations.sign_regions import size_of
 from bidual.training.copositive.covering import Covering
 from bidual.types import Matrix
 
@@ -135,9 +135,9 @@ class PatternCones:
         Where it comes out near ``beta`` it has more digits. There, M = beta^2 T^T T - T^T (form + K^T N K) T is nearly
         semidefinite, and |V^T D_p x u|^2 <= beta^2 + eta R^2 for M >= -eta I and |z| <= R.
         """
-        V, x = V.detach().to("cpu", torch.float64), self.scaled.x
+        V = V.detach().to("cpu", torch.float64)
         norm, (p, f, _) = length(V), self.facets.shape
-        if norm == 0 or not x.size:
+        if norm == 0 or not self.scaled.x.size:
             return self.scaled.bound(0.0, norm)
         if N.shape != (p, f, f) or not (math.isfinite(norm) and np.isfinite(N).all()):
             return math.inf
@@ -145,9 +145,9 @@ class PatternCones:
         with np.errstate(over="ignore", invalid="ignore"):
             levels = self._levels(W.numpy(), N / norm / norm, self._level(beta, norm))
         worst = math.sqrt(float(levels.max(initial=0.0))) if not np.isnan(levels).any() else math.inf
-        return self.scaled.bound(in_units(worst * _UP + self.missed * length(W), norm, W, x), norm)
+        return self.scaled.bound(self.scaled.in_units(worst * _UP + self.missed * length(W), norm, W), norm)
 
-    def tamed(self, V: Float[ndarray, "n c"], N: Multipliers, beta: float) -> Multipliers:
+    def capped(self, V: Float[ndarray, "n c"], N: Multipliers, beta: float) -> Multipliers:
         """The multipliers with large ones clipped where that proves more: rounding grows with them."""
         norm = size_of(V) or 1.0
         level, best = self._level(beta, norm), N

@@ -13,7 +13,7 @@ from bidual import patterns
 from bidual.numerics.linear_algebra import nonnegative_multipliers
 from bidual.numerics.rounding import gamma, rounded_up
 from bidual.patterns.facets import hyperplanes
-from bidual.polar.relaxations.sign_cells import size_of
+from bidual.polar.relaxations.sign_regions import size_of
 
 _GOOD = 1e-13  # a row that follows from the facets but for this needs no better multipliers
 _MERGES = (1e-11, 3e-11, 1e-10, 3e-10, 1e-9, 1e-8, 1e-7)  # how close rows are that may count as one

@@ -13,7 +13,7 @@ from bidual.losses.datafit import Datafit
 from bidual.polar.relaxations.moments import MomentSplitting
 from bidual.polar.relaxations.reduction import Scaled
 from bidual.polar.relaxations.semidefinite import ROUND, stalled
-from bidual.polar.relaxations.sign_cells import Cell
+from bidual.polar.relaxations.sign_regions import SignRegion
 from bidual.problems.relu import ReluProblem
 from bidual.training.copositive.relaxed import PolarProof, Relaxed, dual_value
 
@@ -21,7 +21,7 @@ ProofOf = Callable[[MomentSplitting], PolarProof]
 
 
 @dataclass(frozen=True)
-class Limits:
+class SplittingLimits:
     """When a splitting stops: at a time, when looks gain less than ``tol`` near the optimum, or after some steps."""
 
     deadline: float
@@ -29,15 +29,15 @@ class Limits:
     max_steps: int
 
 
-def splitting_of(problem: ReluProblem, cells: list[Cell], size: float) -> MomentSplitting:
-    """The splitting over cells of x = X / size, at its start."""
+def splitting_of(problem: ReluProblem, regions: list[SignRegion], size: float) -> MomentSplitting:
+    """The splitting over regions of x = X / size, at its start."""
     data, beta = problem.datafit, problem.beta / size
     largest = float(data.targets.abs().max()) or 1.0
-    return MomentSplitting(cells, data.targets.shape[1], beta, _Proximal(data), penalty=5 * beta / largest)
+    return MomentSplitting(regions, data.targets.shape[1], beta, _Proximal(data), penalty=5 * beta / largest)
 
 
 def improve(
-    problem: ReluProblem, scaled: Scaled, splitting: MomentSplitting, form: str, prove: ProofOf, limits: Limits
+    problem: ReluProblem, scaled: Scaled, splitting: MomentSplitting, form: str, prove: ProofOf, limits: SplittingLimits
 ) -> Relaxed:
     """The best bound met while the splitting runs until it stalls."""
     best = _judged(problem, scaled, splitting, form, prove)

@@ -13,9 +13,9 @@ from torch import Tensor
 from bidual.numerics.rounding import length
 from bidual.polar.relaxations.moments import MomentSplitting
 from bidual.polar.relaxations.reduction import Scaled
-from bidual.polar.relaxations.sign_cells import Cell, in_units
+from bidual.polar.relaxations.sign_regions import SignRegion
 from bidual.problems.relu import ReluProblem
-from bidual.training.copositive.first_order import Limits, improve, splitting_of
+from bidual.training.copositive.first_order import SplittingLimits, improve, splitting_of
 from bidual.training.copositive.relaxed import PolarProof, Relaxed, dual_value
 from bidual.types import Matrix
 
@@ -23,23 +23,23 @@ _STEPS_BETWEEN_CUTS = 400
 
 
 @dataclass(frozen=True, eq=False)
-class CellProof:
-    """The signs that make a cell, and the multipliers N that bound |V^T (X u)_+| on it (:meth:`Cell.bound`)."""
+class RegionProof:
+    """The signs that make a region, and the multipliers N that bound |V^T (X u)_+| on it (:meth:`SignRegion.bound`)."""
 
     signs: Int[ndarray, " n"]
     N: Float[ndarray, "m m"]
 
 
 @dataclass(frozen=True, eq=False)
-class CellProofs(PolarProof):
-    """One proof per cell; the cells must cover the sphere."""
+class RegionProofs(PolarProof):
+    """One proof per region; the regions must cover the sphere."""
 
-    cells: tuple[CellProof, ...]
+    regions: tuple[RegionProof, ...]
 
     def polar(self, X: Float[Tensor, "n d"], V: Matrix) -> float:
-        if not self.cells or not covers(np.stack([proof.signs for proof in self.cells])):
+        if not self.regions or not covers(np.stack([proof.signs for proof in self.regions])):
             return math.inf
-        return cells_bound(X, V, self.cells)
+        return regions_bound(X, V, self.regions)
 
 
 def joint_bound(
@@ -47,10 +47,10 @@ def joint_bound(
 ) -> Relaxed:
     r"""max -F*(V) over all V whose polar the semidefinite relaxation can bound by beta (notes on CP eq. 17-20).
 
-    With ``branch`` = k the sphere is cut k times: every cell that carries weight is halved by the sign of the row that
-    matters most in it, so there are at most 2^k cells, one V for all. The answer is sound whenever it stops: when
-    200 steps gain less than ``tol`` relatively near the relaxation's value, after ``max_steps`` steps per cut, or after
-    ``max_time`` seconds.
+    With ``branch`` = k the sphere is cut k times: every region that carries weight is halved by the sign of the row
+    that matters most in it, so there are at most 2^k regions, one V for all. It ends when 200 steps gain less than
+    ``tol`` relatively near the relaxation's value, after ``max_steps`` steps per cut, or after ``max_time`` seconds;
+    the bound is sound in each case.
     """
     problem.check_plain("the joint program")
     problem = replace(problem, X=problem.X.to(torch.float64), datafit=problem.datafit.to(torch.float64))
@@ -58,32 +58,32 @@ def joint_bound(
     scaled = Scaled.of(problem.X)
     if not scaled.x.shape[1]:
         return _without_data(problem)
-    splitting, found = splitting_of(problem, [Cell.whole(scaled.x)], scaled.size), []
+    splitting, found = splitting_of(problem, [SignRegion.whole(scaled.x)], scaled.size), []
     for depth in range(branch + 1):
         if depth:
             splitting = splitting.split(splitting.rows_to_cut())
         steps = max_steps if depth == branch else min(max_steps, _STEPS_BETWEEN_CUTS)
-        limits = Limits(deadline, tol, steps)
+        limits = SplittingLimits(deadline, tol, steps)
         found.append(improve(problem, scaled, splitting, "joint", _proofs, limits))
         if time.perf_counter() > deadline:
             break
     return max(found, key=lambda bound: bound.dual)
 
 
-def cells_bound(X: Float[Tensor, "n d"], V: Matrix, cells: tuple[CellProof, ...]) -> float:
-    """The largest of the bounds of |V^T (X u)_+| that the proofs give on their cells."""
+def regions_bound(X: Float[Tensor, "n d"], V: Matrix, regions: tuple[RegionProof, ...]) -> float:
+    """The largest of the bounds of |V^T (X u)_+| that the proofs give on their regions."""
     scaled, V = Scaled.of(X), V.detach().to("cpu", torch.float64)
     norm = length(V)
     if norm == 0:
         return 0.0
     W = V / norm
     with np.errstate(over="ignore"):
-        worst = max(Cell(scaled.x, proof.signs).bound(W.numpy(), proof.N / norm / norm) for proof in cells)
-    return scaled.bound(in_units(worst, norm, W, scaled.x), norm)
+        worst = max(SignRegion(scaled.x, proof.signs).bound(W.numpy(), proof.N / norm / norm) for proof in regions)
+    return scaled.bound(scaled.in_units(worst, norm, W), norm)
 
 
 def covers(signs: Int[ndarray, "k n"]) -> bool:
-    """Whether cells with these signs cover all sign vectors: some row splits them into two covers, or one is free."""
+    """Whether regions with these signs cover all sign vectors: some row splits them into two covers, or one is free."""
     if not len(signs):
         return False
     if not signs.any(1).all():
@@ -94,15 +94,15 @@ def covers(signs: Int[ndarray, "k n"]) -> bool:
     return all(covers(rest[signs[:, row] * sign >= 0]) for sign in (1, -1))
 
 
-def _proofs(splitting: MomentSplitting) -> CellProofs:
-    pairs = zip(splitting.cells, splitting.multipliers(), strict=True)
-    return CellProofs(tuple(CellProof(cell.signs, N) for cell, N in pairs))
+def _proofs(splitting: MomentSplitting) -> RegionProofs:
+    pairs = zip(splitting.regions, splitting.multipliers(), strict=True)
+    return RegionProofs(tuple(RegionProof(region.signs, N) for region, N in pairs))
 
 
 def _without_data(problem: ReluProblem) -> Relaxed:
     V = problem.datafit.into_domain(problem.datafit.grad(torch.zeros_like(problem.datafit.targets)))
     n = len(V)
-    proof = CellProofs((CellProof(np.zeros(n, dtype=np.int64), np.zeros((2 * n, 2 * n))),))
+    proof = RegionProofs((RegionProof(np.zeros(n, dtype=np.int64), np.zeros((2 * n, 2 * n))),))
     polar = proof.polar(problem.X, V)
     dual = dual_value(problem, V, polar)
     return Relaxed("joint", V, polar, dual, dual, proof, (), 0)

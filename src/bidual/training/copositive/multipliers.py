@@ -12,7 +12,9 @@ _STAGES = tuple(10.0 ** (k / 2) for k in range(13))  # weights of lambda against
 _STEPS = 4  # of Newton's method at each
 
 
-def harmless(forms: Forms, facets: Float[ndarray, "p f r"], inside: Float[ndarray, "p r"], level: float) -> Multipliers:
+def feasible_multipliers(
+    forms: Forms, facets: Float[ndarray, "p f r"], inside: Float[ndarray, "p r"], level: float
+) -> Multipliers:
     r"""For every cone an N >= 0 that brings lambda_max(form + K^T N K) to ``level``, or about as low as it goes.
 
     Newton's method on the barrier tau lambda - log det(lambda I - form - K^T N K) - sum log N_ij, tau growing, all
@@ -24,11 +26,11 @@ def harmless(forms: Forms, facets: Float[ndarray, "p f r"], inside: Float[ndarra
     for count in np.unique(counts[counts > 1]):  # real facets come first; a Newton step costs their number to the sixth
         like = np.flatnonzero(counts == count)
         with np.errstate(all="ignore"):  # what is not finite is not used
-            best[like, :count, :count] = _harmless(forms[like], facets[like, :count], inside[like], level)
+            best[like, :count, :count] = _feasible_multipliers(forms[like], facets[like, :count], inside[like], level)
     return best
 
 
-def _harmless(
+def _feasible_multipliers(
     forms: Forms, facets: Float[ndarray, "p f r"], inside: Float[ndarray, "p r"], level: float
 ) -> Multipliers:
     """The same for cones with as many facets."""

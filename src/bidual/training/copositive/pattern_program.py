@@ -14,7 +14,7 @@ from bidual.polar import LocalSearch
 from bidual.problems.relu import ReluProblem
 from bidual.training.copositive.cones import Multipliers, PatternCones, likely_levels
 from bidual.training.copositive.conic import ConicAnswer, ConicDual
-from bidual.training.copositive.multipliers import harmless
+from bidual.training.copositive.multipliers import feasible_multipliers
 from bidual.training.copositive.relaxed import PolarProof, Relaxed, dual_value
 from bidual.training.relu.column_generation import ColumnGeneration
 from bidual.types import Matrix
@@ -138,8 +138,10 @@ class _WorkingSet:
         V = self.problem.datafit.into_domain(V)
         forms = self.cones.forms(V.cpu().numpy())
         rest = np.setdiff1d(np.arange(len(self.cones)), self.kept)
-        self.N[rest] = harmless(forms[rest], self.cones.facets[rest], self.cones.inside[rest], 0.999 * self.beta**2)
-        self.N = self.cones.tamed(V.cpu().numpy(), self.N, self.problem.beta)
+        self.N[rest] = feasible_multipliers(
+            forms[rest], self.cones.facets[rest], self.cones.inside[rest], 0.999 * self.beta**2
+        )
+        self.N = self.cones.capped(V.cpu().numpy(), self.N, self.problem.beta)
         self.levels = likely_levels(forms, self.cones.facets, self.N)
         polar = self.cones.polar(V, self.N, self.problem.beta)
         dual = dual_value(self.problem, V, polar)

@@ -19,7 +19,7 @@ _SCALES = tuple(2.0**k for k in range(-8, 9))
 
 
 @dataclass(frozen=True)
-class Rounding:
+class RandomisedRounding:
     r"""Neurons u ~ N(0, U_p) of every relaxed U_p, with the axes of U_p and their opposites, then descent on psi.
 
     Wherever u falls, it is in the cone of some pattern, so every draw is a network; on spike-free data all features

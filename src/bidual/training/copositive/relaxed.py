@@ -1,4 +1,4 @@
-"""What a relaxation of the copositive program leaves behind: a dual point, the proof of its feasibility, a network."""
+"""The result of a relaxation of the copositive program: a dual point, the proof of its feasibility, and factors."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -23,17 +23,17 @@ class PolarProof(ABC):
 
 @dataclass(frozen=True, eq=False)
 class Relaxed:
-    """A relaxation of the training problem over all activation patterns, solved as far as time allowed.
+    """A relaxation of the training problem over all activation patterns, solved within a time limit.
 
     Attributes:
-        form: which relaxation: "patterns" for CP (19), "spike_free" for CP (20), "joint" for the pattern-free one.
+        form: "patterns" for CP (19), "spike_free" for CP (20), "joint" for the pattern-free relaxation.
         V: a point of dom F*, not yet scaled.
         polar: a proved upper bound of max { |V^T (X u)_+| : |u| <= 1 }.
         dual: -F*(s V) at the best s <= beta / polar; a lower bound of the training optimum.
-        value: about the relaxation's optimum, from its primal side; an estimate, never a bound.
-        proof: what proves ``polar``.
-        factors: rows u of every cell or cone with sum u u^T = U_i, up to one factor for all; where a network is found.
-        steps: how many iterations it took.
+        value: an estimate of the relaxation's optimum from its primal side, not a bound.
+        proof: of ``polar``.
+        factors: rows u of every region or cone with sum u u^T = U_i, up to one factor for all; starts of networks.
+        steps: number of iterations.
     """
 
     form: str

@@ -13,9 +13,9 @@ from torch import Tensor
 from bidual.numerics.rounding import gamma, length, rounded_up
 from bidual.patterns.spike_free import is_spike_free
 from bidual.polar.relaxations.reduction import Scaled
-from bidual.polar.relaxations.sign_cells import Cell, clipped, in_units, size_of
+from bidual.polar.relaxations.sign_regions import SignRegion, clipped, size_of
 from bidual.problems.relu import ReluProblem
-from bidual.training.copositive.first_order import Limits, improve, splitting_of
+from bidual.training.copositive.first_order import SplittingLimits, improve, splitting_of
 from bidual.training.copositive.relaxed import PolarProof, Relaxed
 from bidual.types import Matrix
 
@@ -46,9 +46,9 @@ class SpikeFreeProof(PolarProof):
         with np.errstate(over="ignore"):
             W, N = V / norm, self.N / norm / norm
         lost = rounded_up((scaled.leftover + moved) / scaled.size)
-        bound = Cell(scaled.x, np.ones(len(X), dtype=np.int64)).bound(W.numpy(), N)
+        bound = SignRegion(scaled.x, np.ones(len(X), dtype=np.int64)).bound(W.numpy(), N)
         paid = size_of(clipped(N)) * lost * (2.001 * size_of(scaled.x) + 3 * lost)
-        reduced = in_units(math.sqrt(rounded_up(bound * bound + paid)) * (1 + gamma(4)), norm, W, scaled.x)
+        reduced = scaled.in_units(math.sqrt(rounded_up(bound * bound + paid)) * (1 + gamma(4)), norm, W)
         return rounded_up(free.spike.upper * (scaled.bound(reduced, norm) + moved * norm) + moved * norm)
 
 
@@ -69,7 +69,7 @@ def spike_free_bound(
     problem = replace(problem, X=problem.X.to(torch.float64), datafit=problem.datafit.to(torch.float64))
     deadline = math.inf if max_time is None else time.perf_counter() + max_time
     scaled, n = Scaled.of(problem.X), len(problem.X)
-    cells = [Cell(scaled.x, np.ones(n, dtype=np.int64))]
-    splitting = splitting_of(problem, cells, scaled.size)
-    limits = Limits(deadline, tol, max_steps)
+    regions = [SignRegion(scaled.x, np.ones(n, dtype=np.int64))]
+    splitting = splitting_of(problem, regions, scaled.size)
+    limits = SplittingLimits(deadline, tol, max_steps)
     return improve(problem, scaled, splitting, "spike_free", lambda s: SpikeFreeProof(s.multipliers()[0]), limits)

@@ -7,8 +7,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from bidual.patterns import count_bound
-from bidual.patterns.parallel import parallel_groups, representatives
 from bidual.patterns.reduction import reduce_rank
+from bidual.patterns.row_directions import direction_groups, representatives
 from bidual.patterns.spike_free import is_spike_free
 from bidual.training.copositive.cones import PatternCones
 
@@ -45,7 +45,7 @@ def tightness(X: Float[Tensor, "n d"]) -> Tightness:
     if rank <= 2:
         return Tightness(True, f"X has rank {rank}, and cones of the plane have at most two facets.", min(rank, 2))
     if is_spike_free(X).holds:
-        facets = len(representatives(parallel_groups(X)))
+        facets = len(representatives(direction_groups(X)))
         return _verdict(facets, "the one cone of spike-free data")
     if count_bound(len(X), rank) > _MOST_PATTERNS:
         return Tightness(False, f"{len(X)} samples of rank {rank} have too many cones to look at.", None)

@@ -17,10 +17,10 @@ from bidual.problems.relu import ReluProblem
 from bidual.runtime.threads import one_thread
 from bidual.solvers.driver import Callback, Record, Solution, Status
 from bidual.training.copositive.compact import Compact
+from bidual.training.copositive.forms import check_settings, checked_form, relax_compact
 from bidual.training.copositive.pattern_program import check_squared
-from bidual.training.copositive.randomised_rounding import Rounding
+from bidual.training.copositive.randomised_rounding import RandomisedRounding
 from bidual.training.copositive.relaxed import Relaxed
-from bidual.training.copositive.relaxing import check_settings, checked_form, relax_compact
 from bidual.training.relu.column_generation import ColumnGeneration, Training
 
 NAME = "copositive"
@@ -75,7 +75,7 @@ class CopositiveTraining:
         search = RidgeSearch(small.X, starts=self.starts, seed=self.seed)
         factors = tuple(rows @ compact.basis for rows in bound.factors)
         enough = bound.dual / (1 - 0.3 * tol)
-        best, start = None, Rounding(seed=self.seed)(small, factors, clock.left, enough)
+        best, start = None, RandomisedRounding(seed=self.seed)(small, factors, clock.left, enough)
         for _ in range(0, self.rounds, _LOOK_EVERY):
             done = ColumnGeneration().train(
                 small, search, tol=0.3 * tol, max_rounds=_LOOK_EVERY, max_time=clock.left, start=start

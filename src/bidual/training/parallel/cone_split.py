@@ -8,18 +8,18 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from bidual.training.parallel.cell_cones import CellCones, Units
+from bidual.training.parallel.gate_cones import GateCones, Units
 
 _MOST_STEPS = 80
 _INSIDE = 0.99  # of the way to the border, the longest step
 
 
-def shortest_split(cone: CellCones, u: Units, *, tol: float = 1e-3, deadline: float | None = None) -> Units:
+def shortest_split(cone: GateCones, u: Units, *, tol: float = 1e-3, deadline: float | None = None) -> Units:
     r"""min over p of |u + p| + |p| subject to G p >= 0 and G (u + p) >= 0, for one cell: u = (u + p) - p.
 
     A primal-dual method with predictor and corrector. First-layer inequalities couple the d numbers of one unit only,
     so its matrix is m_1 blocks and a matrix of rank n + 2. Every point on the way is a split; it starts from the closed
-    form of :meth:`CellCones.split` and returns the shortest, at the deadline or once complementarity and slope are
+    form of :meth:`GateCones.split` and returns the shortest, at the deadline or once complementarity and slope are
     within ``tol``.
     """
     best = cone.split(u)
@@ -43,7 +43,7 @@ def shortest_split(cone: CellCones, u: Units, *, tol: float = 1e-3, deadline: fl
 class _State:
     """A strictly feasible p with its slacks and multipliers; inequalities 0 >= 0 have slack 1 and multiplier 0."""
 
-    cone: CellCones
+    cone: GateCones
     u: Units
     p: Units
     slack: Float[Tensor, " k"]
@@ -51,7 +51,7 @@ class _State:
     counted: Float[Tensor, " k"]
 
     @classmethod
-    def at(cls, cone: CellCones, u: Units, p: Units) -> "_State":
+    def at(cls, cone: GateCones, u: Units, p: Units) -> "_State":
         once = _flat(*(part > 0 for part in cone.slacks(cone.interior)))
         counted = torch.cat([once, once]).to(u)
         slack = _positive(_both(cone, p, u + p), counted)
@@ -131,7 +131,7 @@ class _Woodbury(NamedTuple):
         return (Bb - self.BU @ inner)[:, :, 0]
 
 
-def _both(cone: CellCones, here: Units, there: Units) -> Float[Tensor, " k"]:
+def _both(cone: GateCones, here: Units, there: Units) -> Float[Tensor, " k"]:
     return _flat(*cone.slacks(here), *cone.slacks(there))
 
 

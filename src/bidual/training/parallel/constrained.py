@@ -1,4 +1,4 @@
-"""The exact convex program of three-layer parallel networks with one output, over given cells (PR eq. 21)."""
+"""The exact convex program of three-layer parallel networks with one output, over given gates (PR eq. 21)."""
 
 import math
 from dataclasses import dataclass
@@ -11,13 +11,13 @@ from numpy import ndarray
 from scipy import sparse
 from torch import Tensor, nn
 
-from bidual.architectures.cells import Cells
+from bidual.architectures.sub_network_gates import SubNetworkGates
 from bidual.gauges import Group
 from bidual.losses.datafit import Datafit
 from bidual.numerics.clarabel import clarabel_answer
 from bidual.numerics.rounding import TINY, gamma, rounded_up
 from bidual.operators import GatedOperator
-from bidual.operators.cells import CellOperator
+from bidual.operators.gated_sub_networks import GatedSubNetworkOperator
 from bidual.patterns.cone_projection import Cones
 from bidual.patterns.sampling import first_of_each
 from bidual.polar.subnetworks.first_layer import own_rows
@@ -26,8 +26,8 @@ from bidual.problems.problem import Problem
 from bidual.runtime.memory import available_bytes, human_bytes
 from bidual.solvers.conic.form import conic_program
 from bidual.solvers.conic.interior_point import Attempt, attempts, clarabel_settings
-from bidual.training.parallel.cell_cones import CellCones
 from bidual.training.parallel.decoding import SubNetworks, encoded
+from bidual.training.parallel.gate_cones import GateCones
 from bidual.types import Matrix
 
 NORMS = ("path", "weight_decay")
@@ -40,12 +40,12 @@ _BYTES = 100  # per entry of the constraint matrix, in Clarabel's copies and its
 
 @dataclass(frozen=True, eq=False)
 class ConstrainedSolution:
-    """The optimum over the cells, as real sub-networks.
+    """The optimum over the gates, as real sub-networks.
 
     Attributes:
         networks: z with output weight +, z' with output weight -, each of path norm |z|.
         problem: the program in (z; z') without its cones, in the norm that was asked for.
-        certificate: over the given cells, with all inequalities; ``certificate.point`` satisfies them, in real
+        certificate: over the given gates, with all inequalities; ``certificate.point`` satisfies them, in real
             arithmetic.
         multipliers: of the inequalities, the witness that the dual point is feasible for the cones.
         inequalities: H (k, z) of H (z; z') >= 0 that the multipliers belong to.
@@ -72,7 +72,7 @@ class ConstrainedSolution:
 
 
 def solve_constrained(
-    cells: Cells,
+    gates: SubNetworkGates,
     X: Float[Tensor, "n d"],
     datafit: Datafit,
     beta: float,
@@ -80,7 +80,7 @@ def solve_constrained(
     norm: str = "path",
     time_limit: float | None = None,
 ) -> ConstrainedSolution:
-    r"""min F(sum_k D_2k sum_j D_1kj X (z_kj - z'_kj)) + beta (|z| + |z'|), z and z' in the cones of the cells.
+    r"""min F(sum_k D_2k sum_j D_1kj X (z_kj - z'_kj)) + beta (|z| + |z'|), z and z' in the cones of the gates.
 
     Args:
         norm: "path" is sum_k |z_k|_F (PR eq. 21, for m_2 = 1). "weight_decay" is sum_k sum_j |z_kj|: sub-networks with
@@ -89,29 +89,29 @@ def solve_constrained(
         time_limit: in seconds; the best point so far is returned.
     """
     began = monotonic()
-    _check(cells, X, datafit, norm)
-    cells = _distinct(cells, X)
-    _check_memory(cells, X)
-    cones = CellCones.of(cells, X)
+    _check(gates, X, datafit, norm)
+    gates = _distinct(gates, X)
+    _check_memory(gates, X)
+    cones = GateCones.of(gates, X)
     D = cones.on * (0.5 + 0.5 * cones.outer)[:, None]
     both = torch.cat([D, -D])
-    operator = CellOperator(X, both, 1) if norm == "path" else GatedOperator(X, both.flatten(0, 1), 1)
+    operator = GatedSubNetworkOperator(X, both, 1) if norm == "path" else GatedOperator(X, both.flatten(0, 1), 1)
     problem = Problem(operator, datafit, Group(), beta)
-    H = _inequalities(cones, cells)
+    H = _inequalities(cones, gates)
     best: ConstrainedSolution | None = None
     for attempt in attempts(problem):
         left = None if time_limit is None else time_limit - (monotonic() - began)
         if best is not None and (best.certificate.relative_gap <= _GOOD or (left is not None and left <= 0)):
             break
         Z, V, multipliers = _run(problem, H, attempt, left)
-        found = _judged(problem, cells, cones, Z, V, H, multipliers, began)
+        found = _judged(problem, gates, cones, Z, V, H, multipliers, began)
         if best is None or found.certificate.relative_gap < best.certificate.relative_gap:
             best = found
     assert best is not None
     return best
 
 
-def _check(cells: Cells, X: Tensor, datafit: Datafit, norm: str) -> None:
+def _check(gates: SubNetworkGates, X: Tensor, datafit: Datafit, norm: str) -> None:
     if norm not in NORMS:
         raise ValueError(f"norm must be one of {', '.join(NORMS)}, got {norm!r}.")
     if datafit.targets.shape[1] != 1:
@@ -124,37 +124,37 @@ def _check(cells: Cells, X: Tensor, datafit: Datafit, norm: str) -> None:
         )
 
 
-def _check_memory(cells: Cells, X: Tensor) -> None:
+def _check_memory(gates: SubNetworkGates, X: Tensor) -> None:
     """Before the matrices are made; each of A and both layers of H has at most n numbers per variable."""
-    variables, there = 2 * cells.weights.numel(), available_bytes(torch.device("cpu"))
+    variables, there = 2 * gates.weights.numel(), available_bytes(torch.device("cpu"))
     need = 3 * variables * len(X) * _BYTES
     if need > there:
         raise ValueError(
-            f"{len(cells)} cells make a program of {variables:,} variables and up to "
-            f"{2 * len(cells) * (cells.width + 1) * len(X):,} inequalities, which needs about {human_bytes(need)}, and "
-            f"{human_bytes(there)} are free. Use fewer cells, or GatedParallel without the inequalities."
+            f"{len(gates)} gates make a program of {variables:,} variables and up to "
+            f"{2 * len(gates) * (gates.width + 1) * len(X):,} inequalities, which needs about {human_bytes(need)}, and "
+            f"{human_bytes(there)} are free. Use fewer gates, or GatedParallel without the inequalities."
         )
 
 
-def _distinct(cells: Cells, X: Tensor) -> Cells:
+def _distinct(gates: SubNetworkGates, X: Tensor) -> SubNetworkGates:
     """Each cell once, and none on which every sub-network is zero; the first one if there is no other."""
-    first, second = cells.activity(X)
-    codes = torch.cat([first.flatten(1), second, cells.signs > 0], 1)
+    first, second = gates.activity(X)
+    codes = torch.cat([first.flatten(1), second, gates.signs > 0], 1)
     alive = (first & second[:, None] & X.any(1)).flatten(1).any(1)
     kept = first_of_each(codes)
     kept = kept[alive[kept]]
-    return cells.to(X)[kept if len(kept) else torch.tensor([0])]
+    return gates.to(X)[kept if len(kept) else torch.tensor([0])]
 
 
-def _inequalities(cones: CellCones, cells: Cells) -> sparse.csr_array:
+def _inequalities(cones: GateCones, gates: SubNetworkGates) -> sparse.csr_array:
     """Rows of unit length of both layers, for z and for z'; those of the first layer bound their cone, those of the
     second are not implied by the first, as they are on samples where all units that are on have one sign."""
     (k, m), X = cones.interior.shape[:2], cones.X
     patterns, which = torch.unique(cones.on.reshape(k * m, -1) > 0, dim=0, return_inverse=True)
-    facets = _facets(X, patterns)[which].cpu() * cells.signs.cpu().reshape(k * m, 1, 1)  # of w = s z
+    facets = _facets(X, patterns)[which].cpu() * gates.signs.cpu().reshape(k * m, 1, 1)  # of w = s z
     unit, row = facets.any(2).nonzero(as_tuple=True)
     inner = _rows(facets[unit, row], unit, k * m)
-    positive, negative = ((cones.on * (sign * cells.signs > 0)[:, :, None]).any(1) for sign in (1, -1))
+    positive, negative = ((cones.on * (sign * gates.signs > 0)[:, :, None]).any(1) for sign in (1, -1))
     cell, sample = (positive & negative).nonzero(as_tuple=True)
     normals = (cones.outer[cell, sample][:, None] * cones.on[cell, :, sample])[:, :, None] * X[sample][:, None]
     length = torch.linalg.vector_norm(normals, dim=(1, 2), keepdim=True)
@@ -221,8 +221,8 @@ def _polar(problem: Problem, H: sparse.csr_array, multipliers: Tensor) -> PolarB
 
 def _judged(
     problem: Problem,
-    cells: Cells,
-    cones: CellCones,
+    gates: SubNetworkGates,
+    cones: GateCones,
     Z: Tensor,
     V: Matrix,
     H: sparse.csr_array,
@@ -235,7 +235,7 @@ def _judged(
     point = z.reshape(problem.operator.block_shape)
     certificate = judge(problem, point, V, _polar(problem, H, multipliers), Scope.BLOCKS)
     side = torch.cat([z.new_ones(len(cones)), -z.new_ones(len(cones))])
-    networks = encoded(z, cells.signs.to(z).repeat(2, 1), side, torch.zeros(len(z), dtype=torch.long), 1)
+    networks = encoded(z, gates.signs.to(z).repeat(2, 1), side, torch.zeros(len(z), dtype=torch.long), 1)
     scale = _scale(certificate.dual_point, problem.datafit.into_domain(V))
     return ConstrainedSolution(networks, problem, certificate, scale * multipliers, H, monotonic() - began)
 

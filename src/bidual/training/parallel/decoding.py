@@ -7,12 +7,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from bidual.architectures.cells import Cells
 from bidual.architectures.modules import RebuildableModule
 from bidual.architectures.parallel import ParallelMLP
+from bidual.architectures.sub_network_gates import SubNetworkGates
 from bidual.polar import Neurons
-from bidual.training.parallel.cell_cones import CellCones, Units
 from bidual.training.parallel.cone_split import shortest_split
+from bidual.training.parallel.gate_cones import GateCones, Units
 from bidual.types import Blocks
 
 
@@ -56,12 +56,12 @@ class SubNetworks:
         return ParallelMLP(neurons, width, bias).decode(Z, offset)
 
 
-def violation(cells: Cells, X: Float[Tensor, "n d"], Z: Blocks) -> Violation:
+def violation(gates: SubNetworkGates, X: Float[Tensor, "n d"], Z: Blocks) -> Violation:
     """How much of a lifted variable of :class:`bidual.architectures.GatedParallel` lies outside the cones."""
-    u, index, _ = _live(cells, Z)
+    u, index, _ = _live(gates, Z)
     if not len(u):
         return Violation(0.0, 0.0)
-    cones = CellCones.of(cells, X)[index]
+    cones = GateCones.of(gates, X)[index]
     slack = torch.cat([part.flatten(1) for part in cones.slacks(u)], 1)
     margin = 1e-12 * torch.cat([part.flatten(1) for part in cones.sizes(u)], 1)
     wrong = torch.stack([(sign * slack).clamp(max=0).sum(1) for sign in (1.0, -1.0)])
@@ -72,15 +72,15 @@ def violation(cells: Cells, X: Float[Tensor, "n d"], Z: Blocks) -> Violation:
 
 
 def real_sub_networks(
-    cells: Cells, X: Float[Tensor, "n d"], Z: Blocks, *, max_time: float | None = None, tol: float = 1e-2
+    gates: SubNetworkGates, X: Float[Tensor, "n d"], Z: Blocks, *, max_time: float | None = None, tol: float = 1e-2
 ) -> SubNetworks:
     r"""z_k and z'_k of the cone of cell k with z_k - z'_k = U_k, as sub-networks with output weights +1 and -1.
 
     On X they predict what the gated model does. Each output is split on its own. The closed form of
-    :meth:`CellCones.split` is followed by :func:`shortest_split`, the dearest first, until ``max_time`` seconds are up.
+    :meth:`GateCones.split` is followed by :func:`shortest_split`, the dearest first, until ``max_time`` seconds are up.
     """
-    u, index, output = _live(cells, Z)
-    cones = CellCones.of(cells, X)[index]
+    u, index, output = _live(gates, Z)
+    cones = GateCones.of(gates, X)[index]
     p = cones.split(u)
     began, shortened = monotonic(), 0
     for q in torch.argsort(cones.price(p, u), descending=True).tolist():
@@ -90,7 +90,7 @@ def real_sub_networks(
         p[q] = shortest_split(cones[one], u[one], tol=tol, deadline=deadline)[0]
         shortened += deadline is None or monotonic() < deadline
     both, columns = torch.cat([u + p, p]), torch.cat([output, output])
-    signs = cells.signs.to(u)[index].repeat(2, 1)
+    signs = gates.signs.to(u)[index].repeat(2, 1)
     side = torch.cat([u.new_ones(len(u)), -u.new_ones(len(u))])
     parts = encoded(both, signs, side, columns, Z.shape[2])
     return replace(parts, splits=len(u), shortened=shortened)
@@ -114,8 +114,8 @@ def encoded(
     return SubNetworks(slots.flatten(1), weights)
 
 
-def _live(cells: Cells, Z: Blocks) -> tuple[Units, Tensor, Tensor]:
+def _live(gates: SubNetworkGates, Z: Blocks) -> tuple[Units, Tensor, Tensor]:
     """The non-zero U_k of every output as rows, with k and the output."""
-    by_output = Z.reshape(len(Z), cells.width, -1, Z.shape[2]).movedim(3, 1)
+    by_output = Z.reshape(len(Z), gates.width, -1, Z.shape[2]).movedim(3, 1)
     index, output = by_output.flatten(2).any(2).nonzero(as_tuple=True)
     return by_output[index, output], index, output

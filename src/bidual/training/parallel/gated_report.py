@@ -48,7 +48,7 @@ class GatedReport:
 
     Attributes:
         gated: the gated linear model; its price is sum_k |U_k|_F and not a path norm.
-        certificate: of the gated model, over the given cells.
+        certificate: of the gated model, over the given gates.
         violation: how far the gated model is from being a ReLU network.
         decoded: the real network with the gated model's predictions on the samples.
         shortened: how many of its sub-networks are split as cheaply as possible, and ``parts`` of how many.
@@ -111,23 +111,23 @@ def gated_report(
     outputs = datafit.targets.shape[1]
     problem = Problem(family.lift(X, outputs), datafit, family.gauge(), beta)
     samples = with_constant(X) if family.bias else X
-    whole = ParallelProblem(samples, datafit, beta, family.cells.width)
+    whole = ParallelProblem(samples, datafit, beta, family.gates.width)
     judge = _Judge(family, whole, X, test)
     solution = solve_auto(problem, tol=tol)
-    parts = real_sub_networks(family.cells, samples, solution.Z, max_time=max_time)
+    parts = real_sub_networks(family.gates, samples, solution.Z, max_time=max_time)
     gated = family.decode(solution.Z, problem.predictions(solution.Z)[1])
     price = problem.gauge.value(solution.Z)
-    plain = ReluProblem(samples, datafit, beta / sqrt(family.cells.width))
+    plain = ReluProblem(samples, datafit, beta / sqrt(family.gates.width))
     two = ReluTrainer(samples, seed=seed).train(plain, tol=tol, max_time=max_time)
     return GatedReport(
         judge.model(gated, _objective(problem, solution.Z), price),
         solution.certificate,
-        violation(family.cells, samples, solution.Z),
+        violation(family.gates, samples, solution.Z),
         judge.network(parts),
         parts.shortened,
         parts.splits,
         datafit.upper_bound(torch.zeros_like(datafit.targets), 0.0),
-        judge.network(SubNetworks(copies(two.neurons, family.cells.width), two.solution.Z / sqrt(family.cells.width))),
+        judge.network(SubNetworks(copies(two.neurons, family.gates.width), two.solution.Z / sqrt(family.gates.width))),
         two.solution.certificate,
     )
 
@@ -142,7 +142,7 @@ class _Judge:
     def network(self, parts: SubNetworks) -> Model:
         """A real network, priced by its own weights."""
         over = self.problem.restricted_to(parts.neurons)
-        module = parts.decode(self.family.cells.width, self.family.bias, over.predictions(parts.weights)[1])
+        module = parts.decode(self.family.gates.width, self.family.bias, over.predictions(parts.weights)[1])
         return self.model(module, _objective(over, parts.weights), float(path_norm_of(module).detach()))
 
     def model(self, module: RebuildableModule, objective: float, price: float) -> Model:

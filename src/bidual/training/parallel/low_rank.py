@@ -131,7 +131,7 @@ def train_low_rank(
     small = ParallelProblem(_Cut.of(problem.X, rank).X_r, problem.datafit, problem.beta, problem.widths)
     trainer = ParallelTrainer(small.X, problem.widths)
     done = trainer.train(small, tol=tol, max_time=max_time)
-    oracle = trainer.oracle(problem.datafit.targets.shape[1])
+    oracle = trainer.parallel_oracle(problem.datafit.targets.shape[1])
     moved = sqrt(problem.units) * known.sigma
 
     def polar(V: Tensor) -> float:

@@ -1,4 +1,4 @@
-"""The program over given cells with its constraints as penalties, for torch optimisers (PR eq. 11)."""
+"""The program over given gates with its constraints as penalties, for torch optimisers (PR eq. 11)."""
 
 from collections.abc import Callable, Iterator
 
@@ -7,8 +7,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from bidual.architectures.cells import Cells
 from bidual.architectures.modules.gated_parallel import activity
+from bidual.architectures.sub_network_gates import SubNetworkGates
 from bidual.losses import Loss
 from bidual.types import Blocks, Matrix
 
@@ -30,7 +30,7 @@ class PenaltyForm(nn.Module):
     with equality at z' = 0. With lambda large enough it is the constrained program; there is no rule how large.
     """
 
-    def __init__(self, cells: Cells, loss: Loss, beta: float, lam: float, n_outputs: int = 1) -> None:
+    def __init__(self, gates: SubNetworkGates, loss: Loss, beta: float, lam: float, n_outputs: int = 1) -> None:
         super().__init__()
         if not beta > 0 or not lam >= 0:
             raise ValueError(f"beta must be positive and lambda not negative, got {beta} and {lam}.")
@@ -39,11 +39,11 @@ class PenaltyForm(nn.Module):
         self.loss, self.beta, self.lam = loss, beta, lam
         self.gates: Tensor
         self.signs: Tensor
-        self.register_buffer("gates", cells.weights.detach().clone())
-        self.register_buffer("signs", cells.signs.detach().clone())
-        k, d, m = cells.weights.shape
+        self.register_buffer("gates", gates.weights.detach().clone())
+        self.register_buffer("signs", gates.signs.detach().clone())
+        k, d, m = gates.weights.shape
         shape = (2, k, m, d, n_outputs)  # z, then z'
-        self.both = nn.Parameter(torch.zeros(shape, dtype=cells.weights.dtype, device=cells.weights.device))
+        self.both = nn.Parameter(torch.zeros(shape, dtype=gates.weights.dtype, device=gates.weights.device))
 
     @property
     def lifted(self) -> Blocks:

@@ -15,7 +15,7 @@ from bidual.polar import Neurons
 from bidual.polar.subnetworks.base import ParallelOracle, copies
 from bidual.polar.subnetworks.bound import RelaxedBound
 from bidual.polar.subnetworks.outputs import AllOutputs
-from bidual.polar.subnetworks.pricing import ExactParallel, price_of_pricing
+from bidual.polar.subnetworks.pricing import ExactParallel, exact_pricing_cost
 from bidual.polar.subnetworks.search import ParallelSearch
 from bidual.problems.parallel import ParallelProblem
 from bidual.problems.relu import ReluProblem
@@ -46,35 +46,37 @@ class ParallelTrainer:
     Attributes:
         X: the samples, with a constant column if first-layer units have a bias.
         widths: m_1, or (m_1, ..., m_(L-2)) for L layers.
-        patterns: "exact" (all of both layers, or a refusal), "auto" (all of them if that is affordable), or a number of
-            search starts.
+        oracle: how the steepest sub-network is found: "exact" (over all patterns of both layers, or a refusal),
+            "search", or "auto" (exact if that is affordable).
+        n_starts: of the search.
         seed: of the search's starts.
     """
 
     X: Float[Tensor, "n d"]
     widths: Widths
-    patterns: int | str = "auto"
+    oracle: str = "auto"
+    n_starts: int | str = "auto"
     seed: int = 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "widths", as_widths(self.widths))
-        if self.patterns == "exact":
+        if self.oracle == "exact":
             self._check_exact()
 
     def _check_exact(self) -> None:
         """Say before any work that exact pricing would look at too much."""
         widths = as_widths(self.widths)
         if len(widths) > 1:
-            raise ValueError(f"patterns='exact' is for three layers, one width, got {widths}; use 'auto', a search.")
-        price_of_pricing(len(self.X), self._rank, widths[0], refuse=True)
+            raise ValueError(f"oracle='exact' is for three layers, one width, got {widths}; use 'auto', a search.")
+        exact_pricing_cost(len(self.X), self._rank, widths[0], refuse=True)
 
     def exact(self, n_outputs: int = 1) -> bool:
         """Whether all patterns are looked at: for several outputs many times, and less quickly beyond the plane."""
         widths = as_widths(self.widths)
-        if self.patterns != "auto" or len(widths) > 1:
-            return self.patterns == "exact"
+        if self.oracle != "auto" or len(widths) > 1:
+            return self.oracle == "exact"
         slower = (1 if self._rank <= 2 else _HIGHER_RANK) * (1 if n_outputs == 1 else _QUESTIONS)
-        return slower * price_of_pricing(len(self.X), self._rank, widths[0]) <= _AFFORDABLE
+        return slower * exact_pricing_cost(len(self.X), self._rank, widths[0]) <= _AFFORDABLE
 
     @cached_property
     def _rank(self) -> int:
@@ -88,7 +90,7 @@ class ParallelTrainer:
     def _relaxed(self) -> RelaxedBound:
         return RelaxedBound(self.X, self.widths)
 
-    def oracle(self, n_outputs: int) -> ParallelOracle:
+    def parallel_oracle(self, n_outputs: int) -> ParallelOracle:
         """What proves: exact pricing, or a bound."""
         if not self.exact(n_outputs):
             return self._bound(n_outputs)
@@ -98,10 +100,10 @@ class ParallelTrainer:
         if n_outputs == 1:
             return self._relaxed
         asked = _ASKED if self._relaxed.quick else n_outputs
-        return AllOutputs(RelaxedBound(self.X, self.widths, nodes=0), max_questions=asked)
+        return AllOutputs(RelaxedBound(self.X, self.widths, nodes=0), max_queries=asked)
 
     def _search(self) -> ParallelSearch:
-        more = {"starts": self.patterns} if isinstance(self.patterns, int) else {}
+        more = {} if isinstance(self.n_starts, str) else {"starts": self.n_starts}
         return ParallelSearch(self.X, self.widths, seed=self.seed, **more)
 
     def beta_max(self, problem: ParallelProblem) -> float:
@@ -115,8 +117,8 @@ class ParallelTrainer:
     def _steepest(self, V: Matrix) -> float:
         """What is attained by a sub-network: the steepest, or the best of a search and of two layers' copies."""
         if self.exact(V.shape[1]):
-            return self.oracle(V.shape[1]).steepest(V).bracket.lower
-        two = self._plain.oracle.steepest(V).neurons[:_SEEDS]
+            return self.parallel_oracle(V.shape[1]).steepest(V).bracket.lower
+        two = self._plain.neuron_oracle.steepest(V).neurons[:_SEEDS]
         return self._search().steepest(V, seeds=copies(two, self.widths)).bracket.lower
 
     @cached_property
@@ -139,7 +141,7 @@ class ParallelTrainer:
 
         Without ``prove`` nothing is done for the certificate that training does not need.
         """
-        check_training(tol, max_time, self.patterns)
+        check_training(tol, max_time, self.oracle, self.n_starts)
         if solver not in ("auto", *PARALLEL_SOLVERS):
             raise ValueError(f"solver must be 'auto' or one of {sorted(PARALLEL_SOLVERS)}, got {solver!r}.")
         with one_thread():
@@ -158,7 +160,7 @@ class ParallelTrainer:
             return found
         if not self.exact(outputs):
             return self._proved(problem, found, two, limits)
-        oracle = self.oracle(outputs).within(limits.left(found))
+        oracle = self.parallel_oracle(outputs).within(limits.left(found))
         return self._columns(problem, oracle, limits, found.neurons, found, callback).after(found)
 
     def _proved(self, problem: ParallelProblem, found: Training, two: Training, limits: Limits) -> Training:
@@ -166,7 +168,7 @@ class ParallelTrainer:
         left, candidates, began = limits.left(found), [found.dual_point], perf_counter()
         oracle = self._bound(problem.datafit.targets.shape[1]).within(left)
         if self._relaxed.quick:
-            best = relaxed_dual(problem, self._plain.oracle, two.neurons)
+            best = relaxed_dual(problem, self._plain.neuron_oracle, two.neurons)
             candidates += [two.dual_point] if best is None else [two.dual_point, best]
         for V in candidates:
             late = left is not None and perf_counter() - began > left and V is not candidates[0]

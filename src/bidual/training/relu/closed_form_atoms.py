@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from bidual.patterns.parallel import parallel_groups, representatives, unit_rows
+from bidual.patterns.row_directions import direction_groups, representatives, unit_rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +30,7 @@ class Atoms:
 
 def class_atoms(Y: Float[Tensor, "n c"], tol: float) -> Atoms | None:
     """One atom per direction of the rows of Y, or None if two directions make an acute angle."""
-    labels = parallel_groups(Y, tol=1e-12)
+    labels = direction_groups(Y, tol=1e-12)
     rows = representatives(labels)
     if len(rows) > 2 * Y.shape[1]:  # more vectors than that cannot have pairwise angles of 90 degrees or more
         return None

@@ -17,7 +17,7 @@ from bidual.solvers.driver import Callback, Record, Solution, Status
 from bidual.training.relu.analytic_centre import Centre, Cuts
 from bidual.training.relu.column_generation import ColumnGeneration, Training
 
-NAME = "cutting_plane"
+NAME = "cutting_planes"
 _BACK = 0.9  # how far a centre is drawn back to be strictly inside new cuts
 _SMALL = (*(10.0**-k for k in range(2, 13)), 0.0)  # shares of the network's price below which neurons may go
 

@@ -103,14 +103,14 @@ def by_cones(task: Task) -> Training:
     tol = min(0.5 * limits.tol, _CONES)
     found = solve_cone_program(small, active, complete=True, tol=tol, time_limit=limits.max_time)
     neurons = found.neurons @ torch.from_numpy(reduced.basis.T).to(problem.X)
-    run = Run("interior_point", began)
+    run = Run("cone_program", began)
     return judged(problem, neurons, found.weights, found.dual, task.upper, run, limits.tol)
 
 
 def _check_one_output(task: Task) -> None:
     outputs = task.problem.datafit.targets.shape[1]
     if outputs != 1:
-        raise ValueError(f"solver='interior_point' is CP (9), for one output, got {outputs}; use column_generation.")
+        raise ValueError(f"solver='cone_program' is CP (9), for one output, got {outputs}; use column_generation.")
 
 
 def by_frank_wolfe(task: Task) -> Training:
@@ -143,7 +143,7 @@ def _check_cuts(task: Task) -> None:
     if not task.oracle.proves:
         n, d = task.problem.X.shape
         raise ValueError(
-            f"solver='cutting_plane' asks for the steepest neuron exactly, which {n} samples of {d} features are too "
+            f"solver='cutting_planes' asks for the steepest neuron exactly, which {n} samples of {d} features are too "
             "many for; use solver='column_generation', or fewer features."
         )
 
@@ -160,10 +160,10 @@ def _check_relaxation(task: Task) -> None:
 
 
 METHODS: Mapping[str, Method] = {
-    "interior_point": Method(by_cones, _check_one_output),
+    "cone_program": Method(by_cones, _check_one_output),
     "frank_wolfe": Method(by_frank_wolfe),
     "closed_form": Method(by_formula, _check_formula),
-    "cutting_plane": Method(by_cutting_planes, _check_cuts),
+    "cutting_planes": Method(by_cutting_planes, _check_cuts),
     "copositive": Method(by_relaxation, _check_relaxation),
 }
 

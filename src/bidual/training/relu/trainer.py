@@ -11,7 +11,7 @@ from bidual.operators.patches import Patches
 from bidual.patterns.reduction import reduce_rank
 from bidual.patterns.spike_free import is_spike_free
 from bidual.polar import Faces, LocalSearch, NeuronOracle, Neurons, oracle_for
-from bidual.polar.choice import HIGHEST_RANK, affordable, cuttable, slow, sphere_for
+from bidual.polar.oracle_costs import HIGHEST_RANK, affordable, cuttable, slow, sphere_for
 from bidual.polar.pooled import Make
 from bidual.polar.search.ridges import RidgeSearch
 from bidual.problems.relu import ReluProblem
@@ -25,6 +25,7 @@ from bidual.training.relu.methods import METHODS, Limits, Task, by_relaxation, f
 from bidual.types import Matrix
 
 RELU_SOLVERS = ("column_generation", *METHODS)
+ORACLES = ("auto", "exact", "search")
 _ROUGH = 3e-3  # the search gap at which exact questions begin to pay
 _STARTS, _RIDGE_STARTS = 256, 64
 _MANY_NUMBERS, _SEARCH_TOL = 20_000, 1e-3
@@ -39,14 +40,16 @@ class ReluTrainer:
 
     Attributes:
         X: the samples, with a constant column if neurons have a bias.
-        patterns: "exact" (all of them, or a refusal), "auto" (all of them if that is affordable), or a number of
-            search starts. Where not all patterns are looked at, a proof follows the search.
+        oracle: how the steepest neuron is found: "exact" (over all patterns, or a refusal), "search", or "auto" (exact
+            if that is affordable). A proof follows a search.
+        n_starts: of the local search for neurons.
         seed: of the search's starts.
         readout: for networks on patches, what X are the rows of.
     """
 
     X: Float[Tensor, "n d"]
-    patterns: int | str = "auto"
+    oracle: str = "auto"
+    n_starts: int | str = "auto"
     seed: int = 0
     readout: Patches | None = None
 
@@ -58,9 +61,9 @@ class ReluTrainer:
             object.__setattr__(self, "readout", None if self.readout is None else self.readout.to(torch.float64))
 
     @cached_property
-    def oracle(self) -> NeuronOracle:
-        """The exact oracle where it is asked for or affordable, a search elsewhere."""
-        if self.patterns == "exact" or (self.patterns == "auto" and affordable(self._n_rows, self._rank)):
+    def neuron_oracle(self) -> NeuronOracle:
+        """The exact oracle where it is required or affordable, a search elsewhere."""
+        if self.oracle == "exact" or (self.oracle == "auto" and affordable(self._n_rows, self._rank)):
             return self._for_rows(Faces)
         return self._for_rows(lambda X: RidgeSearch(X, starts=_RIDGE_STARTS, seed=self.seed))
 
@@ -77,7 +80,7 @@ class ReluTrainer:
         return reduce_rank(self.X.detach().to("cpu", torch.float64).numpy()).rank
 
     def _search(self) -> NeuronOracle:
-        starts = self.patterns if isinstance(self.patterns, int) else _STARTS
+        starts = _STARTS if isinstance(self.n_starts, str) else self.n_starts
         return self._for_rows(lambda X: LocalSearch(X, starts=starts, seed=self.seed))
 
     def beta_max(self, problem: ReluProblem) -> float:
@@ -85,7 +88,7 @@ class ReluTrainer:
         problem = problem.to(torch.float64)
         V = problem.datafit.into_domain(problem.datafit.grad(torch.zeros_like(problem.datafit.targets)))
         with one_thread():
-            peak = self.oracle.steepest(V).bracket.lower
+            peak = self.neuron_oracle.steepest(V).bracket.lower
         return 0.0 if peak <= problem.restricted_to(self.X[:0]).likely_rounding_of_polar(V) else peak
 
     def check(self, problem: ReluProblem, solver: str, max_time: float | None = None) -> None:
@@ -118,7 +121,7 @@ class ReluTrainer:
         Without ``prove`` nothing is done for the certificate that training does not need. ``candidates`` are further
         dual points to try.
         """
-        check_training(tol, max_time, self.patterns)
+        check_training(tol, max_time, self.oracle, self.n_starts)
         problem = problem.to(torch.float64)
         self.check(problem, solver, max_time)
         with one_thread():  # many small products: threads would only wait for each other
@@ -137,7 +140,7 @@ class ReluTrainer:
         done = self._found(problem, solver, limits, start, callback, prove)
         if not prove or done.solution.certificate.within(limits.tol) or done.solution.solver == COPOSITIVE:
             return done  # a relaxation brings its own proof
-        if self.oracle.proves:
+        if self.neuron_oracle.proves:
             for V in candidates:
                 done = with_dual(done, V, self._upper, limits.tol)
             return done
@@ -184,8 +187,8 @@ class ReluTrainer:
 
     def _separating(self, solver: str, limits: Limits) -> NeuronOracle:
         """The oracle; for cutting planes, which need a proof at every step, on the sphere where it only searches."""
-        if solver != "cutting_plane" or self.oracle.proves or not self._cuttable(limits.max_time):
-            return self.oracle
+        if solver != "cutting_planes" or self.neuron_oracle.proves or not self._cuttable(limits.max_time):
+            return self.neuron_oracle
         return self._for_rows(lambda X: sphere_for(X, _TIGHTER * limits.tol, limits.max_time))
 
     def _on_white_data(self, task: Task, prove: bool) -> Training | None:
@@ -199,22 +202,22 @@ class ReluTrainer:
 
     def _has_one_cone(self, problem: ReluProblem) -> bool:
         """Whether all patterns share a cone, and its semidefinite program is affordable but their list is not."""
-        small = self.X.shape[0] <= _WHITE_SAMPLES and problem.datafit.loss.half_square and not self.oracle.proves
+        small = self.X.shape[0] <= _WHITE_SAMPLES and problem.datafit.loss.half_square and not self.neuron_oracle.proves
         return small and is_spike_free(self.X).holds is True
 
     def _by_columns(
         self, problem: ReluProblem, limits: Limits, start: Neurons | None, callback: Callback | None
     ) -> Training:
         """By columns; where a question to the oracle is slow, a search finds most of the neurons first."""
-        if not self.oracle.proves:
+        if not self.neuron_oracle.proves:
             limits = self._worthwhile(limits)
             found = self._more(problem, self._search(), limits, start, callback)
         elif slow(self._n_rows, self._rank):
             rough = limits._replace(tol=max(limits.tol, _ROUGH))
             found = self._more(problem, self._search(), rough, start, callback)
         else:
-            return self._more(problem, self.oracle, limits, start, callback)
-        return self._more(problem, self.oracle, limits, found, callback)
+            return self._more(problem, self.neuron_oracle, limits, start, callback)
+        return self._more(problem, self.neuron_oracle, limits, found, callback)
 
     def _worthwhile(self, limits: Limits) -> Limits:
         """Where many numbers meet a search that nothing will prove, its last digits take most of the time."""
@@ -243,15 +246,17 @@ class ReluTrainer:
         return done if before is None else done.after(before)
 
     def _upper(self, V: Matrix) -> float:
-        return self.oracle.steepest(V).bracket.upper
+        return self.neuron_oracle.steepest(V).bracket.upper
 
 
-def check_training(tol: float, max_time: float | None, patterns: int | str) -> None:
+def check_training(tol: float, max_time: float | None, oracle: str, n_starts: int | str) -> None:
     """Refuse settings that make no sense."""
     if not 0 < tol < 1:
         raise ValueError(f"tol must be between 0 and 1, got {tol!r}. It is a relative duality gap, like 1e-4.")
     if max_time is not None and not max_time > 0:
         raise ValueError(f"max_time must be None or positive, got {max_time!r}.")
-    whole = isinstance(patterns, int) and not isinstance(patterns, bool) and patterns > 0
-    if not whole and patterns not in ("auto", "exact"):
-        raise ValueError(f"patterns must be 'auto', 'exact' or a positive whole number, got {patterns!r}.")
+    if oracle not in ORACLES:
+        raise ValueError(f"oracle must be one of {list(ORACLES)}, got {oracle!r}.")
+    whole = isinstance(n_starts, int) and not isinstance(n_starts, bool) and n_starts > 0
+    if not whole and n_starts != "auto":
+        raise ValueError(f"n_starts must be 'auto' or a positive whole number, got {n_starts!r}.")

@@ -1,4 +1,4 @@
-"""The cones of cells, and how to write any vector as the difference of two points of one."""
+"""The cones of gates, and how to write any vector as the difference of two points of one."""
 
 from dataclasses import dataclass
 from typing import NamedTuple, Self
@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from bidual.architectures.cells import Cells
+from bidual.architectures.sub_network_gates import SubNetworkGates
 from bidual.numerics.rounding import gamma
 
 Units = Float[Tensor, "q m d"]
@@ -23,8 +23,8 @@ class Slacks(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class CellCones:
-    r"""(2 D_1j - I) X s_j z_j >= 0 and (2 D_2 - I) sum_j D_1j X z_j >= 0 for q cells (PR A.4, eq. 21).
+class GateCones:
+    r"""(2 D_1j - I) X s_j z_j >= 0 and (2 D_2 - I) sum_j D_1j X z_j >= 0 for q gates (PR A.4, eq. 21).
 
     In the coordinates z_j = s_j w_j of the lifted variable, where A z = D_2 sum_j D_1j X z_j.
 
@@ -42,10 +42,10 @@ class CellCones:
     interior: Units
 
     @classmethod
-    def of(cls, cells: Cells, X: Float[Tensor, "n d"]) -> Self:
-        cells, (first, second) = cells.to(X), cells.activity(X)
+    def of(cls, gates: SubNetworkGates, X: Float[Tensor, "n d"]) -> Self:
+        gates, (first, second) = gates.to(X), gates.activity(X)
         on = first.to(X)
-        return cls(X, (2 * on - 1) * cells.signs[:, :, None], on, 2 * second.to(X) - 1, cells.interior)
+        return cls(X, (2 * on - 1) * gates.signs[:, :, None], on, 2 * second.to(X) - 1, gates.interior)
 
     def __len__(self) -> int:
         return len(self.outer)
@@ -105,7 +105,7 @@ class CellCones:
             if bool((outside & (at_w <= _ROUNDING * room)).any()):
                 raise ValueError(
                     "a sampled sub-network lies on the border of its own cell, where a unit is zero on a sample; draw "
-                    "other cells."
+                    "other gates."
                 )
             lacking, gained = sure * size - at_u, at_w - sure * room
             wanted = outside | ((lacking > 0) & (gained > 0) & (sure > 0))

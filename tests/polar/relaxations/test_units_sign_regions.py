@@ -1,4 +1,4 @@
-"""Cells of known signs: their variables, the forms on them, and bounds that are paid for with their rounding."""
+"""Regions of known signs: their variables, the forms on them, and bounds that are paid for with their rounding."""
 
 import mpmath
 import numpy as np
@@ -6,8 +6,9 @@ import pytest
 import torch
 from numpy import ndarray
 
-from bidual.polar.relaxations import sign_cells as module
-from bidual.polar.relaxations.sign_cells import Cell, _best_shift, _form, _Schur, _shifted, clipped, in_units
+from bidual.polar.relaxations import sign_regions as module
+from bidual.polar.relaxations.reduction import Scaled
+from bidual.polar.relaxations.sign_regions import SignRegion, _best_shift, _form, _Schur, _shifted, clipped
 
 EPS = float(np.finfo(np.float64).eps)
 
@@ -18,48 +19,48 @@ def problem(n: int = 4, r: int = 2, c: int = 2, seed: int = 0) -> tuple[ndarray,
     return x / np.linalg.norm(x, 2), rng.standard_normal((n, c)), 0.1 * rng.standard_normal((2 * n, 2 * n))
 
 
-def steepest(cell: Cell, V: ndarray, q: int = 20000) -> float:
-    U = np.random.default_rng(9).standard_normal((q, cell.x.shape[1]))
-    U = U[cell.contains(U)]
-    return float((np.linalg.norm(np.maximum(U @ cell.x.T, 0) @ V, axis=1) / np.linalg.norm(U, axis=1)).max(initial=0))
+def steepest(region: SignRegion, V: ndarray, q: int = 20000) -> float:
+    U = np.random.default_rng(9).standard_normal((q, region.x.shape[1]))
+    U = U[region.contains(U)]
+    return float((np.linalg.norm(np.maximum(U @ region.x.T, 0) @ V, axis=1) / np.linalg.norm(U, axis=1)).max(initial=0))
 
 
 def test_the_whole_sphere_has_no_known_sign() -> None:
     x = problem()[0]
-    cell = Cell.whole(x)
-    assert cell.x is x
-    assert cell.signs.tolist() == [0, 0, 0, 0]
-    assert cell.signs.dtype == np.int64
-    assert cell.free.tolist() == [0, 1, 2, 3]
+    region = SignRegion.whole(x)
+    assert region.x is x
+    assert region.signs.tolist() == [0, 0, 0, 0]
+    assert region.signs.dtype == np.int64
+    assert region.free.tolist() == [0, 1, 2, 3]
 
 
 def test_a_split_is_positive_first_and_leaves_the_parent_alone() -> None:
-    cell = Cell(problem()[0], np.array([0, -1, 0, 1]))
-    plus, minus = cell.split(2)
+    region = SignRegion(problem()[0], np.array([0, -1, 0, 1]))
+    plus, minus = region.split(2)
     assert plus.signs.tolist() == [0, -1, 1, 1]
     assert minus.signs.tolist() == [0, -1, -1, 1]
-    assert cell.signs.tolist() == [0, -1, 0, 1]
-    assert plus.x is minus.x is cell.x
+    assert region.signs.tolist() == [0, -1, 0, 1]
+    assert plus.x is minus.x is region.x
     assert plus.free.tolist() == [0]
 
 
 @pytest.mark.parametrize("signs", [[0, 0, 0, 0], [1, -1, 0, 0], [1, 1, -1, -1]])
 def test_h_maps_u_and_the_free_rows_to_both_parts(signs: list[int]) -> None:
     x = problem()[0]
-    cell = Cell(x, np.array(signs))
+    region = SignRegion(x, np.array(signs))
     u = np.array([0.3, -0.7])
-    u_signed = np.where(cell.signs == 0, 1, 0)
-    a = np.where(cell.signs > 0, x @ u, np.where(cell.signs < 0, 0, np.maximum(x @ u, 0)))
+    u_signed = np.where(region.signs == 0, 1, 0)
+    a = np.where(region.signs > 0, x @ u, np.where(region.signs < 0, 0, np.maximum(x @ u, 0)))
     b = a - x @ u
     z = np.concatenate([u, a[u_signed == 1]])
-    assert cell.H.shape == (8, 2 + signs.count(0))
-    assert np.allclose(cell.H @ z, np.concatenate([a, b]), atol=1e-15)
+    assert region.H.shape == (8, 2 + signs.count(0))
+    assert np.allclose(region.H @ z, np.concatenate([a, b]), atol=1e-15)
 
 
 def test_a_cell_contains_its_boundary_and_both_sides_of_free_rows() -> None:
-    cell = Cell(np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]), np.array([1, -1, 0]))
+    region = SignRegion(np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]), np.array([1, -1, 0]))
     U = np.array([[1.0, -1.0], [1.0, 1.0], [-1.0, -1.0], [0.0, -1.0], [1.0, 0.0], [0.0, 0.0]])
-    assert cell.contains(U).tolist() == [True, False, False, True, True, True]
+    assert region.contains(U).tolist() == [True, False, False, True, True, True]
 
 
 def test_clipping_is_the_nearest_valid_multiplier() -> None:
@@ -73,7 +74,7 @@ def test_clipping_is_the_nearest_valid_multiplier() -> None:
 @pytest.mark.parametrize("signs", [[0, 0, 0, 0], [1, -1, 0, 0]])
 def test_the_form_is_the_square_plus_the_multipliers(signs: list[int]) -> None:
     x, V, N = problem()
-    H = Cell(x, np.array(signs)).H
+    H = SignRegion(x, np.array(signs)).H
     z = np.random.default_rng(1).standard_normal(H.shape[1])
     h = H @ z
     found = _form(H, V, N + N.T)
@@ -86,13 +87,13 @@ def test_the_form_is_the_square_plus_the_multipliers(signs: list[int]) -> None:
 
 def test_a_shift_takes_off_a_multiple_of_the_products_of_both_parts() -> None:
     x, V, N = problem()
-    cell = Cell(x, np.array([0, 1, 0, 0]))
-    form = _form(cell.H, V, clipped(N))
+    region = SignRegion(x, np.array([0, 1, 0, 0]))
+    form = _form(region.H, V, clipped(N))
     before = form.copy()
     z = np.random.default_rng(2).standard_normal(len(form))
-    h = cell.H @ z
-    products = sum(h[i] * h[4 + i] for i in cell.free)
-    moved = _shifted(form, x[cell.free], 0.7)
+    h = region.H @ z
+    products = sum(h[i] * h[4 + i] for i in region.free)
+    moved = _shifted(form, x[region.free], 0.7)
     assert np.array_equal(form, before)
     assert np.allclose(moved, moved.T, atol=1e-15)
     assert z @ moved @ z == pytest.approx(z @ form @ z - 0.7 * products, rel=1e-12)
@@ -107,8 +108,8 @@ def schur(form: ndarray, x: ndarray) -> _Schur:
 @pytest.mark.parametrize("shift", [0.5, 3.0, 50.0])
 def test_a_level_makes_the_form_just_semidefinite(shift: float) -> None:
     x, V, N = problem()
-    cell = Cell.whole(x)
-    form = _form(cell.H, V, clipped(N))
+    region = SignRegion.whole(x)
+    form = _form(region.H, V, clipped(N))
     shift += float(np.linalg.eigvalsh(form[2:, 2:])[-1])
     level = schur(form, x).level(shift)
     E = np.diag(np.arange(len(form)) < 2).astype(float)
@@ -130,7 +131,7 @@ def test_a_level_is_infinite_if_the_block_of_free_rows_is_not_negative() -> None
 @pytest.mark.parametrize("scale", [1.0, 1e-4, 1e4])
 def test_the_best_shift_is_as_good_as_a_fine_scan(seed: int, scale: float) -> None:
     x, V, N = problem(5, 2, 2, seed)
-    form = _form(Cell.whole(x).H, scale * V, scale**2 * clipped(N))
+    form = _form(SignRegion.whole(x).H, scale * V, scale**2 * clipped(N))
     shift, level = _best_shift(form, x)
     part = schur(form, x)
     assert level == pytest.approx(part.level(shift), rel=1e-12)
@@ -163,63 +164,63 @@ def test_a_zero_form_has_a_level_near_zero() -> None:
 @pytest.mark.parametrize("signs", [[0, 0, 0, 0], [1, -1, 0, 0], [1, 1, -1, -1]])
 def test_a_bound_holds_whatever_the_multipliers_are(signs: list[int], seed: int) -> None:
     x, V, N = problem(seed=seed)
-    cell = Cell(x, np.array(signs))
+    region = SignRegion(x, np.array(signs))
     for multipliers in (np.zeros_like(N), N, -N, 10 * N):
-        assert cell.bound(V, multipliers) >= steepest(cell, V) * (1 - 1e-12)
+        assert region.bound(V, multipliers) >= steepest(region, V) * (1 - 1e-12)
 
 
 @pytest.mark.parametrize("c", [1, 2])
 def test_a_cell_of_one_pattern_is_bounded_by_its_spectral_norm(c: int) -> None:
     x, V, N = problem(5, 3, c)
-    cell = Cell(x, np.array([1, -1, 1, 1, -1]))
+    region = SignRegion(x, np.array([1, -1, 1, 1, -1]))
     want = np.linalg.norm(V[[0, 2, 3]].T @ x[[0, 2, 3]], 2)
-    found = cell.bound(V, np.zeros_like(N))
+    found = region.bound(V, np.zeros_like(N))
     assert want <= found <= want * (1 + 1e-12)
 
 
 def test_the_bound_of_one_row_is_its_length() -> None:
     """max |v (x u)_+| = |v| |x|; with the multiplier 0 the relaxation is exact."""
-    found = Cell.whole(np.array([[3.0, 4.0]])).bound(np.array([[2.0]]), np.zeros((2, 2)))
+    found = SignRegion.whole(np.array([[3.0, 4.0]])).bound(np.array([[2.0]]), np.zeros((2, 2)))
     assert 10 <= found <= 10 * (1 + 1e-3)
 
 
 def test_the_bound_is_the_level_of_the_best_shift_but_for_rounding() -> None:
     x, V, N = problem(5, 2, 2, 3)
-    cell = Cell.whole(x)
-    level = _best_shift(_form(cell.H, V, clipped(N)), x)[1]
-    assert np.sqrt(level) <= cell.bound(V, N) <= np.sqrt(level) * (1 + 1e-9)
+    region = SignRegion.whole(x)
+    level = _best_shift(_form(region.H, V, clipped(N)), x)[1]
+    assert np.sqrt(level) <= region.bound(V, N) <= np.sqrt(level) * (1 + 1e-9)
 
 
-def paid(monkeypatch: pytest.MonkeyPatch, cell: Cell, V: ndarray, shift: float, level: float) -> float:
+def paid(monkeypatch: pytest.MonkeyPatch, region: SignRegion, V: ndarray, shift: float, level: float) -> float:
     """The square of the bound at a given shift and level, N = 0, less the level."""
     monkeypatch.setattr(module, "_best_shift", lambda form, x: (shift, level))
     N = np.zeros((2 * len(V), 2 * len(V)))
-    return cell.bound(V, N) ** 2 - max(level, 0.0)
+    return region.bound(V, N) ** 2 - max(level, 0.0)
 
 
 def test_a_negative_eigenvalue_is_paid_for_by_the_reach_of_the_cell(monkeypatch: pytest.MonkeyPatch) -> None:
     x, V, _ = problem()
     for signs in ([0, 0, 0, 0], [0, 1, -1, 0]):
-        cell = Cell(x, np.array(signs))
-        form = _form(cell.H, V, np.zeros((8, 8)))
+        region = SignRegion(x, np.array(signs))
+        form = _form(region.H, V, np.zeros((8, 8)))
         E = np.diag(np.arange(len(form)) < 2).astype(float)
-        M = 0.2 * E - _shifted(form, x[cell.free], 0.3)
+        M = 0.2 * E - _shifted(form, x[region.free], 0.3)
         eta = -np.linalg.eigvalsh(M)[0]
         assert eta > 0
-        want = eta * (1 + np.linalg.norm(x[cell.free]) ** 2)
-        assert paid(monkeypatch, cell, V, 0.3, 0.2) == pytest.approx(want, rel=1e-9)
+        want = eta * (1 + np.linalg.norm(x[region.free]) ** 2)
+        assert paid(monkeypatch, region, V, 0.3, 0.2) == pytest.approx(want, rel=1e-9)
 
 
-def exact_least(cell: Cell, V: ndarray, N: ndarray, shift: float, level: float) -> mpmath.mpf:
+def exact_least(region: SignRegion, V: ndarray, N: ndarray, shift: float, level: float) -> mpmath.mpf:
     """The least eigenvalue of M for the stored numbers, to forty digits."""
     with mpmath.workdps(40):
-        H, n, f = mpmath.matrix(cell.H.tolist()), len(V), len(cell.free)
+        H, n, f = mpmath.matrix(region.H.tolist()), len(V), len(region.free)
         inner = mpmath.matrix(N.tolist())
         inner[:n, :n] += mpmath.matrix(V.tolist()) * mpmath.matrix(V.tolist()).T
-        for i in cell.free.tolist():
+        for i in region.free.tolist():
             inner[i, n + i] -= mpmath.mpf(shift) / 2
             inner[n + i, i] -= mpmath.mpf(shift) / 2
-        E = mpmath.diag([mpmath.mpf(level)] * cell.x.shape[1] + [0] * f)
+        E = mpmath.diag([mpmath.mpf(level)] * region.x.shape[1] + [0] * f)
         return min(mpmath.eigsy(E - H.T * inner * H, eigvals_only=True))
 
 
@@ -229,11 +230,11 @@ def exact_least(cell: Cell, V: ndarray, N: ndarray, shift: float, level: float) 
 def test_no_eigenvalue_is_below_what_is_paid_for(seed: int, signs: list[int], scale: float) -> None:
     x, V, N = problem(5, 2, 2, seed)
     x[1] = x[0] * (1 + seed * EPS)  # a tie, or nearly
-    cell, N = Cell(x, np.array(signs)), clipped(scale * N)
-    form = _form(cell.H, V, N)
-    shift, level = _best_shift(form, x[cell.free])
+    region, N = SignRegion(x, np.array(signs)), clipped(scale * N)
+    form = _form(region.H, V, N)
+    shift, level = _best_shift(form, x[region.free])
     for lower in (level, 0.5 * level, 0.0):
-        paid, least = cell._excess(V, N, form, shift, lower), exact_least(cell, V, N, shift, lower)
+        paid, least = region._excess(V, N, form, shift, lower), exact_least(region, V, N, shift, lower)
         assert least >= -mpmath.mpf(paid)
         size = (scale + shift + lower + np.linalg.norm(V) ** 2) * 4
         assert paid <= max(0.0, -float(least)) + 2e-13 * size
@@ -242,25 +243,25 @@ def test_no_eigenvalue_is_below_what_is_paid_for(seed: int, signs: list[int], sc
 def test_cancellation_is_paid_for() -> None:
     """Huge multipliers of opposite signs leave a form of the size of V: what they round to is not lost."""
     x, V, _ = problem(4, 2, 1, 3)
-    cell, N = Cell.whole(x), np.zeros((8, 8))
+    region, N = SignRegion.whole(x), np.zeros((8, 8))
     N[np.arange(4), 4 + np.arange(4)] = N[4 + np.arange(4), np.arange(4)] = -1e12
-    form = _form(cell.H, V, N)
+    form = _form(region.H, V, N)
     shift, level = _best_shift(form, x)
-    assert exact_least(cell, V, N, shift, level) >= -mpmath.mpf(cell._excess(V, N, form, shift, level))
+    assert exact_least(region, V, N, shift, level) >= -mpmath.mpf(region._excess(V, N, form, shift, level))
 
 
 @pytest.mark.parametrize(("n", "r"), [(40, 4), (120, 6)])
 def test_rounding_costs_no_visible_digit(n: int, r: int) -> None:
     x, V, N = problem(n, r, 2, 1)
     V, N = V / np.linalg.norm(V), np.zeros_like(N)
-    level = _best_shift(_form(Cell.whole(x).H, V, N), x)[1]
-    assert np.sqrt(level) <= Cell.whole(x).bound(V, N) <= np.sqrt(level) * (1 + 1e-10)
+    level = _best_shift(_form(SignRegion.whole(x).H, V, N), x)[1]
+    assert np.sqrt(level) <= SignRegion.whole(x).bound(V, N) <= np.sqrt(level) * (1 + 1e-10)
 
 
 def test_what_overflows_proves_nothing() -> None:
     x, V, N = problem()
-    assert Cell.whole(x).bound(V, np.full_like(N, 1.5e308)) == np.inf
-    assert Cell.whole(x).bound(1e200 * V, N) == np.inf
+    assert SignRegion.whole(x).bound(V, np.full_like(N, 1.5e308)) == np.inf
+    assert SignRegion.whole(x).bound(1e200 * V, N) == np.inf
 
 
 @pytest.mark.parametrize("norm", [3.0, 1e-280, 1e300, 0.1])
@@ -273,12 +274,14 @@ def test_a_bound_for_a_part_of_v_is_one_for_v(norm: float) -> None:
         with mpmath.workdps(40):
             bound = float(mpmath.sqrt(sum(mpmath.mpf(w) ** 2 for w in W[0].tolist()))) * (1 + 1e-16)
             exact = mpmath.sqrt(sum(mpmath.mpf(v) ** 2 for v in V[0].tolist()))
-            assert exact <= mpmath.mpf(in_units(bound, norm, W, x)) <= exact * (1 + mpmath.mpf(1e-14))
+            assert (
+                exact <= mpmath.mpf(Scaled(x, x, 1.0, 0.0).in_units(bound, norm, W)) <= exact * (1 + mpmath.mpf(1e-14))
+            )
 
 
 def test_a_negative_level_counts_as_zero(monkeypatch: pytest.MonkeyPatch) -> None:
-    cell = Cell(np.array([[1.0]]), np.array([-1]))
-    found = paid(monkeypatch, cell, np.array([[1.0]]), 0.0, -0.5)
+    region = SignRegion(np.array([[1.0]]), np.array([-1]))
+    found = paid(monkeypatch, region, np.array([[1.0]]), 0.0, -0.5)
     assert found == pytest.approx(0.5, rel=1e-9)
 
 
@@ -287,17 +290,17 @@ def test_what_is_not_finite_proves_nothing() -> None:
     for bad in (np.nan, np.inf):
         W, M = V.copy(), N.copy()
         W[0, 0], M[3, 1] = bad, bad
-        assert Cell.whole(x).bound(W, N) == np.inf
-        assert Cell.whole(x).bound(V, M) == np.inf
+        assert SignRegion.whole(x).bound(W, N) == np.inf
+        assert SignRegion.whole(x).bound(V, M) == np.inf
 
 
 def test_an_infinite_level_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     x, V, N = problem()
     monkeypatch.setattr(module, "_best_shift", lambda form, x: (1.0, np.inf))
-    assert Cell.whole(x).bound(V, N) == np.inf
+    assert SignRegion.whole(x).bound(V, N) == np.inf
 
 
 @pytest.mark.parametrize("shape", [(0, 2), (3, 0)])
 def test_nothing_is_as_steep_as_zero(shape: tuple[int, int]) -> None:
     n = shape[0]
-    assert Cell.whole(np.zeros(shape)).bound(np.ones((n, 1)), np.zeros((2 * n, 2 * n))) == 0
+    assert SignRegion.whole(np.zeros(shape)).bound(np.ones((n, 1)), np.zeros((2 * n, 2 * n))) == 0

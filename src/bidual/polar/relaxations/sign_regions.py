@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from numpy import ndarray
-from torch import Tensor
 
 from bidual.numerics.eigenvalue_bounds import least_eigenvalues
 from bidual.numerics.rounding import TINY, gamma, length, rounded_up
@@ -18,12 +17,12 @@ Square = Float[ndarray, "m m"]
 
 
 @dataclass(frozen=True, eq=False)
-class Cell:
+class SignRegion:
     r"""The directions u with x_i u >= 0 where ``signs[i]`` is 1 and x_i u <= 0 where it is -1; 0 leaves row i free.
 
-    With a = (x u)_+ and b = (-x u)_+ the cell's variable is z = (u, a_i of the free rows), and h = (a, b) = H z is
+    With a = (x u)_+ and b = (-x u)_+ the region's variable is z = (u, a_i of the free rows), and h = (a, b) = H z is
     linear in it: a_i = x_i u, b_i = 0 for a positive row, a_i = 0, b_i = -x_i u for a negative one, b_i = a_i - x_i u
-    for a free one. On the cell h >= 0 and a_i b_i = 0 (notes on CP eq. 17-20).
+    for a free one. On the region h >= 0 and a_i b_i = 0 (notes on CP eq. 17-20).
     """
 
     x: Float[ndarray, "n r"]
@@ -57,20 +56,20 @@ class Cell:
         return H
 
     def contains(self, directions: Float[ndarray, "q r"]) -> ndarray:
-        """Which directions lie in the cell."""
+        """Which directions lie in the region."""
         return np.asarray((self.x @ directions.T * self.signs[:, None] >= 0).all(0))
 
     def bound(self, V: Float[ndarray, "n c"], N: Square) -> float:
-        r"""An upper bound of |V^T (x u)_+| over unit u in the cell, proved by the multipliers N (2n, 2n).
+        r"""An upper bound of |V^T (x u)_+| over unit u in the region, proved by the multipliers N (2n, 2n).
 
         N is clipped to be symmetric and non-negative, except that the entries (i, n + i), which multiply a_i b_i = 0,
         are free. If M = lambda E - H^T ([V V^T, 0; 0, 0] + N) H is positive semidefinite, where E selects |u|^2, then
         |V^T a|^2 <= lambda. The free entries are shifted by a common amount to make that possible, and lambda is the
-        Schur complement's. Both are only guessed: for any of them M >= -eta I gives z^T M z >= -eta |z|^2, so that
+        Schur complement's. Any values are valid: M >= -eta I gives z^T M z >= -eta |z|^2, so that
 
             |V^T a|^2 <= max(lambda, 0) + eta (1 + |x_free|_F^2),   since |z|^2 = |u|^2 + |a_free|^2.
 
-        The answer holds whatever V and N are; it is infinite if they are not finite.
+        The bound holds for all V and N; it is infinite if they are not finite.
         """
         if not (np.isfinite(V).all() and np.isfinite(N).all()):
             return math.inf
@@ -91,10 +90,10 @@ class Cell:
     def _excess(
         self, V: Float[ndarray, "n c"], N: Square, form: Float[ndarray, "p p"], shift: float, level: float
     ) -> float:
-        r"""An eta with M >= -eta I: by the least eigenvalue of the computed matrix, and how far its entries are off.
+        r"""An eta with M >= -eta I, from the least eigenvalue of the computed matrix and the errors of its entries.
 
-        Every row of x stands in H once, beside columns of two ones, so | |H| |_2^2 <= |x|_F^2 + 2. A term of H^T N H
-        goes through 4 n operations, one of H^T V V^T H through 2 n + c, both through four more, others through few:
+        Every row of x is in H once, beside columns of two ones, so | |H| |_2^2 <= |x|_F^2 + 2. A term of H^T N H goes
+        through 4 n operations, one of H^T V V^T H through 2 n + c, both through four more, others through few:
 
             |errors|_F <= gamma_(4 n + c + 8) (|N|_F + |V|_F^2) (|x|_F^2 + 2)
                           + gamma_8 (shift (sqrt(f) + |x_free|_F) + |lambda| sqrt(r)).
@@ -115,14 +114,8 @@ def size_of(A: Float[ndarray, "..."]) -> float:
     return length(torch.from_numpy(A))
 
 
-def in_units(bound: float, norm: float, W: Float[Tensor, "n c"], x: Float[ndarray, "n r"]) -> float:
-    """The bound of |V^T a| from one of |W^T a|, W = V / norm with one rounding or underflow in every entry."""
-    off = gamma(2) * length(W) + W.numel() * TINY
-    return rounded_up(norm * rounded_up(bound + off * (size_of(x) + TINY)))
-
-
 def clipped(N: Square) -> Square:
-    """The nearest valid multipliers: symmetric, non-negative but for the entries that multiply a_i b_i = 0."""
+    """The nearest valid multipliers: symmetric, and non-negative except for entries that multiply a_i b_i = 0."""
     N = 0.5 * (N + N.T)
     n = len(N) // 2
     pair = np.arange(n)

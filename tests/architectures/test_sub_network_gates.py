@@ -10,30 +10,30 @@ import torch
 from torch import Tensor
 
 from bidual.architectures import ARCHITECTURES, GatedParallel
-from bidual.architectures.cells import Cells
+from bidual.architectures.sub_network_gates import SubNetworkGates
 from bidual.gauges import Group
 from bidual.io.model_header import pack, unpack
 from bidual.losses import Logistic, Squared
 from bidual.losses.datafit import Datafit
-from bidual.operators import cells as operator_room
-from bidual.operators.cells import CellOperator
+from bidual.operators import gated_sub_networks as operator_room
+from bidual.operators.gated_sub_networks import GatedSubNetworkOperator
 from bidual.problems.certificate import Scope
 from bidual.problems.problem import Problem
 from bidual.solvers.plan import solve_auto
 
 
-def draw(seed: int, n: int = 12, d: int = 3, count: int = 5, width: int = 4) -> tuple[Tensor, Cells]:
+def draw(seed: int, n: int = 12, d: int = 3, count: int = 5, width: int = 4) -> tuple[Tensor, SubNetworkGates]:
     rng = torch.Generator().manual_seed(seed)
-    return torch.randn(n, d, generator=rng, dtype=torch.float64), Cells.sample(d, count, width, rng)
+    return torch.randn(n, d, generator=rng, dtype=torch.float64), SubNetworkGates.sample(d, count, width, rng)
 
 
 def test_a_sampled_network_is_linear_on_its_own_cell() -> None:
     rng = torch.Generator().manual_seed(0)
     X = torch.randn(20, 3, generator=rng, dtype=torch.float64)
     W, w = torch.randn(6, 3, 5, generator=rng).double(), torch.randn(6, 5, generator=rng).double()
-    cells = Cells.of(W, w)
+    cells = SubNetworkGates.of(W, w)
     network = torch.relu((torch.relu(X @ W) * w[:, None]).sum(2))
-    operator = CellOperator.of(X, *cells.activity(X), 1)
+    operator = GatedSubNetworkOperator.of(X, *cells.activity(X), 1)
     for k in range(6):
         one = operator.select(torch.tensor([k])).forward(cells.interior[k].reshape(1, -1, 1))[:, 0]
         assert torch.allclose(one, network[k], atol=1e-12)
@@ -52,13 +52,13 @@ def test_patterns_are_the_signs_of_the_pre_activations_row_by_row() -> None:
 def test_what_is_zero_up_to_rounding_counts_as_on() -> None:
     X = torch.tensor([[0.1, 0.2], [0.0, 0.0]], dtype=torch.float64)
     gate = torch.tensor([[[0.2], [-0.1 - 1e-17]]], dtype=torch.float64)
-    cells = Cells(gate, torch.tensor([[-1.0]], dtype=torch.float64))
+    cells = SubNetworkGates(gate, torch.tensor([[-1.0]], dtype=torch.float64))
     assert bool(cells.first(X).all())
     assert bool(cells.second(X).all())
 
 
 def test_product_sampling_joins_every_first_layer_with_every_second() -> None:
-    cells = Cells.product(3, 4, 5, 2, torch.Generator().manual_seed(0))
+    cells = SubNetworkGates.product(3, 4, 5, 2, torch.Generator().manual_seed(0))
     assert len(cells) == 20
     directions = cells.weights / torch.linalg.vector_norm(cells.weights, dim=1, keepdim=True)
     assert torch.allclose(directions[:5], directions[:1].expand(5, -1, -1))
@@ -67,7 +67,7 @@ def test_product_sampling_joins_every_first_layer_with_every_second() -> None:
 
 
 def test_samples_depend_on_their_generator_only() -> None:
-    first, second = (Cells.sample(3, 4, 2, torch.Generator().manual_seed(7)) for _ in range(2))
+    first, second = (SubNetworkGates.sample(3, 4, 2, torch.Generator().manual_seed(7)) for _ in range(2))
     torch.manual_seed(0)
     assert torch.equal(first.weights, second.weights)
     assert set(first.signs.unique().tolist()) == {-1.0, 1.0}
@@ -77,7 +77,10 @@ def test_samples_depend_on_their_generator_only() -> None:
 def test_kernels_are_those_of_the_formula(stored: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(operator_room, "_SHARE", 0.25 if stored else 0.0)
     X, cells = draw(2)
-    operator, eta = CellOperator.of(X, *cells.activity(X), 2), torch.tensor([0.3, 0.0, 2.0, 1.0, 0.5]).double()
+    operator, eta = (
+        GatedSubNetworkOperator.of(X, *cells.activity(X), 2),
+        torch.tensor([0.3, 0.0, 2.0, 1.0, 0.5]).double(),
+    )
     expected = torch.zeros(12, 12, dtype=torch.float64)
     for k in range(5):
         for i in range(12):
@@ -124,7 +127,7 @@ def test_other_losses_are_certified_too() -> None:
 
 
 def test_the_model_jumps_where_a_gate_switches_as_no_relu_network_does() -> None:
-    cells = Cells(draw(6, count=1, width=1)[1].weights, torch.ones(1, 1, dtype=torch.float64))
+    cells = SubNetworkGates(draw(6, count=1, width=1)[1].weights, torch.ones(1, 1, dtype=torch.float64))
     Z = torch.tensor([1.0, 2.0, 3.0]).double().reshape(1, 3, 1)
     module, w = GatedParallel(cells).decode(Z), cells.weights[0, :, 0]
     along = torch.linalg.svd(w[None]).Vh[1:2]  # where w^T x = 0
@@ -134,9 +137,9 @@ def test_the_model_jumps_where_a_gate_switches_as_no_relu_network_does() -> None
 
 def test_architecture_fields_survive_a_model_file_s_header() -> None:
     family, tensors = GatedParallel(draw(7)[1], bias=False), {}
-    again = unpack(pack(family.cells, "cells", tensors), tensors)
-    assert torch.equal(again.weights, family.cells.weights)
-    assert torch.equal(again.signs, family.cells.signs)
+    again = unpack(pack(family.gates, "gates", tensors), tensors)
+    assert torch.equal(again.weights, family.gates.weights)
+    assert torch.equal(again.signs, family.gates.signs)
     assert ARCHITECTURES["gated_parallel"] is GatedParallel
 
 
@@ -156,11 +159,11 @@ def test_the_network_exports_to_onnx_for_any_number_of_samples(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: Cells(torch.ones(2, 3, 4), torch.ones(2, 3)), r"signs \(K, m1\)"),
-        (lambda: Cells(torch.ones(2, 3, 4), torch.zeros(2, 4)), r"\+1 or -1"),
-        (lambda: Cells(torch.full((2, 3, 4), torch.nan), torch.ones(2, 4)), "finite"),
-        (lambda: Cells.sample(3, 0, 2, torch.Generator()), "count must be at least 1, got 0"),
-        (lambda: Cells.product(3, 1, 1, 0, torch.Generator()), "width must be at least 1"),
+        (lambda: SubNetworkGates(torch.ones(2, 3, 4), torch.ones(2, 3)), r"signs \(K, m1\)"),
+        (lambda: SubNetworkGates(torch.ones(2, 3, 4), torch.zeros(2, 4)), r"\+1 or -1"),
+        (lambda: SubNetworkGates(torch.full((2, 3, 4), torch.nan), torch.ones(2, 4)), "finite"),
+        (lambda: SubNetworkGates.sample(3, 0, 2, torch.Generator()), "count must be at least 1, got 0"),
+        (lambda: SubNetworkGates.product(3, 1, 1, 0, torch.Generator()), "width must be at least 1"),
         (lambda: draw(0)[1].first(torch.ones(4, 2)), r"shape \(n, 3\)"),
     ],
 )

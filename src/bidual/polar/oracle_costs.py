@@ -1,4 +1,4 @@
-"""Which oracle is worth its time on given data."""
+"""What the exact oracle and branch and bound on the sphere cost on given data."""
 
 from math import comb
 
@@ -10,12 +10,12 @@ from bidual.patterns import count_bound, enumeration_bytes
 from bidual.polar.sphere.oracle import Sphere
 from bidual.runtime.memory import available_bytes
 
-_AFFORDABLE_FACES = 1_500_000  # a question to the exact oracle then takes a few seconds
+_AFFORDABLE_FACES = 1_500_000  # a query of the exact oracle then takes a few seconds
 _QUICK_FACES = 100_000
 _AFFORDABLE_BYTES = 3_000_000_000
 _QUICK_RANK, HIGHEST_RANK = 5, 6  # that cutting the sphere copes with
-_QUICK_CELLS, _MOST_CELLS = 250_000, 2_000_000  # about twenty thousand a second
-_SAMPLES = 20_000  # beyond, the first cells, which see all samples, take too long
+_QUICK_SIMPLICES, _MOST_SIMPLICES = 250_000, 2_000_000  # about twenty thousand a second
+_SAMPLES = 20_000  # beyond, the first simplices, which see all samples, take too long
 
 
 def face_count(n: int, r: int) -> int:
@@ -24,13 +24,13 @@ def face_count(n: int, r: int) -> int:
 
 
 def affordable(n: int, r: int) -> bool:
-    """Whether the exact oracle is worth its time and memory without being asked for."""
+    """Whether the exact oracle is quick and small enough to be the default."""
     room = min(_AFFORDABLE_BYTES, available_bytes(torch.device("cpu")) // 2)
     return r <= 2 or (face_count(n, r) <= _AFFORDABLE_FACES and enumeration_bytes(n, r) <= room)
 
 
 def slow(n: int, r: int) -> bool:
-    """Whether a question to the exact oracle takes so long that a search should come first."""
+    """Whether a query of the exact oracle takes so long that a search should come first."""
     return face_count(n, r) > _QUICK_FACES
 
 
@@ -40,9 +40,9 @@ def cuttable(n: int, r: int, max_time: float | None) -> bool:
 
 
 def sphere_for(X: Float[Tensor, "n d"], tol: float, max_time: float | None) -> Sphere:
-    """Branch and bound on the sphere, with a limit on its cells or, if one is given, on its time.
+    """Branch and bound on the sphere, with a limit on its simplices or, if one is given, on its time.
 
-    Without ``max_time`` a question ends after about ten seconds, always at the same cell.
+    Without ``max_time`` a query ends after about ten seconds, always at the same simplex.
     """
-    cells = _QUICK_CELLS if max_time is None else _MOST_CELLS
-    return Sphere(X, tol=max(tol, 1e-9), max_time=max_time, max_cells=cells)
+    limit = _QUICK_SIMPLICES if max_time is None else _MOST_SIMPLICES
+    return Sphere(X, tol=max(tol, 1e-9), max_time=max_time, max_simplices=limit)

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from bidual.patterns import enumeration_bytes
-from bidual.polar import choice
-from bidual.polar.choice import affordable, cuttable, face_count, slow, sphere_for
+from bidual.polar import oracle_costs
+from bidual.polar.oracle_costs import affordable, cuttable, face_count, slow, sphere_for
 
 
 def cells(n: int, k: int) -> int:
@@ -33,16 +33,16 @@ def plenty(monkeypatch: pytest.MonkeyPatch, room: int = 10**18) -> None:
         assert device.type == "cpu"
         return room
 
-    monkeypatch.setattr(choice, "available_bytes", there)
+    monkeypatch.setattr(oracle_costs, "available_bytes", there)
 
 
 def test_the_exact_oracle_is_affordable_up_to_its_number_of_faces(monkeypatch: pytest.MonkeyPatch) -> None:
     plenty(monkeypatch)
-    monkeypatch.setattr(choice, "_AFFORDABLE_BYTES", 10**18)
+    monkeypatch.setattr(oracle_costs, "_AFFORDABLE_BYTES", 10**18)
     n = max(n for n in range(10, 2000) if face_count(n, 3) <= 1_500_000)
     assert affordable(n, 3)
     assert not affordable(n + 1, 3)
-    monkeypatch.setattr(choice, "_AFFORDABLE_FACES", face_count(50, 3))
+    monkeypatch.setattr(oracle_costs, "_AFFORDABLE_FACES", face_count(50, 3))
     assert affordable(50, 3)
     assert not affordable(51, 3)
 
@@ -64,9 +64,9 @@ def test_the_exact_oracle_may_take_half_of_the_memory_that_is_free(monkeypatch: 
 
 def test_the_exact_oracle_may_take_three_gigabytes(monkeypatch: pytest.MonkeyPatch) -> None:
     plenty(monkeypatch)
-    monkeypatch.setattr(choice, "enumeration_bytes", lambda n, r: 3_000_000_000)
+    monkeypatch.setattr(oracle_costs, "enumeration_bytes", lambda n, r: 3_000_000_000)
     assert affordable(20, 3)
-    monkeypatch.setattr(choice, "enumeration_bytes", lambda n, r: 3_000_000_001)
+    monkeypatch.setattr(oracle_costs, "enumeration_bytes", lambda n, r: 3_000_000_001)
     assert not affordable(20, 3)
 
 
@@ -74,7 +74,7 @@ def test_a_question_is_slow_beyond_a_hundred_thousand_faces(monkeypatch: pytest.
     n = max(n for n in range(10, 2000) if face_count(n, 3) <= 100_000)
     assert not slow(n, 3)
     assert slow(n + 1, 3)
-    monkeypatch.setattr(choice, "_QUICK_FACES", face_count(20, 3))
+    monkeypatch.setattr(oracle_costs, "_QUICK_FACES", face_count(20, 3))
     assert not slow(20, 3)
 
 
@@ -103,5 +103,5 @@ def test_a_sphere_has_a_limit_of_cells_and_a_time_if_given(
 ) -> None:
     X = torch.eye(3, dtype=torch.float64)
     sphere = sphere_for(X, tol, max_time)
-    assert (sphere.tol, sphere.max_time, sphere.max_cells) == (used, max_time, cells)
+    assert (sphere.tol, sphere.max_time, sphere.max_simplices) == (used, max_time, cells)
     assert sphere.is_for(X)

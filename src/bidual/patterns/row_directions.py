@@ -19,7 +19,7 @@ def unit_rows(X: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
     return scaled / torch.where(norm > 0, norm, 1.0)
 
 
-def parallel_groups(X: Float[Tensor, "n d"], tol: float = ROUNDING) -> Int[Tensor, " n"]:
+def direction_groups(X: Float[Tensor, "n d"], tol: float = ROUNDING) -> Int[Tensor, " n"]:
     """One label 0, 1, ... per direction x_i / |x_i|, equal up to ``tol``; -1 for zero rows.
 
     Neighbours in the order of one random projection are compared, so n may be large. Two rows of one direction get two
@@ -45,7 +45,7 @@ def representatives(labels: Int[Tensor, " n"]) -> Int[Tensor, " k"]:
     return first.scatter_reduce_(0, labels[rows], rows, "amin")
 
 
-def exactly_parallel(X: Float[Tensor, "m d"], R: Float[Tensor, "m d"]) -> Bool[Tensor, " m"]:
+def exactly_aligned(X: Float[Tensor, "m d"], R: Float[Tensor, "m d"]) -> Bool[Tensor, " m"]:
     r"""Whether rows x and r are positive multiples of each other in real arithmetic; False also where that is not seen.
 
     They are if x_j r_k = r_j x_k for all j and one k with r_k x_k > 0. Products are compared without rounding: a b is

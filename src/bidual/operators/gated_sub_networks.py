@@ -1,36 +1,35 @@
 from functools import cached_property
-from math import sqrt
 from typing import Self
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from bidual.numerics.rounding import length
-from bidual.operators.base import Depth, SampleOperator
 from bidual.operators.gated import GatedOperator
+from bidual.operators.stacked import StackedOperator
 from bidual.runtime.memory import available_bytes
 
 _SHARE = 0.25  # of the free memory that stored kernels may take
 
 
-class CellOperator(SampleOperator):
+class GatedSubNetworkOperator(StackedOperator):
     r"""A Z = sum_k D_2k sum_j D_1kj X Z_kj, the sum of three-layer sub-networks with given gates (PR eq. 7, 21).
 
     A :class:`GatedOperator` with the K m_1 patterns d_2k o d_1kj, m_1 of them to a block (m_1 d, c). The signs of the
-    second layer are in Z, and no norm sees them. One output has the kernel
+    second layer are in Z, and norms do not depend on them. One output has the kernel
 
         A_k A_k^T = (X X^T) o (D_1k^T D_1k) o (d_2k d_2k^T),
 
-    of the size of the samples, whatever m_1 and d; the K products of patterns are stored where memory allows.
+    (n, n) for any m_1 and d; the K products of patterns are stored where memory allows.
     """
+
+    inner: GatedOperator
 
     def __init__(
         self, X: Float[Tensor, "n d"], patterns: Bool[Tensor, "k m n"] | Float[Tensor, "k m n"], n_outputs: int
     ) -> None:
-        self.X, self.n_outputs = X, n_outputs
-        self.patterns = patterns.to(X.dtype)
-        self._flat = GatedOperator(X, self.patterns.flatten(0, 1), n_outputs)
+        super().__init__(GatedOperator(X, patterns.flatten(0, 1), n_outputs), patterns.shape[1])
+        self.X, self.patterns, self.n_outputs = X, patterns.to(X.dtype), n_outputs
 
     @classmethod
     def of(
@@ -40,37 +39,18 @@ class CellOperator(SampleOperator):
         return cls(X, first & second[:, None], n_outputs)
 
     @property
-    def unit(self) -> str:
-        return "sub-networks"
-
-    @property
-    def block_shape(self) -> tuple[int, int, int]:
-        k, m, _ = self.patterns.shape
-        return k, m * self.X.shape[1], self.n_outputs
-
-    @cached_property
-    def magnitude(self) -> float:
-        return sqrt(self.patterns.shape[1]) * length(self.X)
-
-    @property
-    def depth(self) -> Depth:
-        return self._flat.depth
+    def design_width(self) -> int:
+        return self.inner.design_width
 
     def to(self, dtype: torch.dtype) -> Self:
         return self if dtype == self.X.dtype else type(self)(self.X.to(dtype), self.patterns, self.n_outputs)
-
-    def _forward(self, Z: Tensor) -> Tensor:
-        return self._flat._forward(Z.reshape(self._flat.block_shape))
-
-    def _adjoint(self, V: Tensor) -> Tensor:
-        return self._flat._adjoint(V).reshape(self.block_shape)
 
     def _select(self, blocks: Tensor) -> Self:
         return type(self)(self.X, self.patterns[blocks], self.n_outputs)
 
     @cached_property
     def _shared(self) -> Float[Tensor, "k n n"] | None:
-        """How many units of sub-network k two samples share; None if there is no memory to keep that."""
+        """The number of units of sub-network k that are on at two samples; None where memory does not allow it."""
         k, _, n = self.patterns.shape
         if k * n * n * self.X.element_size() > _SHARE * available_bytes(self.X.device):
             return None
@@ -80,7 +60,7 @@ class CellOperator(SampleOperator):
         k, m, n = self.patterns.shape
         weights = self.X.new_ones(k) if weights is None else weights
         if self._shared is None:
-            return self._flat.kernel(weights.repeat_interleave(m))
+            return self.inner.kernel(weights.repeat_interleave(m))
         return (self.X @ self.X.T) * (weights @ self._shared.flatten(1)).reshape(n, n)
 
     def responses(self, G: Float[Tensor, "p a"], blocks: Tensor) -> Float[Tensor, "n q"]:
@@ -89,4 +69,4 @@ class CellOperator(SampleOperator):
         return (D * linear).sum(1).T
 
     def design(self) -> Float[Tensor, "n k"]:
-        return self._flat.design()
+        return self.inner.design()

@@ -11,8 +11,8 @@ from bidual.architectures.modules.gated_parallel import Activity, activity
 
 
 @dataclass(frozen=True, eq=False)
-class Cells:
-    r"""The cells of K sub-networks h_k = sum_j s_kj (X w_kj)_+: where their units are on, in both layers.
+class SubNetworkGates:
+    r"""The gates of K sub-networks h_k = sum_j s_kj (X w_kj)_+: where their units are on, in both layers.
 
     Sub-network w' lies in cell k if (PR A.4, the set C' of eq. 21)
 
@@ -32,22 +32,22 @@ class Cells:
         W, s = self.weights, self.signs
         if W.ndim != 3 or s.ndim != 2 or s.shape != (len(W), W.shape[2]) or not s.numel():
             raise ValueError(
-                f"cells need weights (K, d, m1) and signs (K, m1) with K, m1 >= 1, got {tuple(W.shape)} and "
+                f"gates need weights (K, d, m1) and signs (K, m1) with K, m1 >= 1, got {tuple(W.shape)} and "
                 f"{tuple(s.shape)}."
             )
         if not bool(torch.isfinite(W).all()):
-            raise ValueError("the weights of cells must be finite, got NaN or infinity; draw them again.")
+            raise ValueError("the weights of gates must be finite, got NaN or infinity; draw them again.")
         if not bool((s.abs() == 1).all()):
-            raise ValueError("the signs of cells must be +1 or -1; multiply the sizes into the weights.")
+            raise ValueError("the signs of gates must be +1 or -1; multiply the sizes into the weights.")
 
     @classmethod
     def of(cls, first: Float[Tensor, "k d m"], second: Float[Tensor, "k m"]) -> Self:
-        """The cells of the sub-networks ((X W_1)_+ w_2)_+ for any w_2: |w_2| goes into W_1."""
+        """The gates of the sub-networks ((X W_1)_+ w_2)_+ for any w_2: |w_2| goes into W_1."""
         return cls(first * second.abs()[:, None], torch.where(second >= 0, 1.0, -1.0).to(first))
 
     @classmethod
     def sample(cls, d: int, count: int, width: int, generator: torch.Generator) -> Self:
-        """Cells of ``count`` normal draws of (W_1, w_2) with m_1 = ``width`` (PR A.1)."""
+        """SubNetworkGates of ``count`` normal draws of (W_1, w_2) with m_1 = ``width`` (PR A.1)."""
         _positive(d=d, count=count, width=width)
         return cls.of(_normal((count, d, width), generator), _normal((count, width), generator))
 
@@ -74,7 +74,7 @@ class Cells:
         return type(self)(self.weights[chosen], self.signs[chosen])
 
     def to(self, like: Tensor) -> Self:
-        """The same cells in another precision or on another device."""
+        """The same gates in another precision or on another device."""
         return type(self)(self.weights.to(like), self.signs.to(like))
 
     def first(self, X: Float[Tensor, "n d"]) -> Bool[Tensor, "k m n"]:

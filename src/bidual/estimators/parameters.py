@@ -1,0 +1,138 @@
+"""Constructor parameters of estimators: declared once as dataclass fields, each with its check beside it.
+
+An estimator is a ``@keywords`` class whose fields are its parameters. Subclasses inherit them, may change a default
+(the check stays), and take one away with ``x: T = constant(value)``.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import Field, dataclass, field, fields
+from typing import Any, TypeVar, dataclass_transform
+
+import numpy as np
+import torch
+
+from bidual.runtime.extras import need
+
+_T = TypeVar("_T")
+Check = Callable[[str, Any], None]
+
+
+@dataclass_transform(kw_only_default=True, eq_default=False)
+def keywords(cls: type[_T]) -> type[_T]:
+    """Make the fields of an estimator the keywords of its constructor, as scikit-learn's ``get_params`` reads them."""
+    return dataclass(kw_only=True, eq=False, repr=False)(cls)
+
+
+def parameter(default: Any, check: Check | None = None, *, activation: str | None = None) -> Any:
+    """A field with its check; ``activation`` is the only one that the parameter has a meaning for."""
+    return field(default=default, metadata={"check": check, "activation": activation})
+
+
+def constant(value: Any) -> Any:
+    """In place of an inherited parameter: a value that is no keyword."""
+    return field(default=value, init=False)
+
+
+def check_parameters(estimator: Any) -> None:
+    """Raise a ValueError for the first parameter that makes no sense, alone or with the activation."""
+    declared = [(each, _declaration(type(estimator), each.name)) for each in fields(estimator) if each.init]
+    for each, found in declared:
+        if found.get("check") is not None:
+            found["check"](each.name, getattr(estimator, each.name))
+    for each, found in declared:
+        wanted = found.get("activation")
+        if wanted is None or wanted == estimator.activation:
+            continue
+        if _is_given(getattr(estimator, each.name), each):
+            raise ValueError(
+                f"the parameter {each.name} is for activation={wanted!r}, got activation={estimator.activation!r}; "
+                "leave it out."
+            )
+
+
+def _declaration(cls: type, name: str) -> dict[str, Any]:
+    """The check nearest to a class: one that changes a default only has none of its own."""
+    found = (vars(base).get("__dataclass_fields__", {}).get(name) for base in cls.__mro__)
+    return next((dict(each.metadata) for each in found if each is not None and each.metadata), {})
+
+
+def _is_given(value: Any, declared: "Field[Any]") -> bool:
+    default = declared.default
+    return value is not default and not (isinstance(value, str) and value == default)
+
+
+def must(be: str, holds: Callable[[Any], bool], hint: str = "") -> Check:
+    """A check whose error says what the value must be."""
+
+    def check(name: str, value: Any) -> None:
+        if not holds(value):
+            raise ValueError(f"{name} must be {be}, got {value!r}.{hint}")
+
+    return check
+
+
+def one_of(words: Collection[str]) -> Check:
+    return must(f"one of {list(words)}", lambda value: isinstance(value, str) and value in words)
+
+
+def whole(least: int, most: int = 2**53) -> Check:
+    """A whole number in a range; by default up to more than any data set has samples."""
+    lowest = must(f"a whole number of at least {least}", lambda value: is_whole(value, least))
+    highest = must(f"at most {most}", lambda value: value <= most)
+
+    def check(name: str, value: Any) -> None:
+        lowest(name, value)
+        highest(name, value)
+
+    return check
+
+
+def is_number(value: object) -> bool:
+    """Whether a parameter is one real number, finite or not."""
+    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+
+
+def is_whole(value: Any, least: int) -> bool:
+    """Whether a parameter is a whole number of at least ``least``."""
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and bool(value >= least)
+
+
+def is_auto(value: Any) -> bool:
+    return isinstance(value, str) and value == "auto"
+
+
+def is_list(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str)
+
+
+def check_display(name: str, value: Any) -> None:
+    """What is shown while training is drawn by rich."""
+    if value:
+        need("rich")
+
+
+def check_device(name: str, value: Any) -> None:
+    try:
+        torch.empty(0, device=torch.device(value))
+    except (RuntimeError, AssertionError, TypeError, ValueError) as error:
+        raise ValueError(f"{name} must be one that torch has here, such as 'cpu', got {value!r}.") from error
+
+
+TEXT = must("a string", lambda value: isinstance(value, str))
+FLAG = must("True or False", lambda value: isinstance(value, (bool, np.bool_)))
+COUNT = must("'auto' or a positive whole number", lambda value: is_auto(value) or is_whole(value, 1))
+FRACTION = must("between 0 and 1", lambda value: is_number(value) and 0 < value < 1)
+TOL = must(
+    "between 0 and 1",
+    lambda value: is_number(value) and 0 < value < 1,
+    " It is a relative duality gap, like 1e-4.",
+)
+SECONDS = must("None or positive", lambda value: value is None or (is_number(value) and value > 0))
+STEPS = must(
+    "None or a positive whole number",
+    lambda value: value is None or (is_number(value) and value > 0 == value % 1),
+)
+POSITIVE = must("positive and finite", lambda value: is_number(value) and 0 < value < np.inf)
+BETA = must(
+    "'auto' or a positive finite number", lambda value: is_auto(value) or (is_number(value) and 0 < value < np.inf)
+)
