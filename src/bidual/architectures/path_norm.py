@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from bidual.architectures.modules.parallel import ParallelNetwork
 
-Stack = Float[Tensor, "k rows cols"]
+Stack = Float[Tensor, "k _rows _cols"]
 _PLAIN = (nn.ReLU, nn.Identity, nn.Flatten)  # modules without weights
 
 
@@ -21,7 +21,7 @@ def path_norm(layers: Sequence[Stack]) -> Float[Tensor, ""]:
     return root(squared_paths(layers).sum(1)).sum()
 
 
-def squared_paths(layers: Sequence[Stack]) -> Float[Tensor, "k cols"]:
+def squared_paths(layers: Sequence[Stack]) -> Float[Tensor, "k units"]:
     """The sum of the squared products of weights over all paths to each unit of the last layer."""
     squares = layers[0].square().sum(1)
     for layer in layers[1:]:

@@ -61,7 +61,9 @@ def certify(
         check_target(out, model, data)
     from bidual.cli.samples import load_samples
     from bidual.estimators.certifying import certify as certify_network
-    from bidual.io.foreign import from_estimator, from_file, read_saved
+    from bidual.estimators.certifying import from_estimator
+    from bidual.estimators.saving import read_saved
+    from bidual.io.foreign import from_file
 
     saved = read_saved(model)
     weights = from_file(model) if saved is None else from_estimator(saved.estimator)

@@ -114,7 +114,7 @@ def _configuration(estimator: Estimator, blocks: tuple[int, ...], datafit: Dataf
         "rows": len(datafit.targets),
         "beta": f"{estimator.beta_:.6g}",
         "loss": datafit.loss.name,
-        "penalty": estimator.penalty,
+        "penalty": getattr(estimator.penalty, "name", estimator.penalty),
         "seed": repr(estimator.random_state),
     }
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from bidual.problems.certificate import Certificate, certify
 from bidual.problems.problem import Problem
+from bidual.runtime.registry import Part
 from bidual.types import Blocks, Matrix
 
 
@@ -27,7 +28,7 @@ class Status(Enum):
 
 
 @dataclass(frozen=True)
-class Record:
+class Record(Part):
     """One line of a run's history."""
 
     solver: str
@@ -36,6 +37,7 @@ class Record:
     primal: float
     dual: float
     relative_gap: float
+    name = "record"
 
 
 @dataclass(frozen=True, eq=False)

@@ -40,7 +40,7 @@ class ParallelOracle(NeuronOracle):
         return SteepestNeurons(Bracket(0.0, upper), self.X.new_zeros(0, size), self.X.new_zeros(0))
 
 
-def copies(neurons: Neurons, widths: Widths) -> Float[Tensor, "q p"]:
+def copies(neurons: Neurons, widths: Widths) -> Float[Tensor, "q s"]:
     """Trees of equal units u / sqrt(m), m = m_1 m_2 ... of them and all of sign +1: f(X) = sqrt(m) (X u)_+ at the
     length |u| of one unit."""
     several = as_widths(widths)
