@@ -11,7 +11,7 @@ from scipy import sparse
 from torch import Tensor
 
 from bidual.numerics.caratheodory import caratheodory, price
-from bidual.numerics.clarabel import least_norms
+from bidual.numerics.least_norms import least_norms
 from bidual.patterns.cone_pca import PatternCone, pattern_cone, steepest
 from bidual.types import Blocks
 
