@@ -108,7 +108,10 @@ def test_commands_say_what_they_need(tmp_path: Path) -> None:
 
 
 def test_extras_hold_what_they_promise() -> None:
-    extras, names = PROJECT["optional-dependencies"], {"PIL": "pillow", "dask": "distributed"}
+    extras, names = (
+        PROJECT["optional-dependencies"],
+        {"PIL": "pillow", "dask": "distributed", "markdown_it": "markdown-it-py"},
+    )
     for package, (_, name) in EXTRAS.items():
         assert names.get(package, package) in packages(extras[name])
         assert names.get(package, package) not in packages(PROJECT["dependencies"])

@@ -1,30 +1,14 @@
-"""What an experiment is, and what it finds: data, a figure, and claims that are checked and not only told."""
+"""What an experiment is, and what it finds: data, a figure and checked claims."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from bidual.papers.reproduction.context import Context
+from bidual.reporting.reproduction import Claim
 
 Scale = Literal["paper", "cpu", "smoke"]
 SCALES: tuple[Scale, ...] = get_args(Scale)
-
-
-@dataclass(frozen=True)
-class Claim:
-    """What a paper says of an experiment, what was found, and whether the one follows from the other.
-
-    Attributes:
-        paper: the statement, with the number the paper gives.
-        ours: the numbers it was checked with.
-        holds: the value of a predicate on these numbers, never an equality of noise.
-        why: why it does not hold, or under which reading it does; may be empty.
-    """
-
-    paper: str
-    ours: str
-    holds: bool
-    why: str = ""
 
 
 @dataclass(frozen=True, eq=False)

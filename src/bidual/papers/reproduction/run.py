@@ -8,7 +8,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -17,68 +17,22 @@ from bidual.io.datasets.folders import DataDir
 from bidual.papers.reproduction.catalogue import find
 from bidual.papers.reproduction.clock import forget_if_idle, read_spent, timed
 from bidual.papers.reproduction.context import Context, silent
-from bidual.papers.reproduction.experiment import SCALES, Claim, Experiment, Finding, Scale
+from bidual.papers.reproduction.experiment import SCALES, Experiment, Finding, Scale
 from bidual.papers.reproduction.machine import machine
 from bidual.papers.reproduction.plain_data import plain_data
+from bidual.reporting.reproduction import FORMAT, KIND, RESULT, Written, read_result
 from bidual.runtime.files import write_atomically
-from bidual.runtime.json_text import parse_json
-
-FORMAT = 1
-KIND = "bidual reproduction"
-_FIELDS = (
-    "row",
-    "name",
-    "title",
-    "source",
-    "scale",
-    "seed",
-    "seconds",
-    "started",
-    "machine",
-    "version",
-    "commit",
-    "fingerprint",
-)
+from bidual.runtime.json_text import one_line
 
 
-@dataclass(frozen=True)
-class Reproduction:
-    """A finished experiment as it is kept.
+class Reproduction(Written):
+    """A finished experiment with everything that was measured.
 
     Attributes:
-        row, name, title, source: which one.
-        scale: "paper", "cpu" or "smoke".
-        configuration: what ran.
-        seed, seconds, started, machine, version, commit: how, when and where; of a resumed run, over all sessions.
-        fingerprint: of the experiment's source.
-        claims: of the paper, checked.
-        table: Markdown.
-        data: everything measured.
-        folder: where the files are.
+        data: of numbers, texts, lists and mappings.
     """
 
-    row: str
-    name: str
-    title: str
-    source: str
-    scale: str
-    seed: int
-    seconds: float
-    started: str
-    machine: dict[str, Any]
-    version: str
-    commit: str | None
-    fingerprint: str
-    configuration: Any
-    claims: tuple[Claim, ...]
-    table: str
     data: Any
-    folder: Path
-
-    @property
-    def holds(self) -> int:
-        """How many of the claims hold."""
-        return sum(claim.holds for claim in self.claims)
 
 
 def reproduce(
@@ -141,7 +95,7 @@ def _set_aside(folder: Path) -> None:
     """Forget work half done, and keep the finished result under another name."""
     shutil.rmtree(folder / "parts", ignore_errors=True)
     with suppress(FileNotFoundError):
-        os.replace(folder / "result.json", folder / "result.old.json")
+        os.replace(folder / RESULT, folder / "result.old.json")
 
 
 @contextmanager
@@ -183,32 +137,18 @@ def _keep(experiment: Experiment, scale: str, finding: Finding, folder: Path, de
     write_atomically(folder / "parts" / "finding.json", written)
     for suffix in (".png", ".svg"):
         write_atomically(folder / f"figure{suffix}", finding.draw(suffix))
-    write_atomically(folder / "result.json", written)
-    return _from_json(facts, folder)
+    write_atomically(folder / RESULT, written)
+    return Reproduction.model_validate(facts | {"folder": folder})
 
 
 def read(folder: str | os.PathLike[str]) -> Reproduction | None:
-    """What a folder holds; None if nothing is finished there."""
-    path = Path(folder) / "result.json"
+    """The result in a folder; None if nothing is finished there."""
+    path = Path(folder) / RESULT
     if not path.is_file():
         return None
     try:
-        facts = parse_json(path.read_bytes())
-        if facts["format"] != FORMAT or facts["kind"] != KIND:
-            raise ValueError("another format")
-        return _from_json(facts, Path(folder))
-    except (ValueError, LookupError, TypeError) as error:
-        raise ValueError(f"{path} does not hold a result of bidual reproduce; delete it, or use --force.") from error
-
-
-def _from_json(facts: dict[str, Any], folder: Path) -> Reproduction:
-    claims = tuple(Claim(**claim) for claim in facts["claims"])
-    rest = {name: facts[name] for name in _FIELDS}
-    return Reproduction(
-        **rest,
-        configuration=facts["configuration"],
-        claims=claims,
-        table=facts["table"],
-        data=facts["data"],
-        folder=folder,
-    )
+        return read_result(path, Reproduction)
+    except ValueError as error:
+        raise ValueError(
+            f"{path} does not hold a result of bidual reproduce ({one_line(error)}); delete it, or use --force."
+        ) from error
