@@ -102,7 +102,7 @@ def test_commands_leave_the_old_file(tmp_path: Path, trained: Path, command: str
         done = run(command, *arguments)
     assert (done.code, done.out) == (2, "")
     last = done.err.splitlines()[-1]
-    assert last.startswith(f"error: cannot write {target}: file too large; what was there before is as it was.")
+    assert last.startswith(f"error: cannot write {target}: file too large; the existing file was left unchanged.")
     assert target.read_bytes() == b"old"
     assert visible(tmp_path) == sorted([target.name, table.name])
 

@@ -10,8 +10,7 @@ from typing import Any
 from bidual.io.datasets.folders import check_md5, md5_of
 from bidual.io.datasets.sources import Archive, ImageSource
 from bidual.runtime.extras import extra, need
-from bidual.runtime.files import refused
-from bidual.runtime.scratch import scratch_folder
+from bidual.runtime.files import refused, scratch_folder
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 

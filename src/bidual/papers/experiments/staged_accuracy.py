@@ -92,7 +92,7 @@ def grow_all(plans: Sequence[Plan], data: ImageData, scale: str, means: Context)
 def _kept_or_grown(plan: Plan, data: ImageData, scale: str, means: Context) -> StagedRow:
     part = means.folder / f"{data.name}-{hashlib.sha256(repr(plan).encode()).hexdigest()[:12]}.json"
     if part.is_file():
-        return kept(part.read_text())[0]
+        return kept(part.read_text(encoding="utf-8"))[0]
     row = grow(plan, data, scale, means.device, lambda record: means.say(_words(data.name, plan, record)))
     keep([row], part)
     return row

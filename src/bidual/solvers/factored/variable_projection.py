@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from bidual.gauges import Factors
-from bidual.numerics.cholesky import robust_cholesky
+from bidual.numerics.linear_algebra import robust_cholesky
 from bidual.solvers.factored.damped_newton import (
     DampedNewton,
     Model,
