@@ -10,6 +10,7 @@ import json
 import shutil
 import sys
 from collections.abc import Callable
+from dataclasses import astuple
 from pathlib import Path
 
 import torch
@@ -97,7 +98,11 @@ def main(ranks: Ranks, folder: Path) -> None:
     in_double(setattr)
     for case in CASES:
         done = grown(case, ranks)
-        found[case] = {"digests": ranks.collect(digest(done)), "history": done.history, "rates": done.rates}
+        found[case] = {
+            "digests": ranks.collect(digest(done)),
+            "history": [astuple(record) for record in done.history],
+            "rates": done.rates,
+        }
         if ranks.leads:
             save_file(tensors(done), folder / f"{case}.safetensors")
     found["resumed"] = resumed(ranks, folder)

@@ -21,8 +21,8 @@ from bidual.estimators.programs import Expected, FixedProgram, WarmStart
 from bidual.losses.datafit import Datafit
 from bidual.operators.sharded import ShardedOperator, run_on_leader
 from bidual.problems.problem import Problem
+from bidual.problems.solution import Callback
 from bidual.runtime.ranks import Ranks
-from bidual.solvers.driver import Callback
 
 Estimator = ConvexMLPClassifier | ConvexMLPRegressor
 
@@ -114,7 +114,7 @@ def _configuration(estimator: Estimator, blocks: tuple[int, ...], datafit: Dataf
         "rows": len(datafit.targets),
         "beta": f"{estimator.beta_:.6g}",
         "loss": datafit.loss.name,
-        "penalty": estimator.penalty,
+        "penalty": getattr(estimator.penalty, "name", estimator.penalty),
         "seed": repr(estimator.random_state),
     }
 

@@ -3,22 +3,12 @@
 import math
 from dataclasses import dataclass
 
+from bidual.architectures.modules import RebuildableModule
 from bidual.estimators.certifying import NetworkCertificate
 from bidual.problems.certificate import Certificate, Scope
 from bidual.reporting.elements import Html, badge, escaped, facts, inline, joined, number, paragraph, percent, tiles
 from bidual.reporting.page import Report, Section, assemble
 
-_KINDS = {
-    "relu_mlp": "every two-layer ReLU network, of any width and with any weights",
-    "relu_cnn": "every convolutional ReLU network of this filter size and pooling, with any number of filters",
-    "relu_attention": "every self-attention network of this kind, with any number of heads",
-    "parallel": "every parallel network of these widths, with any number of sub-networks",
-    "parallel_trees": "every parallel network whose sub-networks are trees of these widths, of any number; denser "
-    "sub-networks may do better",
-    "linear_mlp": "every two-layer linear network, of any width: without an activation there is only one pattern",
-    "linear_cnn": "every linear convolutional network of this filter size and pooling",
-    "linear_attention": "every linear self-attention network, with any number of heads",
-}
 _SCOPES = {
     Scope.ALL_PATTERNS: "the network itself over all activation patterns, of any width and with any weights",
     Scope.BLOCKS: "all networks with the activation patterns (gates) that were drawn or given; others may do better",
@@ -27,16 +17,19 @@ _SCOPES = {
 
 @dataclass(frozen=True)
 class Bounds:
-    """What a certificate says, wherever it comes from."""
+    """What a certificate says, wherever it comes from; ``rivals`` are the networks it speaks of, if that is known."""
 
     primal: float
     dual: float
     relative_gap: float
     scope: Scope
+    rivals: str = ""
 
     @classmethod
-    def of(cls, certificate: Certificate) -> "Bounds":
-        return cls(certificate.primal, certificate.dual, certificate.relative_gap, certificate.scope)
+    def of(cls, certificate: Certificate, module: RebuildableModule | None = None) -> "Bounds":
+        exact = module is not None and (module.always_on or certificate.scope is Scope.ALL_PATTERNS)
+        rivals = module.rivals if module is not None and exact else ""
+        return cls(certificate.primal, certificate.dual, certificate.relative_gap, certificate.scope, rivals)
 
 
 def reach(gap: float) -> str:
@@ -58,13 +51,7 @@ def gap_words(gap: float) -> str:
     return f"{gap:.1e}" if gap < 1e-2 else percent(gap)
 
 
-def scope_words(scope: Scope, kind: str = "") -> str:
-    """Which networks a bound speaks of, for a kind of network."""
-    exact = scope is Scope.ALL_PATTERNS or kind.startswith("linear")
-    return _KINDS.get(kind, _SCOPES[scope]) if exact else _SCOPES[scope]
-
-
-def certificate_body(bounds: Bounds, tol: float | None, kind: str = "") -> Html:
+def certificate_body(bounds: Bounds, tol: float | None) -> Html:
     """The numbers, each with what it means, and what they do not say."""
     pairs = {
         "primal": _meaning(
@@ -82,7 +69,7 @@ def certificate_body(bounds: Bounds, tol: float | None, kind: str = "") -> Html:
             "(primal − dual) / primal, computed in float64 at the network that is returned: "
             f"{reach(bounds.relative_gap)}.",
         ),
-        "scope": inline(f"**{bounds.scope.name}**: the bound holds for {scope_words(bounds.scope, kind)}."),
+        "scope": inline(f"**{bounds.scope.name}**: the bound holds for {bounds.rivals or _SCOPES[bounds.scope]}."),
     }
     limits = "It is a statement about training. How well the network predicts new samples is another question."
     return joined([_verdict(bounds.relative_gap, tol), facts(pairs), paragraph(limits, "soft")])

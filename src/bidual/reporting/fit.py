@@ -7,29 +7,26 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import is_classifier
 
-from bidual.architectures.modules.cnn import ConvNetwork
-from bidual.architectures.modules.parallel import ParallelNetwork
+from bidual.architectures.modules.views import Units
 from bidual.estimators import ConvexEstimator
 from bidual.reporting.certificate import Bounds, certificate_body, gap_words, objective, reach
 from bidual.reporting.drawing import both
 from bidual.reporting.elements import Html, details, escaped, facts, inline, joined, number, paragraph, table, tiles
 from bidual.reporting.figures import cv_figure, gap_figure
 from bidual.reporting.page import Report, Section, assemble
-from bidual.reporting.sample_figures import tiles_figure
 from bidual.reporting.samples import (
     Samples,
     activity,
     activity_section,
-    attention_section,
     names_of,
+    picture_sections,
     plane_section,
     take_samples,
     truth_section,
 )
-from bidual.reporting.units import WORDS, Activity, Units, units_of
+from bidual.reporting.units import Activity
 
 _ROWS = 200  # of the table of units
-_FILTERS, _CHANNELS = 24, 4
 _MORE = (
     "With the data this page also shows the active patterns, the confusion matrix or the predictions, and the decision "
     "boundary of two features: `bidual report model.safetensors --data table.csv --target column --out report.html`, "
@@ -40,14 +37,14 @@ _MORE = (
 def fit_report(estimator: ConvexEstimator, X: Any, y: ArrayLike | None, title: str | None) -> Report:
     """Everything there is to show of a fit; what needs samples only where they are given."""
     samples = None if X is None else take_samples(estimator, X, y)
-    units = units_of(estimator.module_)
+    module = estimator.module_
     found = None if samples is None else activity(estimator, samples)
-    kind = estimator.module_.kind
+    units = module.units
     sections = [
         Section("Summary", _summary(estimator, samples, units)),
         Section(
             "Certificate",
-            certificate_body(Bounds.of(estimator.certificate_), float(estimator.tol), _scope_kind(estimator)),
+            certificate_body(Bounds.of(estimator.certificate_, module), float(estimator.tol)),
         ),
         *_gaps(estimator),
         *_cross_validation(estimator),
@@ -55,19 +52,10 @@ def fit_report(estimator: ConvexEstimator, X: Any, y: ArrayLike | None, title: s
     if samples is not None:
         sections += plane_section(estimator, samples) + truth_section(estimator, samples)
         sections += activity_section(found, units, samples.count)
-    sections += _filters(estimator, units)
-    if samples is not None:
-        sections += attention_section(estimator, samples)
+    sections += picture_sections(module, samples)
     sections += [*_units(estimator, units, found), settings_section(estimator.get_params(deep=False))]
-    lead = f"{type(estimator).__name__}: a {WORDS.get(kind, kind)}, trained to a certified optimum"
+    lead = f"{type(estimator).__name__}: a {module.words}, trained to a certified optimum"
     return assemble(title or "Report of a fit", lead, sections)
-
-
-def _scope_kind(estimator: ConvexEstimator) -> str:
-    """The kind of network that a certificate is about: beyond three layers parallel networks are certified as trees."""
-    module = estimator.module_
-    deep = isinstance(module, ParallelNetwork) and len(module.layers) > 3
-    return "parallel_trees" if deep else module.kind
 
 
 def _summary(estimator: ConvexEstimator, samples: Samples | None, units: Units | None) -> Html:
@@ -109,11 +97,10 @@ def _rows(estimator: ConvexEstimator) -> int:
 
 
 def _network(estimator: ConvexEstimator, units: Units | None) -> Html:
-    kind = estimator.module_.kind
     unit = "unit" if units is None else units.name
     last = estimator.history_[-1].seconds if estimator.history_ else float("nan")
     return inline(
-        f"The network is a {WORDS.get(kind, kind)} with **{estimator.module_.n_neurons} {unit}s**, fitted with "
+        f"The network is a {estimator.module_.words} with **{estimator.module_.n_neurons} {unit}s**, fitted with "
         f"{estimator._make_loss().name} loss and `beta` {number(estimator.beta_)}, which is "
         f"{number(_fraction(estimator), 3)} of `beta_max`, where the zero network becomes the best. The solver was ",
         escaped(estimator.solver_),
@@ -174,28 +161,6 @@ def cv_section(betas: NDArray[np.float64], losses: NDArray[np.float64], chosen: 
     )
 
 
-def _filters(estimator: ConvexEstimator, units: Units | None) -> list[Section]:
-    module = estimator.module_
-    if not isinstance(module, ConvNetwork) or units is None:
-        return []
-    return filters_section(np.asarray(module.hidden.weight.detach().cpu(), dtype=np.float64), units.prices)
-
-
-def filters_section(filters: NDArray[np.float64], prices: NDArray[np.float64]) -> list[Section]:
-    """The filters (m, channels, ...) that weigh most, their channels side by side."""
-    order = [k for k in np.argsort(-prices, kind="stable") if prices[k] > 0][:_FILTERS]
-    if not order:
-        return []
-    channels = min(filters.shape[1], _CHANNELS)
-    tiles = [np.hstack([np.atleast_2d(part) for part in filters[k][:channels]]) for k in order]
-    note = "" if filters.shape[1] == 1 else f", their first {channels} channels side by side"
-    caption = f"The {len(order)} filters that weigh most{note}. Red positive, blue negative, each in its own scale."
-    alt = f"{len(order)} learned filters of size {' × '.join(map(str, filters.shape[2:]))}."
-    columns = max(2, 8 // channels)
-    names = [f"{k}" for k in order]
-    return [Section("Learned filters", both(lambda: tiles_figure(tiles, names, columns), alt, caption))]
-
-
 def _units(estimator: ConvexEstimator, units: Units | None, found: Activity | None) -> list[Section]:
     """The hidden units with their norms, the ones that weigh most first."""
     if units is None or not len(units.prices):
@@ -204,15 +169,18 @@ def _units(estimator: ConvexEstimator, units: Units | None, found: Activity | No
     columns = _columns(estimator, units, found)
     rows = [[values[k] for values in columns.values()] for k in order]
     shown = "all of them" if len(order) == len(units.prices) else f"the {len(order)} that weigh most"
-    words = f"{len(units.prices)} {units.name}s, {shown}. {_price_words(estimator, units.name)}"
+    words = f"{len(units.prices)} {units.name}s, {shown}. {_price_words(estimator, units)}"
     body = [paragraph(words), table(list(columns), rows, f"{units.name.capitalize()}s, {shown}")]
     return [Section(f"{units.name.capitalize()}s", joined(body))]
 
 
-def _price_words(estimator: ConvexEstimator, unit: str) -> str:
-    if unit == "sub-network":
+def _price_words(estimator: ConvexEstimator, units: Units) -> str:
+    if not units.whole:
         return "Norms are of their first and last weights."
-    price = f"The price of a {unit} is the norm of its incoming weights, bias included, times that of its outgoing ones"
+    price = (
+        f"The price of a {units.name} is the norm of its incoming weights, bias included, times that of its outgoing "
+        "ones"
+    )
     if getattr(estimator, "penalty", "nuclear") != "nuclear":
         return f"{price}."
     return f"{price}; `beta` times the sum of prices is what the objective charges for them."
@@ -228,10 +196,10 @@ def _columns(estimator: ConvexEstimator, units: Units, found: Activity | None) -
     }
     if found is not None:
         columns["on for, %"] = (100 * found.shares.mean(0)).tolist()
-    if units.outgoing.shape[1] <= 4 and units.name in ("neuron", "sub-network"):
+    if units.on_outputs and units.outgoing.shape[1] <= 4:
         for k, values in enumerate(units.outgoing.T):
             columns[f"output weight {k}" if units.outgoing.shape[1] > 1 else "output weight"] = values.tolist()
-    if units.name == "neuron":
+    if units.on_features:
         names = names_of(estimator)
         columns["strongest features"] = [_strongest(row, names) for row in units.incoming]
     return columns

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from bidual.estimators import LayerwiseCNNClassifier
@@ -10,9 +9,9 @@ from bidual.reporting.certificate import objective, reach
 from bidual.reporting.drawing import both
 from bidual.reporting.elements import Html, joined, number, paragraph, table, tiles
 from bidual.reporting.figures import epochs_figure
-from bidual.reporting.fit import filters_section, settings_section
+from bidual.reporting.fit import settings_section
 from bidual.reporting.page import Report, Section, assemble
-from bidual.reporting.samples import Samples, take_samples, truth_section
+from bidual.reporting.samples import Samples, picture_sections, take_samples, truth_section
 from bidual.training.layerwise.certificates import StageCertificate
 
 _MORE = "With images and labels this page also shows the confusion matrix: in Python `bidual.report(model, X, y)`."
@@ -25,8 +24,7 @@ def layerwise_report(estimator: LayerwiseCNNClassifier, X: Any, y: ArrayLike | N
     sections += _epochs(estimator)
     if samples is not None:
         sections += truth_section(estimator, samples)
-    first = np.asarray(next(iter(estimator.module_.stages)).hidden.weight.detach().cpu(), dtype=np.float64)
-    sections += filters_section(first, np.linalg.norm(first.reshape(len(first), -1), axis=1))
+    sections += picture_sections(estimator.module_, samples)
     sections.append(settings_section(estimator.get_params(deep=False)))
     return assemble(
         title or "Report of a fit", "LayerwiseCNNClassifier: a deep network, one convex program per stage", sections

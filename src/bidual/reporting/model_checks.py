@@ -1,12 +1,12 @@
 """Whether what a model file held is what a fit writes, as far as a page shows it; other parts are checked by `load`."""
 
-import dataclasses
 from typing import Any
 
 import numpy as np
 from sklearn.base import is_classifier
 
 from bidual.estimators import ConvexEstimator, LayerwiseCNNClassifier
+from bidual.gauges import Gauge
 from bidual.reporting.shapes import Fields
 
 
@@ -20,7 +20,7 @@ def check_model(model: ConvexEstimator | LayerwiseCNNClassifier, path: object) -
     if is_classifier(model):
         fields.satisfies("classes_", lambda value: isinstance(value, np.ndarray) and value.ndim == 1, "labels in a row")
     if isinstance(model, LayerwiseCNNClassifier):
-        _check_layerwise(model, fields)
+        fields.truth("interrupted_")
     else:
         _check_convex(model, fields)
 
@@ -31,33 +31,14 @@ def _check_convex(model: ConvexEstimator, fields: Fields) -> None:
     fields.satisfies("beta_max_", lambda value: _is_real(value) and 0 <= value < np.inf, "a number from zero on")
     fields.text("solver_")
     fields.whole("n_iter_")
-    for name in ("penalty", "output"):
-        fields.text(name, "")
+    fields.text("output", "")
+    if "penalty" in fields:
+        fields.satisfies("penalty", lambda value: isinstance(value, (str, Gauge)), "the name of a gauge, or a gauge")
     fields.satisfies("loss", lambda _: _has_loss(model), "a loss of this estimator")
-    for k, record in enumerate(model.history_):
-        line = Fields(dataclasses.asdict(record), f"{fields.where}: history_[{k}]")
-        line.text("solver")
-        for name in ("seconds", "relative_gap"):
-            line.satisfies(name, _is_real, "a number")
     if "cv_scores_" in fields:
         fields.satisfies("betas_", _are_betas, "positive numbers in a row")
         count = len(model.betas_)
         fields.satisfies("cv_scores_", lambda value: _are_scores(value, count), f"a table of numbers with {count} rows")
-
-
-def _check_layerwise(model: LayerwiseCNNClassifier, fields: Fields) -> None:
-    fields.truth("interrupted_")
-    for k, certificate in enumerate(model.certificates_):
-        line = Fields(dataclasses.asdict(certificate), f"{fields.where}: certificates_[{k}]")
-        for name in ("stage", "n"):
-            line.whole(name)
-        for name in ("beta", "objective", "dual"):
-            line.satisfies(name, _is_real, "a number")
-    for k, record in enumerate(model.history_):
-        line = Fields(record._asdict(), f"{fields.where}: history_[{k}]")
-        line.whole("stage")
-        for name in ("loss", "accuracy"):
-            line.satisfies(name, _is_real, "a number")
 
 
 def _is_real(value: Any) -> bool:

@@ -7,10 +7,10 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import is_classifier
-from sklearn.utils.validation import validate_data
 from torch import Tensor
 
-from bidual.architectures.modules.attention import AttentionNetwork
+from bidual.architectures.modules import RebuildableModule
+from bidual.architectures.modules.views import Picture, Units
 from bidual.estimators import ConvexEstimator, LayerwiseCNNClassifier
 from bidual.reporting.confusion import confusion_figure, confusion_matrix
 from bidual.reporting.drawing import both, literal, spread
@@ -24,14 +24,14 @@ from bidual.reporting.sample_figures import (
     tiles_figure,
     truth_figure,
 )
-from bidual.reporting.units import Activity, Units, activity_of
+from bidual.reporting.units import Activity, activity_of
 from bidual.runtime.extras import extra
 
 Estimator = ConvexEstimator | LayerwiseCNNClassifier
 _SAMPLES = 500  # that activity is looked at
 _UNITS = 400  # that are drawn
 _CLASSES = 60  # that a confusion matrix is drawn for
-_HEADS, _SEQUENCES = 4, 3
+_PICTURED = 3  # samples that a network is pictured on
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Samples:
 
 def take_samples(estimator: Estimator, X: Any, y: ArrayLike | None) -> Samples:
     """The samples, checked against the estimator; a mismatch is said before anything is drawn."""
-    shaped = _shaped(estimator, X)
+    shaped = estimator._network_samples(X)
     values = None if y is None else np.asarray(y.detach().cpu() if isinstance(y, Tensor) else y)
     if values is not None and len(values) != len(shaped):
         raise ValueError(f"X has {len(shaped)} samples and y has {len(values)}; they must be as many.")
@@ -74,13 +74,6 @@ def known_labels(y: NDArray[Any], classes: NDArray[Any]) -> NDArray[Any]:
     return labels
 
 
-def _shaped(estimator: Estimator, X: Any) -> Tensor:
-    if isinstance(estimator, LayerwiseCNNClassifier):
-        return estimator._images(X, reset=False)
-    flat = validate_data(estimator, estimator._flat_samples(X, reset=False), dtype=np.float64, reset=False)
-    return estimator._shaped(torch.tensor(np.ascontiguousarray(flat)))
-
-
 def names_of(estimator: Estimator) -> list[str]:
     """The features' names, or x1, x2 and so on."""
     names = getattr(estimator, "feature_names_in_", None)
@@ -89,7 +82,7 @@ def names_of(estimator: Estimator) -> list[str]:
 
 def plane_section(estimator: Estimator, samples: Samples) -> list[Section]:
     """The decision regions or the predicted surface for two features, the curve for one."""
-    planar = isinstance(estimator, ConvexEstimator) and samples.shaped.ndim == 2 and samples.y is not None
+    planar = samples.shaped.ndim == 2 and samples.y is not None
     if not planar or samples.shaped.shape[1] > 2 or (samples.guess.ndim > 1 and samples.guess.shape[1] > 1):
         return []
     X, y, names = samples.shaped.numpy(), np.asarray(samples.y), names_of(estimator)
@@ -178,8 +171,6 @@ def _truth(samples: Samples) -> list[Section]:
 
 def activity(estimator: Estimator, samples: Samples) -> Activity | None:
     """When the units are on, on some of the samples."""
-    if isinstance(estimator, LayerwiseCNNClassifier):
-        return None
     some = torch.from_numpy(spread(samples.count, _SAMPLES))
     device = next(estimator.module_.parameters()).device
     return activity_of(estimator.module_, samples.shaped[some].to(device))
@@ -193,7 +184,8 @@ def activity_section(found: Activity | None, units: Units | None, total: int) ->
     some = "" if looked == total else f" (of {total}, evenly spread)"
     means = found.shares.mean(0)
     always, never = int((means == 1).sum()), int((means == 0).sum())
-    share = "" if units.name != "neuron" else " Neurons that share a pattern act as one linear map where they are on."
+    alike = f" {units.name.capitalize()}s that share a pattern act as one linear map where they are on."
+    share = alike if units.on_features else ""
     words = (
         f"On {looked} samples{some} the {count} {units.name}s have **{found.n_patterns} different activation "
         f"patterns**; {always} are on everywhere, {never} nowhere. A {units.name} is on for "
@@ -211,20 +203,15 @@ def activity_section(found: Activity | None, units: Units | None, total: int) ->
     ]
 
 
-@torch.no_grad()
-def attention_section(estimator: Estimator, samples: Samples) -> list[Section]:
-    """Attention maps of the heads that weigh most, for a few sequences."""
-    module = estimator.module_
-    if not isinstance(module, AttentionNetwork):
-        return []
-    prices = (module.mixing.flatten(1).norm(dim=1) * module.value.flatten(1).norm(dim=1)).cpu().numpy()
-    heads, some = np.argsort(-prices, kind="stable")[:_HEADS], spread(samples.count, _SEQUENCES)
-    maps = module.maps(samples.shaped[torch.from_numpy(some)].to(module.mixing.device)).cpu().numpy()
-    tiles = [maps[row, head] for row in range(len(some)) for head in heads]
-    titles = [f"sample {k}, head {head}" for k in some for head in heads]
-    caption = (
-        f"A row per sample, a column for each of the {len(heads)} heads that weigh most; a token's row says which "
-        "tokens it looks at. Red positive, blue negative, each map in its own scale."
-    )
-    alt = f"Attention maps of {len(heads)} heads on {len(some)} sequences."
-    return [Section("Attention maps", both(lambda: tiles_figure(tiles, titles, len(heads)), alt, caption))]
+def picture_sections(module: RebuildableModule, samples: Samples | None) -> list[Section]:
+    """What the network shows of itself, on a few of the samples where there are any."""
+    if samples is None:
+        return [_picture_section(picture) for picture in module.pictures()]
+    some = spread(samples.count, _PICTURED)
+    x = samples.shaped[torch.from_numpy(some)].to(next(module.parameters()).device)
+    return [_picture_section(picture) for picture in module.pictures(x, [f"sample {k}" for k in some])]
+
+
+def _picture_section(picture: Picture) -> Section:
+    drawn = both(lambda: tiles_figure(picture.tiles, picture.names, picture.columns), picture.alt, picture.caption)
+    return Section(picture.title, drawn)

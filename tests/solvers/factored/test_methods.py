@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from bidual.gauges import Factors
+from bidual.problems.solution import Limits
 from bidual.solvers import BurerMonteiro
 from bidual.solvers.driver import solve
 from bidual.solvers.factored import (
@@ -188,7 +189,7 @@ def test_what_does_not_fit_is_refused_before_any_work():
 @pytest.mark.parametrize("method", ["lbfgs", "levenberg_marquardt", "variable_projection", "preconditioned"])
 def test_the_solver_runs_every_method(method):
     problem, optimum = judged()
-    solution = solve(problem, BurerMonteiro(rank=1, method=method), tol=1e-2, max_steps=400)
+    solution = solve(problem, BurerMonteiro(rank=1, method=method), Limits(1e-2, 400))
     assert solution.certificate.relative_gap <= 1e-2
     assert solution.certificate.primal == pytest.approx(optimum, rel=1e-2)
 

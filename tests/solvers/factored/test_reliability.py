@@ -14,6 +14,7 @@ from bidual.papers.methods.optimality import optimality_report
 from bidual.patterns import activations, sample_gates
 from bidual.problems.problem import Problem
 from bidual.problems.relu import ReluProblem
+from bidual.problems.solution import Limits
 from bidual.solvers import BurerMonteiro
 from bidual.solvers.driver import solve
 from bidual.solvers.factored import Cones, Descent, Ending, FactoredProgram, train
@@ -58,7 +59,7 @@ def test_nan_is_no_tolerance() -> None:
     with pytest.raises(ValueError, match="tol must be a number"):
         train(FactoredProgram(gated(), 1), tol=math.nan)
     with pytest.raises(ValueError, match="tol must be a number"):
-        solve(gated(), BurerMonteiro(), tol=math.nan)
+        solve(gated(), BurerMonteiro(), Limits(math.nan))
 
 
 @pytest.mark.parametrize(
@@ -79,7 +80,7 @@ def test_a_start_that_is_not_finite() -> None:
 def test_a_diverging_rate_ends_the_solver_with_a_warning() -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        solution = solve(gated(), BurerMonteiro(method=Descent(rate=1.0)), tol=1e-6)
+        solution = solve(gated(), BurerMonteiro(method=Descent(rate=1.0)), Limits(1e-6))
     assert any("learning rate" in str(warning.message) for warning in caught)
     assert math.isfinite(solution.certificate.primal)
     assert solution.n_steps < 100

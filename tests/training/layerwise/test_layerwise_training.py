@@ -2,6 +2,7 @@ import json
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -41,7 +42,7 @@ def test_resumed_training_ends_bit_for_bit_the_same(tmp_path: Path, changes: dic
         growth.watched(stop, tmp_path).run()
     whole, resumed = growth.run(), growth.run(Checkpoint.read(tmp_path))
     assert same(whole, resumed)
-    assert [r[:5] for r in whole.history] == [r[:5] for r in resumed.history]
+    assert [replace(r, seconds=0.0) for r in whole.history] == [replace(r, seconds=0.0) for r in resumed.history]
 
 
 def test_killed_training_loses_at_most_an_epoch_and_ends_the_same(tmp_path: Path) -> None:
@@ -79,7 +80,7 @@ def test_broken_checkpoint_is_refused(tmp_path: Path, raw: bytes | None) -> None
     Growth(settings(), *bars(), 3, folder=tmp_path).run()
     whole = (tmp_path / TENSORS).read_bytes()
     (tmp_path / TENSORS).write_bytes(whole[: len(whole) // 2] if raw is None else raw)
-    with pytest.raises(ValueError, match=r"checkpoint\.safetensors is no checkpoint of bidual, or is damaged"):
+    with pytest.raises(ValueError, match=r"checkpoint\.safetensors is not a checkpoint file, or is cut off"):
         Checkpoint.read(tmp_path)
 
 

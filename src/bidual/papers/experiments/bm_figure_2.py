@@ -20,6 +20,7 @@ from bidual.papers.methods.optimality import optimality_report
 from bidual.papers.reproduction import Claim, Context, Experiment, Finding, Scale
 from bidual.patterns import activations, sample_gates
 from bidual.problems.problem import Problem
+from bidual.problems.solution import Limits
 from bidual.reporting.plots import COLOURS, GREY, figure_bytes, new_figure, plain
 from bidual.solvers.factored import Descent, FactoredProgram, Method, Preconditioned, VariableProjection, train
 from bidual.solvers.plan import solve_auto
@@ -128,7 +129,7 @@ def run(
 
 def _optimum(program: FactoredProgram, n: int, beta: float, seed: int) -> Optimum:
     began = time.perf_counter()
-    found = solve_auto(program.problem, tol=1e-9).certificate
+    found = solve_auto(program.problem, Limits(1e-9)).certificate
     gates, seconds = program.problem.operator.block_shape[0], time.perf_counter() - began
     return Optimum(n, beta, seed, gates, program.unit * found.primal, found.relative_gap, seconds)
 

@@ -113,7 +113,7 @@ class RelaxedBound(ParallelOracle):
         upper = rounded_up(root * (max(side.bound(deadline) for side in sides) + scaling))
         neurons = copies(torch.cat([side.known for side in sides]), widths)
         values = (sub_network_features(self.X, neurons, widths).T @ V)[:, 0].abs()
-        return SteepestNeurons.ranked(neurons, values, upper=upper)
+        return SteepestNeurons.ranked(neurons, values, above, upper)
 
 
 class _Side:

@@ -15,12 +15,13 @@ from bidual.operators.pooled import PooledOperator
 from bidual.operators.stacked import StackedOperator
 from bidual.problems.certificate import SoundnessError, certify
 from bidual.problems.problem import Problem
+from bidual.runtime.registry import Part
 from bidual.training.layerwise.inputs import as_input
 from bidual.types import Blocks
 
 
 @dataclass(frozen=True)
-class StageCertificate:
+class StageCertificate(Part):
     """Bounds on the training problem of a stage over some images.
 
     Attributes:
@@ -38,6 +39,7 @@ class StageCertificate:
     objective: float
     dual: float
     balanced: float
+    name = "stage_certificate"
 
     @property
     def relative_gap(self) -> float:

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -14,11 +13,13 @@ from torch.nn import functional
 
 from bidual.architectures.modules.layerwise import GatedStage, Head
 from bidual.runtime.ranks import ALONE, Ranks
+from bidual.runtime.registry import Part
 from bidual.training.layerwise.inputs import Inputs
 from bidual.training.layerwise.settings import RATES, Settings
 
 
-class EpochRecord(NamedTuple):
+@dataclass(frozen=True)
+class EpochRecord(Part):
     """One pass over the images: stage and epoch count from 1; loss and accuracy are means over its batches."""
 
     stage: int
@@ -27,6 +28,7 @@ class EpochRecord(NamedTuple):
     loss: float
     accuracy: float
     seconds: float
+    name = "epoch"
 
 
 class _Joined(nn.Module):
