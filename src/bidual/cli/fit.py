@@ -47,7 +47,7 @@ def fit(
     from bidual.cli.fit_distributed import Request, fit_distributed
     from bidual.cli.fitted import Outcome, show
     from bidual.estimators.saving import save
-    from bidual.runtime.cluster import scheduler
+    from bidual.runtime.jobs import scheduler
 
     parameters = settings.parameters() | {"device": device}
     if distributed:

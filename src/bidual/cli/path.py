@@ -40,7 +40,7 @@ def path(
     """
     from bidual.estimators.paths import regularization_path, regularization_paths
     from bidual.reporting.plots import check_figure, path_figure
-    from bidual.runtime.cluster import scheduler
+    from bidual.runtime.jobs import scheduler
 
     chosen = None if seeds is None else _seeds(seeds)
     t.check_jobs(jobs, address, chosen is not None, "the paths of several seeds; add --seeds 0,1,2")
