@@ -115,7 +115,7 @@ def test_questions_keep_the_precision(dtype: torch.dtype) -> None:
 def test_twelve_outputs_have_all_their_signs_tried_and_thirteen_do_not() -> None:
     assert len(_queries(normal(2, 12), LINF)) == 2048
     text = (
-        r"^the linf norm on 13 outputs asks the exact oracle 4,096 times; at most 12 outputs are taken\. "
+        r"^the linf norm on 13 outputs calls the exact oracle 4,096 times; at most 12 outputs are possible\. "
         r"Use NormSearch, or the norm l1 or l2 on the outputs\.$"
     )
     with pytest.raises(ValueError, match=text):
