@@ -8,7 +8,7 @@ from bidual.architectures import GatedCNN
 from bidual.gauges import Nuclear
 from bidual.losses import LOSSES, Softmax, Squared
 from bidual.losses.datafit import Datafit
-from bidual.numerics.quasi_newton import Memory, step_length
+from bidual.numerics.lbfgs import Memory, step_length
 from bidual.operators import GatedOperator, LinearOperator
 from bidual.problems.problem import Problem
 from bidual.problems.solution import Limits, Status

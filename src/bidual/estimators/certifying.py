@@ -1,21 +1,27 @@
 """How far a two-layer ReLU network, trained by anybody, is from the best one there is."""
 
 import math
+import os
 import sys
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from numpy.typing import ArrayLike
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from bidual.architectures import ReluMLP
 from bidual.architectures.modules import RebuildableModule, ReluNetwork
+from bidual.estimators.base import ConvexEstimator
 from bidual.estimators.parameters import COUNT, FRACTION, POSITIVE, SECONDS, one_of
-from bidual.io.foreign import Network, TwoLayerWeights, class_targets, number_targets, read_network
-from bidual.losses import LOSSES, Logistic, Loss, MarginLoss, Softmax
+from bidual.estimators.saving import read_saved
+from bidual.io import foreign
+from bidual.io.foreign import TwoLayerWeights, class_targets, from_module, number_targets
+from bidual.losses import Loss, resolve_loss
 from bidual.losses.datafit import Datafit
 from bidual.numerics.norms import L2
 from bidual.numerics.rounding import TINY, gamma, largest_sum, length, rounded_up
@@ -28,6 +34,8 @@ from bidual.runtime.numerical_errors import check_magnitude, numerical_errors_as
 from bidual.training.plan import ORACLES
 from bidual.training.relu.plan import ReluPlan
 from bidual.types import Matrix
+
+Network: TypeAlias = foreign.Network | ConvexEstimator
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +108,7 @@ def certify(
     one_of(ORACLES)("oracle", oracle)
     COUNT("n_starts", n_starts)
     weights = read_network(network)
-    chosen = _loss(loss, weights.n_outputs)
+    chosen = resolve_loss(loss, weights.n_outputs)
     samples = _samples(X, weights)
     Y = torch.from_numpy(_targets(y, weights, chosen, getattr(network, "classes_", None)))
     if len(Y) != len(samples):
@@ -110,6 +118,23 @@ def certify(
     limits = Limits(float(tol), max_time=None if max_time is None else float(max_time))
     with numerical_errors_as_value_error():
         return _certify(weights, problem, plan, limits)
+
+
+def read_network(network: Network) -> TwoLayerWeights:
+    """The weights of a torch module, of a fitted estimator of scikit-learn or of this package, or in a file."""
+    if isinstance(network, ConvexEstimator):
+        check_is_fitted(network)
+        return from_estimator(network)
+    saved = read_saved(Path(network)) if isinstance(network, (str, os.PathLike)) else None
+    return foreign.read_network(network) if saved is None else from_estimator(saved.estimator)
+
+
+def from_estimator(estimator: ConvexEstimator) -> TwoLayerWeights:
+    """The weights of a fitted estimator of this package; a bias that it was not allowed to use is None."""
+    weights = from_module(estimator.module_)
+    hidden_bias = weights.hidden_bias if getattr(estimator.architecture_, "bias", True) else None
+    output_bias = weights.output_bias if estimator.fit_intercept else None
+    return TwoLayerWeights(weights.hidden, weights.output, hidden_bias, output_bias)
 
 
 def _certify(weights: TwoLayerWeights, problem: ReluProblem, plan: ReluPlan, limits: Limits) -> NetworkCertificate:
@@ -198,16 +223,6 @@ def _weights(module: ReluNetwork, like: TwoLayerWeights) -> TwoLayerWeights:
     return TwoLayerWeights.of(module.hidden.weight, module.output.weight, hidden_bias, output_bias)
 
 
-def _loss(loss: str | Loss, n_outputs: int) -> Loss:
-    if isinstance(loss, Loss):
-        return loss
-    if isinstance(loss, str) and loss == "log_loss":
-        return Logistic() if n_outputs == 1 else Softmax()
-    if not isinstance(loss, str) or loss not in LOSSES:
-        raise ValueError(f"loss must be 'log_loss', a Loss, or one of {sorted(LOSSES)}, got {loss!r}.")
-    return LOSSES[loss]()
-
-
 def _samples(X: ArrayLike, weights: TwoLayerWeights) -> Float[Tensor, "n d"]:
     array = _numbers("X", X, np.float64)
     if array.ndim != 2 or not len(array) or array.shape[1] != weights.n_features:
@@ -231,7 +246,7 @@ def _targets(y: ArrayLike, weights: TwoLayerWeights, loss: Loss, classes: ArrayL
     """Numbers with one column per output as they are, everything else as labels."""
     values = _numbers("y", y, None)
     numeric = values.dtype.kind in "iufb"
-    labels = classes is not None or not numeric or isinstance(loss, (MarginLoss, Softmax)) or weights.n_outputs > 1
+    labels = classes is not None or not numeric or loss.classification or weights.n_outputs > 1
     if values.ndim == 1 and labels:
         return class_targets(values, weights.n_outputs, loss, classes)
     return number_targets(values, weights.n_outputs)

@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from torch import Tensor
 
-from bidual.losses import LOSSES, MarginLoss, Squared
+from bidual.losses import LOSSES, Squared
 from bidual.losses.datafit import Datafit
 from bidual.papers.methods.low_rank import guarantee, truncated
 from bidual.papers.reproduction import Claim, Context, Experiment, Finding, Scale
@@ -131,7 +131,7 @@ def run(
 def _ratio(d: int, seed: int, loss: str, n: int, tol: float, max_time: float | None) -> RankRow:
     rank = d // 2
     X, y = make_data(d, rank, seed, n)
-    targets = torch.where(y > 0, 1.0, -1.0).to(y) if issubclass(LOSSES[loss], MarginLoss) else y
+    targets = torch.where(y > 0, 1.0, -1.0).to(y) if LOSSES[loss].classification else y
     data = Datafit(LOSSES[loss](), targets)
     low, best = low_rank_value(X, data, rank, tol), optimum(X, data, tol, max_time)
     known = guarantee(ParallelProblem(X, data, BETA, 1), rank)
