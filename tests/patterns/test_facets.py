@@ -7,7 +7,7 @@ from scipy.optimize import linprog
 from bidual.numerics import linear_algebra
 from bidual.patterns import enumerate as enumerate_patterns
 from bidual.patterns.facets import irredundant, needed_rows
-from oracles.problems import normal
+from helpers.draws import normal
 
 
 def bounds_the_cone(A: np.ndarray, row: int) -> bool:
