@@ -41,7 +41,7 @@ class Question:
     output: float = 2.0
     features: Features = relu_features
     size: int = 1
-    feasible: Callable[[Tensor], Tensor] = lambda U: U  # noqa: E731
+    feasible: Callable[[Tensor], Tensor] = lambda U: U
 
     def values(self, U: Tensor) -> Tensor:
         """|V^T f_u(X)| / |u| of every neuron, 0 for the zero neuron."""
@@ -90,7 +90,7 @@ class Question:
         cell, or on a face of it, is the top eigenvector on that flat or lies on a smaller face.
         """
         basis = torch.linalg.svd(self.X, full_matrices=False)
-        axes = basis.Vh[basis.S > 1e-10 * basis.S[0]].T
+        axes = basis.Vh[1e-10 * basis.S[0] < basis.S].T
         X, (n, r) = self.X @ axes, (len(self.X), axes.shape[1])
         patterns = torch.tensor(list(product((0.0, 1.0), repeat=n)), dtype=X.dtype)
         flats = [list(rows) for k in range(r) for rows in combinations(range(n), k)]
