@@ -39,7 +39,7 @@ ROOMS = (
     Room(
         "paths", "Paths", "One certified network per weight decay.", ("bidual.estimators.paths", "bidual.solvers.plan")
     ),
-    Room("sweeps", "Sweeps", "Many fits at the same time.", ("bidual.runtime.jobs", "bidual.runtime.cluster")),
+    Room("sweeps", "Sweeps", "Many fits at the same time.", ("bidual.runtime.jobs",)),
     Room(
         "files",
         "Files",
@@ -62,7 +62,13 @@ ROOMS = (
         "problems",
         "Problems",
         "What is minimised, and the loop that does it.",
-        ("bidual.problems.problem", "bidual.problems.neuron_problem", "bidual.problems.relu", "bidual.solvers.driver"),
+        (
+            "bidual.problems.problem",
+            "bidual.problems.neuron_problem",
+            "bidual.problems.relu",
+            "bidual.problems.solution",
+            "bidual.solvers.driver",
+        ),
     ),
     Room("solvers", "Solvers", "Algorithms for programs over given blocks.", ("bidual.solvers",)),
     Room(
@@ -70,7 +76,8 @@ ROOMS = (
         "ReLU training",
         "Loops that choose neurons.",
         (
-            "bidual.training.relu.trainer",
+            "bidual.training.plan",
+            "bidual.training.relu.plan",
             "bidual.training.relu.column_generation",
             "bidual.training.relu.cutting_planes",
             "bidual.training.relu.frank_wolfe",
@@ -94,7 +101,7 @@ ROOMS = (
         (
             "bidual.training.parallel",
             "bidual.problems.parallel",
-            "bidual.training.parallel.training",
+            "bidual.training.parallel.plan",
             "bidual.papers.methods.low_rank",
         ),
     ),

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from bidual.estimators import (
         ConvexAttentionClassifier,
         ConvexAttentionRegressor,
+        ConvexClassifier,
         ConvexCNNClassifier,
         ConvexCNNRegressor,
         ConvexMLPClassifier,
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
         ConvexMLPRegressorCV,
         ConvexParallelClassifier,
         ConvexParallelRegressor,
+        ConvexRegressor,
         LayerwiseCNNClassifier,
     )
     from bidual.estimators.certifying import NetworkCertificate, certify
@@ -36,12 +38,14 @@ __all__ = [
     "ConvexAttentionRegressor",
     "ConvexCNNClassifier",
     "ConvexCNNRegressor",
+    "ConvexClassifier",
     "ConvexMLPClassifier",
     "ConvexMLPClassifierCV",
     "ConvexMLPRegressor",
     "ConvexMLPRegressorCV",
     "ConvexParallelClassifier",
     "ConvexParallelRegressor",
+    "ConvexRegressor",
     "LayerwiseCNNClassifier",
     "NetworkCertificate",
     "Path",

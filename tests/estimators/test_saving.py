@@ -8,13 +8,14 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from safetensors.torch import save_file
 from sklearn.exceptions import NotFittedError
 
 from bidual.architectures import GatedMLP, ReluMLP
 from bidual.estimators.base import ConvexEstimator
 from bidual.estimators.cv import ConvexMLPClassifierCV
 from bidual.estimators.mlp import ConvexMLPClassifier, ConvexMLPRegressor
-from bidual.estimators.saving import ModelFileError, load, read, save
+from bidual.estimators.saving import load, read, save
 from bidual.io.tables import TableEncoder
 from bidual.losses import Huber
 from bidual.losses.datafit import Datafit
@@ -23,6 +24,7 @@ from bidual.polar import Faces
 from bidual.problems.certificate import Scope
 from bidual.problems.problem import Problem
 from bidual.problems.relu import ReluProblem
+from bidual.runtime.container import UnreadableFileError
 
 rng = np.random.default_rng(0)
 X = rng.standard_normal((30, 2))
@@ -136,20 +138,19 @@ def test_the_encoder_of_a_table_is_kept(fitted: ConvexMLPClassifier, tmp_path: P
     pd.testing.assert_frame_equal(saved.encoder.transform(frame), TableEncoder().fit_transform(frame))
 
 
-def rewrite(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    """Change the header of a model file."""
+def rewrite(path: Path, change: Callable[[dict[str, Any]], object], inside: bool = True) -> None:
+    """Change the header of a model file, or what is said about it."""
     data = path.read_bytes()
     (length,) = struct.unpack("<Q", data[:8])
     outer = json.loads(data[8 : 8 + length])
-    header = json.loads(outer["__metadata__"]["bidual"])
-    change(header)
-    outer["__metadata__"]["bidual"] = json.dumps(header)
+    about = json.loads(outer["__metadata__"]["bidual"])
+    change(about["header"] if inside else about)
+    outer["__metadata__"]["bidual"] = json.dumps(about)
     text = json.dumps(outer).encode()
     path.write_bytes(struct.pack("<Q", len(text)) + text + data[8 + length :])
 
 
 DAMAGE: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
-    "version": (lambda h: h.update(format=2), "has model format 2"),
     "estimator": (lambda h: h.update(estimator="os.system"), "unknown estimator 'os.system'"),
     "parameter": (lambda h: h["parameters"].update(colour=1), "damaged model file"),
     "no network": (lambda h: h.pop("network"), "damaged model file"),
@@ -158,7 +159,16 @@ DAMAGE: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "classes": (lambda h: h["fitted"]["classes_"]["values"].append("d"), "4 classes do not match"),
     "features": (lambda h: h["fitted"].update(n_features_in_=4), "n_features_in_=4 numbers"),
     "attribute": (lambda h: h["fitted"].update(__class__="x"), "unknown attribute"),
-    "scope": (lambda h: h["certificate"].update(scope="EVERYTHING"), "damaged model file"),
+    "kind": (lambda h: h["network"].update(kind="os"), "unknown network 'os'"),
+    "architecture": (lambda h: h["fitted"]["architecture_"].update(architecture="mine"), "unknown architecture 'mine'"),
+    "scope": (lambda h: h["fitted"]["certificate_"]["settings"].update(scope="EVERYTHING"), "damaged model file"),
+    "bound": (lambda h: h["fitted"]["certificate_"]["settings"].update(dual="low"), "'dual' must be of type float"),
+    "record": (
+        lambda h: h["fitted"]["history_"]["tuple"][0]["settings"].update(step=10**400),
+        "'step' must be of type int",
+    ),
+    "history": (lambda h: h["fitted"].update(history_={"tuple": [1]}), "history is something else"),
+    "unknown field": (lambda h: h.update(code="x"), "code: Extra inputs are not permitted"),
     "list": (lambda h: h.update(parameters=[]), "damaged model file"),
 }
 
@@ -168,9 +178,20 @@ def test_damaged_headers_are_refused(name: str, fitted: ConvexMLPClassifier, tmp
     path = tmp_path / "model.safetensors"
     save(fitted, path)
     rewrite(path, DAMAGE[name][0])
-    with pytest.raises(ModelFileError, match=DAMAGE[name][1]) as caught:
+    with pytest.raises(UnreadableFileError, match=DAMAGE[name][1]) as caught:
         load(path)
     assert "\n" not in str(caught.value)
+
+
+def test_other_formats_are_refused_by_their_version(fitted: ConvexMLPClassifier, tmp_path: Path) -> None:
+    save(fitted, path := tmp_path / "model.safetensors")
+    rewrite(path, lambda about: about.update(format=3, version="9.9"), inside=False)
+    with pytest.raises(UnreadableFileError, match=r"has model format 3 \(written by bidual 9\.9\).* reads format 2"):
+        load(path)
+    old = json.dumps({"format": 1, "version": "0.1.0", "estimator": "ConvexMLPClassifier", "parameters": {}})
+    save_file({"a": torch.zeros(2)}, path, {"bidual": old})
+    with pytest.raises(UnreadableFileError, match=r"has model format 1 \(written by bidual 0\.1\.0\), this is bidual"):
+        load(path)
 
 
 @pytest.mark.parametrize("keep", [0, 4, 100, -1, -200])
@@ -178,22 +199,20 @@ def test_truncated_files_are_refused(keep: int, fitted: ConvexMLPClassifier, tmp
     path = tmp_path / "model.safetensors"
     save(fitted, path)
     path.write_bytes(path.read_bytes()[:keep])
-    with pytest.raises(ModelFileError, match="not a model file, or is cut off"):
+    with pytest.raises(UnreadableFileError, match="not a model file, or is cut off"):
         load(path)
 
 
 def test_other_files_are_refused(tmp_path: Path) -> None:
-    from safetensors.torch import save_file
-
-    with pytest.raises(ModelFileError, match="there is no such file"):
+    with pytest.raises(UnreadableFileError, match="there is no such file"):
         load(tmp_path / "none")
-    with pytest.raises(ModelFileError, match="it is a folder"):
+    with pytest.raises(UnreadableFileError, match="it is a folder"):
         load(tmp_path)
     (tmp_path / "text").write_text("a,b\n1,2\n" * 40)
-    with pytest.raises(ModelFileError, match="not a model file"):
+    with pytest.raises(UnreadableFileError, match="not a model file"):
         load(tmp_path / "text")
     save_file({"a": torch.zeros(2)}, tmp_path / "other")
-    with pytest.raises(ModelFileError, match="not a model that was saved by bidual"):
+    with pytest.raises(UnreadableFileError, match="not a model that was saved by bidual"):
         load(tmp_path / "other")
 
 
@@ -229,7 +248,7 @@ def test_what_cannot_be_saved(fitted: ConvexMLPClassifier, tmp_path: Path) -> No
         save(ConvexMLPRegressor(), tmp_path / "m")
     with pytest.raises(FileNotFoundError, match=r"folder .* does not exist"):
         save(fitted, tmp_path / "none" / "m")
-    other = type("Other", (ConvexMLPClassifier,), {})(**GATED).fit(X, LABELS["texts"])
-    with pytest.raises(ValueError, match="cannot save a Other"):
+    other = type("ConvexMLPClassifier", (ConvexMLPClassifier,), {})(**GATED).fit(X, LABELS["texts"])
+    with pytest.raises(ValueError, match=r"cannot save a ConvexMLPClassifier: .* is not its own name"):
         save(other, tmp_path / "m")
     assert not list(tmp_path.iterdir())

@@ -19,7 +19,8 @@ _READERS = [
     *(
         "bidual.estimators.saving",
         "bidual.io.model_header",
-        "bidual.estimators.layerwise_file",
+        "bidual.runtime.container",
+        "bidual.runtime.registry",
         "bidual.io.foreign",
         "bidual.io.tables",
     ),

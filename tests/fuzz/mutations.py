@@ -38,8 +38,10 @@ _ODD: tuple[Any, ...] = (
     *(
         {"tensor": "x"},
         {"array": "x"},
-        {"numbers": [10**9]},
+        {"tuple": [10**9]},
         {"loss": "x", "settings": {}},
+        {"part": "record", "settings": {"seconds": "x"}},
+        {"solver": "fista", "settings": {}},
         {"values": [1], "dtype": "O"},
     ),
 )

@@ -9,21 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bidual import LayerwiseCNNClassifier, ZCAWhitening
+from bidual import ZCAWhitening
 from bidual.estimators import ESTIMATORS
 from fuzz.judging import judged
 from fuzz.samples import parameters, samples, targets
 from fuzz.scale import tried
 
 AXES = {"CNN": 4, "Attention": 3}
-NAMES = [*ESTIMATORS, "LayerwiseCNNClassifier"]
+NAMES = list(ESTIMATORS)
 
 
 @pytest.mark.parametrize("name", NAMES)
 @tried(10)
 @given(data=st.data())
 def test_fit_and_predict(name: str, data: st.DataObject) -> None:
-    family = ESTIMATORS.get(name, LayerwiseCNNClassifier)
+    family = ESTIMATORS[name]
     X = data.draw(samples(next((axes for word, axes in AXES.items() if word in name), 2)))
     y = data.draw(targets(X, name.endswith(("Classifier", "ClassifierCV"))))
     estimator = family(**data.draw(parameters(family)))

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from bidual.architectures.modules import TwoLayerNetwork
+from bidual.architectures.modules import ReluNetwork
 from bidual.io.foreign import TwoLayerWeights
 
 X = torch.randn(40, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -47,22 +47,9 @@ class Functional(nn.Module):
         return self.fc2(self.act(self.fc1(x)))  # type: ignore[operator]
 
 
-class OwnKind(TwoLayerNetwork):
+def own(outputs: int = 2) -> ReluNetwork:
     """A ReLU network as this package decodes them."""
-
-    kind = "relu_mlp"
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        hidden, output = self.hidden, self.output
-        return {"n_features": hidden.in_features, "n_neurons": hidden.out_features, "n_outputs": output.out_features}
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.output(self.hidden(x).relu())
-
-
-def own(outputs: int = 2) -> OwnKind:
-    module = OwnKind(3, 5, outputs)
+    module = ReluNetwork(3, 5, outputs)
     source = network(outputs=outputs)
     for layer, values in ((module.hidden, source[0]), (module.output, source[2])):
         layer.load_state_dict(values.state_dict())

@@ -1,4 +1,4 @@
-"""Network families. A new one is one file here."""
+"""Network families. A new one is one class with a name and the module it decodes to, here or anywhere else."""
 
 from bidual.architectures.attention import GatedAttention, LinearAttention, ReluAttention
 from bidual.architectures.base import Architecture
@@ -7,23 +7,9 @@ from bidual.architectures.gated_parallel import GatedParallel
 from bidual.architectures.mlp import GatedMLP, LinearMLP
 from bidual.architectures.parallel import ParallelMLP
 from bidual.architectures.relu import ReluMLP
+from bidual.runtime.registry import Registry
 
-ARCHITECTURES: dict[str, type[Architecture]] = {
-    cls.name: cls
-    for cls in (
-        LinearMLP,
-        GatedMLP,
-        ReluMLP,
-        LinearCNN,
-        GatedCNN,
-        ReluCNN,
-        LinearAttention,
-        GatedAttention,
-        ReluAttention,
-        ParallelMLP,
-        GatedParallel,
-    )
-}
+ARCHITECTURES: Registry[Architecture] = Registry(Architecture, "architecture")
 
 __all__ = [
     "ARCHITECTURES",

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from bidual.architectures.modules import GatedConvNetwork, LinearConvNetwork, RebuildableModule, ReluConvNetwork
-from bidual.architectures.modules.cnn import PoolingMatrix
+from bidual.architectures.modules.products import PoolingMatrix
 from bidual.architectures.on_patches import GatedOnPatches, Gating, LinearOnPatches, OnPatches, ReluOnPatches
 from bidual.operators.patches import Convolution, ImagePatches
 

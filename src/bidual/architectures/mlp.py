@@ -19,7 +19,7 @@ from bidual.patterns import activations, sample_gates, with_constant
 class LinearMLP(Architecture):
     """f(X) = X U W^T under weight decay, convex in Z = U W^T (BM eq. 2). ``bias`` adds a penalised hidden bias."""
 
-    penalty: str = "nuclear"
+    penalty: str | Gauge = "nuclear"
     bias: bool = False
     name = "linear"
 
@@ -56,7 +56,7 @@ class GatedMLP(Architecture):
     """
 
     gates: Float[Tensor, "d p"]
-    penalty: str = "nuclear"
+    penalty: str | Gauge = "nuclear"
     bias: bool = False
     name = "gated_relu"
 

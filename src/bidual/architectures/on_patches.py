@@ -81,7 +81,7 @@ class OnPatches(Architecture):
 class LinearOnPatches(OnPatches):
     """sum_j L[X u_j] V_j^T, convex in Z = sum_j u_j vec(V_j^T)^T, one block."""
 
-    penalty: str = "nuclear"
+    penalty: str | Gauge = "nuclear"
 
     def gauge(self) -> Gauge:
         return make_gauge(self.penalty)

@@ -8,10 +8,14 @@ from bidual.gauges import GAUGES, Factorised, Factors, Gauge
 from bidual.types import Blocks, as_protocol
 
 
-def make_gauge(penalty: str) -> Gauge:
-    if penalty not in GAUGES:
-        raise ValueError(f"penalty must be one of {sorted(GAUGES)}, got {penalty!r}.")
-    return GAUGES[penalty]()
+def make_gauge(penalty: str | Gauge) -> Gauge:
+    """A gauge from its name or an instance; it must price factors, because networks are made of them."""
+    if not isinstance(penalty, Gauge) and not (isinstance(penalty, str) and penalty in GAUGES):
+        raise ValueError(f"penalty must be one of {sorted(GAUGES)}, or a Gauge, got {penalty!r}.")
+    gauge = penalty if isinstance(penalty, Gauge) else GAUGES[penalty]()
+    if not isinstance(gauge, Factorised):
+        raise ValueError(f"penalty must be a gauge that is Factorised; {type(gauge).__name__} is not.")
+    return gauge
 
 
 def live_neurons(gauge: Gauge, Z: Blocks) -> tuple[Float[Tensor, "d m"], Float[Tensor, "b m"], Int[Tensor, " m"]]:

@@ -8,10 +8,11 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from bidual.architectures.modules.gated_parallel import Activity, activity
+from bidual.runtime.registry import Part
 
 
 @dataclass(frozen=True, eq=False)
-class SubNetworkGates:
+class SubNetworkGates(Part):
     r"""The gates of K sub-networks h_k = sum_j s_kj (X w_kj)_+: where their units are on, in both layers.
 
     Sub-network w' has the gates of w_k if it is in the cone (PR A.4, the set C' of eq. 21)
@@ -27,6 +28,7 @@ class SubNetworkGates:
 
     weights: Float[Tensor, "k d m"]
     signs: Float[Tensor, "k m"]
+    name = "sub_network_gates"
 
     def __post_init__(self) -> None:
         W, s = self.weights, self.signs

@@ -11,11 +11,10 @@ from sklearn.base import is_classifier
 from torch import Tensor
 
 from bidual.cli.training import check_task, choose_task
-from bidual.estimators.base import resolve_loss
 from bidual.estimators.saving import SavedModel
 from bidual.io.foreign import TwoLayerWeights, class_targets, number_targets
 from bidual.io.tables import TableEncoder, read_table, split_target, target_values
-from bidual.losses import Logistic, Loss, MarginLoss, Softmax
+from bidual.losses import Loss, resolve_loss
 from bidual.runtime.extras import extra
 
 with extra("pandas"):
@@ -79,11 +78,8 @@ def _task(task: str, column: pd.Series, n_outputs: int, saved: SavedModel | None
 def _loss(loss: str, task: str, n_outputs: int, saved: SavedModel | None) -> Loss:
     if loss == "auto" and saved is not None:
         return saved.estimator._make_loss()
-    if loss == "log_loss":
-        found: Loss = Logistic() if n_outputs == 1 else Softmax()
-    else:
-        found = resolve_loss(loss)
-    if task == "regression" and isinstance(found, (MarginLoss, Softmax)):
+    found = resolve_loss(loss, n_outputs)
+    if task == "regression" and found.classification:
         raise ValueError(f"{found.name} loss is for classification; use squared, huber or absolute for numbers.")
     return found
 

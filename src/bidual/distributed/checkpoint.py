@@ -1,6 +1,5 @@
 """The best certified point of a run that may be killed."""
 
-import json
 import os
 import time
 from dataclasses import dataclass
@@ -8,25 +7,28 @@ from math import inf
 from pathlib import Path
 from typing import Any, Self
 
-import safetensors
-import safetensors.torch
 from torch import Tensor
 
 from bidual.problems.certificate import Certificate
-from bidual.runtime.files import write_atomically
-from bidual.runtime.json_text import parse_json
+from bidual.runtime.container import Container, Header
 
-_FORMAT, _KEY = 1, "bidual-distributed"
+
+class _Story(Header):
+    configuration: dict[str, Any]
+    relative_gap: float
+
+
+_FILE = Container("checkpoint of a distributed fit", 2, _Story, "delete it")
 
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """A point and a dual point to start from. Both are judged anew by whoever does, so nothing here is trusted.
+    """A point and a dual point to start from. The run that resumes certifies both again, so nothing is trusted.
 
     Attributes:
         configuration: what the run was about; a checkpoint of another one is refused.
         point, dual_point: of the best certificate so far.
-        relative_gap: what that certificate said.
+        relative_gap: of that certificate.
     """
 
     configuration: dict[str, Any]
@@ -35,25 +37,19 @@ class Checkpoint:
     relative_gap: float
 
     def write(self, path: str | os.PathLike[str]) -> None:
-        """Replace the file; whoever is killed meanwhile leaves the old one."""
-        story = {"format": _FORMAT, "configuration": self.configuration, "relative_gap": self.relative_gap}
-        tensors = {"point": self.point.cpu().contiguous(), "dual_point": self.dual_point.cpu().contiguous()}
-        write_atomically(path, safetensors.torch.save(tensors, metadata={_KEY: json.dumps(story)}))
+        """Replace the file; a process that is killed meanwhile leaves the old one."""
+        story = _Story(configuration=self.configuration, relative_gap=self.relative_gap)
+        _FILE.write(path, story, {"point": self.point, "dual_point": self.dual_point})
 
     @classmethod
     def read(cls, path: str | os.PathLike[str], configuration: dict[str, Any]) -> Self | None:
         """What is in the file, if it is about this configuration; None if there is no file."""
         if not Path(path).exists():
             return None
-        try:
-            with safetensors.safe_open(path, framework="pt") as file:
-                story = parse_json((file.metadata() or {})[_KEY])
-                tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
-            known = (story["format"], story["configuration"], float(story["relative_gap"]))
-            found = cls(known[1], tensors["point"], tensors["dual_point"], known[2])
-        except (safetensors.SafetensorError, KeyError, TypeError, ValueError, OSError) as error:
-            raise ValueError(f"{path} is no checkpoint of a distributed fit, or is damaged; delete it.") from error
-        if known[0] != _FORMAT or found.configuration != configuration:
+        with _FILE.reading(path):
+            story, tensors = _FILE.read(path)
+            found = cls(story.configuration, tensors["point"], tensors["dual_point"], story.relative_gap)
+        if found.configuration != configuration:
             raise ValueError(f"the checkpoint {path} is of another run; delete it, or give another name.")
         return found
 

@@ -4,25 +4,11 @@ from bidual.estimators.attention import ConvexAttentionClassifier, ConvexAttenti
 from bidual.estimators.base import ConvexEstimator
 from bidual.estimators.cnn import ConvexCNNClassifier, ConvexCNNRegressor
 from bidual.estimators.cv import ConvexMLPClassifierCV, ConvexMLPRegressorCV
+from bidual.estimators.general import ConvexClassifier, ConvexRegressor
 from bidual.estimators.layerwise import LayerwiseCNNClassifier
 from bidual.estimators.mlp import ConvexMLPClassifier, ConvexMLPRegressor
 from bidual.estimators.parallel import ConvexParallelClassifier, ConvexParallelRegressor
-
-ESTIMATORS: dict[str, type[ConvexEstimator]] = {
-    cls.__name__: cls
-    for cls in (
-        ConvexMLPClassifier,
-        ConvexMLPRegressor,
-        ConvexMLPClassifierCV,
-        ConvexMLPRegressorCV,
-        ConvexCNNClassifier,
-        ConvexCNNRegressor,
-        ConvexAttentionClassifier,
-        ConvexAttentionRegressor,
-        ConvexParallelClassifier,
-        ConvexParallelRegressor,
-    )
-}
+from bidual.estimators.saving import ESTIMATORS
 
 __all__ = [
     "ESTIMATORS",
@@ -30,6 +16,7 @@ __all__ = [
     "ConvexAttentionRegressor",
     "ConvexCNNClassifier",
     "ConvexCNNRegressor",
+    "ConvexClassifier",
     "ConvexEstimator",
     "ConvexMLPClassifier",
     "ConvexMLPClassifierCV",
@@ -37,5 +24,6 @@ __all__ = [
     "ConvexMLPRegressorCV",
     "ConvexParallelClassifier",
     "ConvexParallelRegressor",
+    "ConvexRegressor",
     "LayerwiseCNNClassifier",
 ]

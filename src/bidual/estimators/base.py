@@ -8,32 +8,39 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor
 
+from bidual.architectures import Architecture
+from bidual.estimators.onnx_export import OnnxExport
 from bidual.estimators.parameters import (
     BETA,
     COUNT,
     SECONDS,
     STEPS,
-    TEXT,
     TOL,
     check_device,
     check_display,
     check_parameters,
+    must,
     one_of,
     parameter,
+    restored_if_refused,
 )
 from bidual.estimators.programs import Fitted, Program, WarmStart
 from bidual.estimators.progress import gap_progress
-from bidual.losses import LOSSES, Loss, Squared
+from bidual.estimators.saving import SavedEstimator
+from bidual.losses import Loss, resolve_loss
 from bidual.losses.datafit import Datafit
-from bidual.runtime.numerical_errors import LARGEST, check_magnitude, numerical_errors_as_value_error
+from bidual.problems.certificate import Certificate
+from bidual.problems.solution import Limits, Record
+from bidual.runtime.numerical_errors import LARGEST, check_magnitude
+from bidual.solvers.driver import Solver
 from bidual.solvers.plan import make_solver
-from bidual.training.relu.trainer import ORACLES, RELU_SOLVERS
+from bidual.training.plan import ORACLES
+from bidual.training.relu.plan import RELU_SOLVERS
 
 
 class Samples(NamedTuple):
@@ -52,13 +59,16 @@ class Samples(NamedTuple):
         return self if self.weight is None else self.rows(self.weight > 0)
 
 
+SOLVER = must("a string or a Solver", lambda value: isinstance(value, (str, Solver)))
+
+
 def _check_loss(name: str, value: Any) -> None:
     if not (isinstance(value, str) and value == "log_loss"):
         resolve_loss(value)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class ConvexEstimator(BaseEstimator):
+class ConvexEstimator(OnnxExport, SavedEstimator):
     """Fits one architecture to a certified optimum. Subclasses say which architecture and how targets are encoded."""
 
     activation: str = parameter("relu", one_of(("relu", "gated_relu", "linear")))
@@ -66,7 +76,9 @@ class ConvexEstimator(BaseEstimator):
     oracle: str = parameter("auto", one_of(ORACLES), activation="relu")
     n_starts: int | str = parameter("auto", COUNT, activation="relu")
     loss: str | Loss = parameter("auto", _check_loss)
-    solver: str = parameter("auto", TEXT)
+    solver: str | Solver = parameter(
+        "auto", must("a string or a Solver", lambda value: isinstance(value, (str, Solver)))
+    )
     tol: float = parameter(1e-4, TOL)
     max_iter: int | None = parameter(None, STEPS)
     max_time: float | None = parameter(None, SECONDS)
@@ -89,14 +101,8 @@ class ConvexEstimator(BaseEstimator):
             y: labels or targets, shape (n,) or (n, c).
             sample_weight: one non-negative number per sample; a weight of 2 is the same as a repeated sample.
         """
-        before = dict(self.__dict__)
-        try:
-            with numerical_errors_as_value_error():
-                return self._fit(X, y, sample_weight)
-        except BaseException:  # a refused fit leaves the estimator as it was
-            self.__dict__.clear()
-            self.__dict__.update(before)
-            raise
+        with restored_if_refused(self):
+            return self._fit(X, y, sample_weight)
 
     def _fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> Self:
         self._check_parameters()
@@ -125,7 +131,9 @@ class ConvexEstimator(BaseEstimator):
     def _make_loss(self) -> Loss: ...
 
     def _solver_options(self) -> dict[str, Any]:
-        return {"solver": self.solver, "tol": self.tol, "max_steps": self.max_iter, "max_time": self.max_time}
+        steps = None if self.max_iter is None else int(self.max_iter)
+        seconds = None if self.max_time is None else float(self.max_time)
+        return {"solver": self.solver, "limits": Limits(float(self.tol), steps, seconds)}
 
     def _check_parameters(self) -> None:
         """Refuse what makes no sense whatever the data are: the one place where parameters are checked."""
@@ -217,11 +225,14 @@ class ConvexEstimator(BaseEstimator):
     def _outputs(self, X: ArrayLike) -> NDArray[np.float64]:
         """The network's raw outputs, shape (n, c), or (n, tokens, c)."""
         check_is_fitted(self)
-        X = validate_data(self, self._flat_samples(X, reset=False), dtype=np.float64, reset=False)
+        samples = self._network_samples(X)
         with torch.no_grad():
-            device = next(self.module_.parameters()).device
-            samples = torch.tensor(np.ascontiguousarray(X), device=device)
-            return self.module_(self._shaped(samples)).cpu().numpy()
+            return self.module_(samples.to(next(self.module_.parameters()).device)).cpu().numpy()
+
+    def _network_samples(self, X: ArrayLike) -> Tensor:
+        """Validated samples as the network takes them."""
+        flat = validate_data(self, self._flat_samples(X, reset=False), dtype=np.float64, reset=False)
+        return self._shaped(torch.tensor(np.ascontiguousarray(flat)))
 
     def _try_network(self) -> None:
         """Predict a sample of zeros; a network for other samples fails."""
@@ -235,23 +246,15 @@ class ConvexEstimator(BaseEstimator):
         except (RuntimeError, ValueError) as error:
             raise ValueError(f"the network does not take samples of n_features_in_={found} numbers") from error
 
-    def save(self, path: str) -> None:
-        """Write the fitted network with its certificate to a safetensors file; see :func:`bidual.load`."""
-        from bidual.estimators.saving import save
-
-        save(self, path)
-
-    def to_onnx(self, path: str) -> None:
-        """Write the fitted network to an ONNX file."""
-        from bidual.estimators.onnx_export import export
-
-        export(self, path)
-
-
-def resolve_loss(loss: str | Loss) -> Loss:
-    """A loss from its name, an instance, or "auto", which is squared loss."""
-    if isinstance(loss, Loss):
-        return loss
-    if not isinstance(loss, str) or (loss != "auto" and loss not in LOSSES):
-        raise ValueError(f"loss must be 'auto', a Loss, or one of {sorted(LOSSES)}, got {loss!r}.")
-    return Squared() if loss == "auto" else LOSSES[loss]()
+    def _check_loaded(self) -> None:
+        family, certificate, history = self.architecture_, self.certificate_, self.history_
+        right = isinstance(family, Architecture) and isinstance(certificate, Certificate)
+        if not right or not all(isinstance(record, Record) for record in history):
+            raise ValueError("its architecture, certificate or history is something else")
+        n_outputs, n_classes = self.module_.sizes["n_outputs"], len(getattr(self, "classes_", ()))
+        if len({family.n_outputs(certificate.point), certificate.dual_point.shape[1], n_outputs}) > 1:
+            raise ValueError("certificate, architecture and network are of different sizes")
+        family.check_samples(getattr(self, "sample_shape_", (self.n_features_in_,)))
+        self._try_network()
+        if n_classes and n_outputs != n_classes and (n_classes, n_outputs) != (2, 1):
+            raise ValueError(f"{n_classes} classes do not match a network with {n_outputs} outputs")

@@ -1,32 +1,41 @@
 """How far a two-layer ReLU network, trained by anybody, is from the best one there is."""
 
 import math
+import os
 import sys
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from numpy.typing import ArrayLike
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from bidual.architectures import ReluMLP
 from bidual.architectures.modules import RebuildableModule, ReluNetwork
+from bidual.estimators.base import ConvexEstimator
 from bidual.estimators.parameters import COUNT, FRACTION, POSITIVE, SECONDS, one_of
-from bidual.io.foreign import Network, TwoLayerWeights, class_targets, number_targets, read_network
-from bidual.losses import LOSSES, Logistic, Loss, MarginLoss, Softmax
+from bidual.estimators.saving import read_saved
+from bidual.io import foreign
+from bidual.io.foreign import TwoLayerWeights, class_targets, from_module, number_targets
+from bidual.losses import Loss, resolve_loss
 from bidual.losses.datafit import Datafit
 from bidual.numerics.norms import L2
 from bidual.numerics.rounding import TINY, gamma, largest_sum, length, rounded_up
 from bidual.patterns import with_constant
 from bidual.problems.certificate import Certificate, SoundnessError
 from bidual.problems.relu import ReluProblem
+from bidual.problems.solution import Limits, Solution
 from bidual.runtime.json_text import one_line
 from bidual.runtime.numerical_errors import check_magnitude, numerical_errors_as_value_error
-from bidual.training.relu.column_generation import Training
-from bidual.training.relu.trainer import ORACLES, ReluTrainer
+from bidual.training.plan import ORACLES
+from bidual.training.relu.plan import ReluPlan
 from bidual.types import Matrix
+
+Network: TypeAlias = foreign.Network | ConvexEstimator
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,24 +108,40 @@ def certify(
     one_of(ORACLES)("oracle", oracle)
     COUNT("n_starts", n_starts)
     weights = read_network(network)
-    chosen = _loss(loss, weights.n_outputs)
+    chosen = resolve_loss(loss, weights.n_outputs)
     samples = _samples(X, weights)
     Y = torch.from_numpy(_targets(y, weights, chosen, getattr(network, "classes_", None)))
     if len(Y) != len(samples):
         raise ValueError(f"X has {len(samples)} samples and y has {len(Y)}; they must be as many.")
     problem = ReluProblem(samples, Datafit(chosen, Y, intercept=weights.output_bias is not None), float(beta))
-    trainer = ReluTrainer(samples, oracle, n_starts if isinstance(n_starts, str) else int(n_starts))
+    plan = ReluPlan(samples, oracle, n_starts if isinstance(n_starts, str) else int(n_starts))
+    limits = Limits(float(tol), max_time=None if max_time is None else float(max_time))
     with numerical_errors_as_value_error():
-        return _certify(weights, problem, trainer, tol, max_time)
+        return _certify(weights, problem, plan, limits)
 
 
-def _certify(
-    weights: TwoLayerWeights, problem: ReluProblem, trainer: ReluTrainer, tol: float, max_time: float | None
-) -> NetworkCertificate:
+def read_network(network: Network) -> TwoLayerWeights:
+    """The weights of a torch module, of a fitted estimator of scikit-learn or of this package, or in a file."""
+    if isinstance(network, ConvexEstimator):
+        check_is_fitted(network)
+        return from_estimator(network)
+    saved = read_saved(Path(network)) if isinstance(network, (str, os.PathLike)) else None
+    return foreign.read_network(network) if saved is None else from_estimator(saved.estimator)
+
+
+def from_estimator(estimator: ConvexEstimator) -> TwoLayerWeights:
+    """The weights of a fitted estimator of this package; a bias that it was not allowed to use is None."""
+    weights = from_module(estimator.module_)
+    hidden_bias = weights.hidden_bias if getattr(estimator.architecture_, "bias", True) else None
+    output_bias = weights.output_bias if estimator.fit_intercept else None
+    return TwoLayerWeights(weights.hidden, weights.output, hidden_bias, output_bias)
+
+
+def _certify(weights: TwoLayerWeights, problem: ReluProblem, plan: ReluPlan, limits: Limits) -> NetworkCertificate:
     neurons, own = _neurons(weights), _objective(weights, problem)
     start = L2.unit(neurons[neurons.any(1)])
-    done = trainer.train(problem, tol=tol, max_time=max_time, start=start, candidates=(own.gradient,))
-    certificate = done.solution.certificate
+    done = plan.train(problem, limits, start=start, candidates=(own.gradient,))
+    certificate = done.certificate
     if certificate.dual > own.most:
         raise SoundnessError(f"lower bound {certificate.dual!r} exceeds {own.most!r}; please report this network.")
     module = _module(done, weights.hidden_bias is not None)
@@ -128,7 +153,7 @@ def _certify(
         certificate,
         module if found < own.least else None,
         found if found < own.least else own.most,
-        _status(done, tol),
+        _status(done, limits.tol),
     )
 
 
@@ -139,11 +164,11 @@ def _relative_gap(objective: float, lower_bound: float) -> float:
     return max(objective - lower_bound, 0.0) / objective if objective > 0 else 0.0
 
 
-def _status(done: Training, tol: float) -> str:
-    gap = done.solution.certificate.relative_gap
+def _status(done: Solution, tol: float) -> str:
+    gap = done.certificate.relative_gap
     if gap <= tol:
         return f"the best network that was found is optimal up to {gap:.1e}"
-    return done.solution.status.value
+    return done.status.value
 
 
 class _Objective(NamedTuple):
@@ -185,9 +210,8 @@ def _neurons(weights: TwoLayerWeights) -> Float[Tensor, "m d"]:
     return torch.cat([weights.hidden, weights.hidden_bias[:, None]], 1)
 
 
-def _module(done: Training, bias: bool) -> ReluNetwork:
-    Z = done.solution.Z
-    module = ReluMLP(done.neurons, bias).decode(Z, done.problem.predictions(Z)[1])
+def _module(done: Solution, bias: bool) -> ReluNetwork:
+    module = ReluMLP(done.neurons, bias).decode(done.Z, done.problem.predictions(done.Z)[1])
     assert isinstance(module, ReluNetwork)
     return module
 
@@ -197,16 +221,6 @@ def _weights(module: ReluNetwork, like: TwoLayerWeights) -> TwoLayerWeights:
     hidden_bias = None if like.hidden_bias is None else module.hidden.bias
     output_bias = None if like.output_bias is None else module.output.bias
     return TwoLayerWeights.of(module.hidden.weight, module.output.weight, hidden_bias, output_bias)
-
-
-def _loss(loss: str | Loss, n_outputs: int) -> Loss:
-    if isinstance(loss, Loss):
-        return loss
-    if isinstance(loss, str) and loss == "log_loss":
-        return Logistic() if n_outputs == 1 else Softmax()
-    if not isinstance(loss, str) or loss not in LOSSES:
-        raise ValueError(f"loss must be 'log_loss', a Loss, or one of {sorted(LOSSES)}, got {loss!r}.")
-    return LOSSES[loss]()
 
 
 def _samples(X: ArrayLike, weights: TwoLayerWeights) -> Float[Tensor, "n d"]:
@@ -232,7 +246,7 @@ def _targets(y: ArrayLike, weights: TwoLayerWeights, loss: Loss, classes: ArrayL
     """Numbers with one column per output as they are, everything else as labels."""
     values = _numbers("y", y, None)
     numeric = values.dtype.kind in "iufb"
-    labels = classes is not None or not numeric or isinstance(loss, (MarginLoss, Softmax)) or weights.n_outputs > 1
+    labels = classes is not None or not numeric or loss.classification or weights.n_outputs > 1
     if values.ndim == 1 and labels:
         return class_targets(values, weights.n_outputs, loss, classes)
     return number_targets(values, weights.n_outputs)

@@ -10,16 +10,21 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from bidual.architectures import Architecture
+from bidual.architectures.pricing import make_gauge
 from bidual.estimators.base import ConvexEstimator
-from bidual.estimators.parameters import COUNT, one_of, parameter
+from bidual.estimators.parameters import COUNT, parameter
 from bidual.estimators.programs import FixedProgram, NeuronProgram, Program
-from bidual.gauges import GAUGES
+from bidual.gauges import Gauge
 from bidual.losses.datafit import Datafit
 from bidual.patterns import sample_gates
 from bidual.problems.problem import Problem
 from bidual.problems.relu import ReluProblem
 from bidual.runtime.memory import available_bytes, human_bytes
-from bidual.training.relu.trainer import ReluTrainer
+from bidual.training.relu.plan import ReluPlan
+
+
+def _check_penalty(name: str, value: Any) -> None:
+    make_gauge(value)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -28,7 +33,7 @@ class ConvexNetwork(ConvexEstimator):
 
     n_gates: int | str = parameter("auto", COUNT, activation="gated_relu")
     gates: ArrayLike | None = parameter(None, activation="gated_relu")
-    penalty: str = parameter("nuclear", one_of(sorted(GAUGES)))
+    penalty: str | Gauge = parameter("nuclear", _check_penalty)
 
     _auto_gates = 200
     _gate_rows: ClassVar[str]  # what a gate has one number for
@@ -69,9 +74,9 @@ class ConvexNetwork(ConvexEstimator):
             n_starts = self.n_starts if isinstance(self.n_starts, str) else int(self.n_starts)
             self._refuse_beyond_memory(X, 0 if isinstance(n_starts, str) else n_starts, n_outputs)
             problem = self._relu_problem(X, datafit)
-            trainer = ReluTrainer(problem.X, self.oracle, n_starts, self._seed(), problem.readout)
-            trainer.check(problem, self.solver, self.max_time)
-            return NeuronProgram(problem, lambda neurons: self._relu(X, neurons), trainer)
+            plan = ReluPlan(problem.X, self.oracle, n_starts, self._seed(), problem.readout)
+            plan.check(problem, str(self.solver), self.max_time)
+            return NeuronProgram(problem, lambda neurons: self._relu(X, neurons), plan)
         architecture = self._make_architecture(X, datafit.weight, n_outputs)
         operator = architecture.lift(X, n_outputs)
         return FixedProgram(Problem(operator, datafit, architecture.gauge(), 1.0), architecture)

@@ -8,21 +8,27 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from importlib.metadata import version
+from typing import Any
 
 import torch
 from sklearn.base import is_classifier
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from bidual.architectures.modules import ConvNetwork
-from bidual.architectures.modules.products import as_products
-from bidual.estimators.base import ConvexEstimator
-from bidual.losses import Softmax
+from bidual.losses import Loss
 from bidual.runtime.extras import need
 from bidual.runtime.files import check_target, write_atomically
 
 
-def export(estimator: ConvexEstimator, path: str | os.PathLike[str]) -> None:
+class OnnxExport:
+    """An estimator whose fitted network can be written as ONNX."""
+
+    def to_onnx(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted network to an ONNX file."""
+        export(self, path)
+
+
+def export(estimator: Any, path: str | os.PathLike[str]) -> None:
     """Write the fitted network as ONNX; the input is ``X``, float64 of shape (n, d), or of n images or
     sequences, for any n.
 
@@ -36,17 +42,14 @@ def export(estimator: ConvexEstimator, path: str | os.PathLike[str]) -> None:
     write_atomically(path, _graph(*head_of(estimator), estimator))
 
 
-def head_of(estimator: ConvexEstimator) -> tuple[nn.Module, list[str]]:
+def head_of(estimator: Any) -> tuple[nn.Module, list[str]]:
     """The network with what the estimator makes of its outputs, and the names of the results."""
-    network: nn.Module = estimator.module_
-    if isinstance(network, ConvNetwork):  # ONNX runtimes have convolutions in float32 only
-        network = as_products(network, estimator.sample_shape_)
+    network = estimator.module_.for_onnx(getattr(estimator, "sample_shape_", (estimator.n_features_in_,)))
     if not is_classifier(estimator):
         shape = getattr(estimator, "target_shape_", () if estimator._flat else (-1,))
         return _Regressor(network, shape), ["predictions"]
-    probabilities = hasattr(estimator, "predict_proba")
-    head = _Classifier(network, probabilities, isinstance(estimator._make_loss(), Softmax))
-    return head, ["scores", "label", "probabilities"][: 2 + probabilities]
+    loss = estimator._make_loss() if hasattr(estimator, "predict_proba") else None
+    return _Classifier(network, loss), ["scores", "label", "probabilities"][: 2 + (loss is not None)]
 
 
 class _Regressor(nn.Module):
@@ -60,11 +63,11 @@ class _Regressor(nn.Module):
 
 
 class _Classifier(nn.Module):
-    """decision_function, the index of predict, and predict_proba."""
+    """decision_function, the index of predict, and predict_proba where a loss says what that is."""
 
-    def __init__(self, network: nn.Module, probabilities: bool, softmax: bool) -> None:
+    def __init__(self, network: nn.Module, loss: Loss | None) -> None:
         super().__init__()
-        self.network, self.probabilities, self.softmax = network, probabilities, softmax
+        self.network, self.loss = network, loss
 
     def forward(self, X: Tensor) -> tuple[Tensor, ...]:
         outputs = self.network(X)
@@ -73,18 +76,10 @@ class _Classifier(nn.Module):
             label = (scores > 0).to(torch.int64)
         else:
             scores, label = outputs, outputs.argmax(1)
-        return (scores, label, self._shares(outputs)) if self.probabilities else (scores, label)
-
-    def _shares(self, outputs: Tensor) -> Tensor:
-        if self.softmax:
-            return torch.softmax(outputs, 1)
-        positive = torch.sigmoid(outputs)
-        if outputs.shape[1] == 1:
-            return torch.cat([1 - positive, positive], 1)
-        return positive / positive.sum(1, keepdim=True)
+        return (scores, label) if self.loss is None else (scores, label, self.loss._probabilities(outputs))
 
 
-def _graph(head: nn.Module, names: list[str], estimator: ConvexEstimator) -> bytes:
+def _graph(head: nn.Module, names: list[str], estimator: Any) -> bytes:
     example = estimator._shaped(torch.zeros(3, estimator.n_features_in_, dtype=torch.float64))
     shapes = {"X": {0: torch.export.Dim("n")}}
     head = deepcopy(head).cpu()
@@ -101,7 +96,7 @@ def _graph(head: nn.Module, names: list[str], estimator: ConvexEstimator) -> byt
     return model.SerializeToString()
 
 
-def _properties(estimator: ConvexEstimator) -> dict[str, str]:
+def _properties(estimator: Any) -> dict[str, str]:
     properties = {"estimator": type(estimator).__name__, "certificate": str(estimator.certificate_)}
     for key, attribute in (("classes", "classes_"), ("feature_names", "feature_names_in_")):
         if hasattr(estimator, attribute):

@@ -18,7 +18,7 @@ from bidual.patterns import with_constant
 from bidual.problems.parallel import ParallelProblem
 from bidual.problems.problem import Problem
 from bidual.runtime.memory import available_bytes, human_bytes
-from bidual.training.parallel.training import PARALLEL_SOLVERS, ParallelTrainer
+from bidual.training.parallel.plan import PARALLEL_SOLVERS, ParallelPlan
 
 _SAMPLED = 40  # sub-networks of the gated model, as in PR A.1
 
@@ -49,8 +49,8 @@ class ConvexParallel(ConvexEstimator):
         widths, bias = as_widths(self.widths), bool(self.hidden_bias)
         problem = ParallelProblem(with_constant(X) if bias else X, datafit, 1.0, widths)
         n_starts = self.n_starts if isinstance(self.n_starts, str) else int(self.n_starts)
-        trainer = ParallelTrainer(problem.X, widths, self.oracle, n_starts, self._seed())
-        return NeuronProgram(problem, lambda neurons: ParallelMLP(neurons, widths, bias), trainer)
+        plan = ParallelPlan(problem.X, widths, self.oracle, n_starts, self._seed())
+        return NeuronProgram(problem, lambda neurons: ParallelMLP(neurons, widths, bias), plan)
 
     def _gated(self, X: Tensor, datafit: Datafit) -> Program:
         n_outputs = datafit.targets.shape[1]

@@ -3,24 +3,26 @@
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit, softmax
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils import Tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from bidual.estimators.base import resolve_loss
-from bidual.losses import Logistic, Loss, MarginLoss, Softmax
+from bidual.losses import Loss, resolve_loss
 
 
 def _has_probabilities(estimator: Any) -> bool:
-    return isinstance(estimator.loss, (Logistic, Softmax)) or estimator.loss in ("log_loss", "logistic", "softmax")
+    try:
+        return resolve_loss(estimator.loss, 1).gives_probabilities
+    except ValueError:  # no loss at all, which fit refuses
+        return False
 
 
 class ClassifierTargets(ClassifierMixin):
-    """Two classes: one output with targets -1 and +1. More: one output per class (one-hot, or +-1 for margin losses).
+    """The loss says how labels become targets, and how outputs become probabilities.
 
     ``loss="auto"`` is squared loss, as in the papers: it was the most accurate on the UCI sets (docs/uci.md) and is the
     fastest. ``"log_loss"`` is logistic for two classes and softmax cross-entropy for more, and gives probabilities.
@@ -34,9 +36,7 @@ class ClassifierTargets(ClassifierMixin):
         return tags
 
     def _make_loss(self) -> Loss:
-        if self.loss == "log_loss":
-            return Logistic() if len(self.classes_) == 2 else Softmax()
-        return resolve_loss(self.loss)
+        return resolve_loss(self.loss, 1 if len(self.classes_) == 2 else len(self.classes_))
 
     def _encode_targets(self, y: NDArray[Any]) -> NDArray[np.float64]:
         y = column_or_1d(y, warn=True)
@@ -49,10 +49,7 @@ class ClassifierTargets(ClassifierMixin):
             )
         self.classes_ = classes
         loss = self._make_loss()
-        if len(self.classes_) == 2 and not isinstance(loss, Softmax):
-            return np.where(codes == 1, 1.0, -1.0)[:, None]
-        one_hot = np.eye(len(self.classes_))[codes]
-        return 2 * one_hot - 1 if isinstance(loss, MarginLoss) else one_hot
+        return loss.encode(codes, loss.n_outputs(len(classes)))
 
     def decision_function(self, X: ArrayLike) -> NDArray[np.float64]:
         """Raw scores: shape (n,) for two classes (positive means the second), else (n, n_classes)."""
@@ -69,14 +66,8 @@ class ClassifierTargets(ClassifierMixin):
 
     @available_if(_has_probabilities)
     def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Class probabilities; only for the losses that define them, logistic and softmax."""
-        outputs = self._outputs(X)
-        if isinstance(self._make_loss(), Softmax):
-            return softmax(outputs, axis=1)
-        positive = expit(outputs)
-        if positive.shape[1] == 1:
-            return np.hstack([1 - positive, positive])
-        return positive / positive.sum(1, keepdims=True)
+        """Class probabilities; only for the losses that define them, such as logistic and softmax."""
+        return self._make_loss().probabilities(torch.from_numpy(self._outputs(X))).numpy()
 
     @available_if(_has_probabilities)
     def predict_log_proba(self, X: ArrayLike) -> NDArray[np.float64]:
@@ -96,7 +87,7 @@ class RegressorTargets(RegressorMixin):
 
     def _make_loss(self) -> Loss:
         loss = resolve_loss(self.loss)
-        if isinstance(loss, (MarginLoss, Softmax)):
+        if loss.classification:
             raise ValueError(f"{loss.name} loss is for classifiers; use 'squared', 'huber' or 'absolute' here.")
         return loss
 

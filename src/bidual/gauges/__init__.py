@@ -1,4 +1,4 @@
-"""Gauges. A new one is one file here and one line in ``GAUGES``."""
+"""Gauges. A new one is one class with a name, here or anywhere else."""
 
 from bidual.gauges.base import (
     BlockGauge,
@@ -16,10 +16,10 @@ from bidual.gauges.group import Group
 from bidual.gauges.nuclear import Nuclear
 from bidual.gauges.pairs import output_gauge, pair_gauge
 from bidual.gauges.rows import Entries, Largest, PerInput, RowGauge
+from bidual.runtime.registry import Registry
 from bidual.types import Blocks
 
-_SHIPPED: tuple[type[Gauge], ...] = (Nuclear, Group, PerOutput, PerInput, Entries, Largest, LargestPerOutput)
-GAUGES: dict[str, type[Gauge]] = {cls.name: cls for cls in _SHIPPED}
+GAUGES: Registry[Gauge] = Registry(Gauge, "gauge")
 
 __all__ = [
     "GAUGES",

@@ -1,4 +1,4 @@
-"""Convex losses. A new one is one file here and one line in ``LOSSES``."""
+"""Convex losses. A new one is one class with a name, here or anywhere else."""
 
 from bidual.losses.absolute import Absolute
 from bidual.losses.base import ConeRows, Epigraph, Loss, MarginLoss
@@ -7,10 +7,24 @@ from bidual.losses.huber import Huber
 from bidual.losses.logistic import Logistic
 from bidual.losses.softmax import Softmax
 from bidual.losses.squared import Squared
+from bidual.runtime.registry import Registry
 
-LOSSES: dict[str, type[Loss]] = {
-    cls.name: cls for cls in (Squared, Logistic, Softmax, SquaredHinge, Hinge, Huber, Absolute)
-}
+LOSSES: Registry[Loss] = Registry(Loss, "loss")
+
+
+def resolve_loss(loss: str | Loss, n_outputs: int | None = None) -> Loss:
+    """A loss from its name, an instance, or "auto", which is squared loss.
+
+    Where the number of outputs is known, "log_loss" is logistic for one and softmax cross-entropy for several.
+    """
+    if isinstance(loss, Loss):
+        return loss
+    if isinstance(loss, str) and loss == "log_loss" and n_outputs is not None:
+        return Logistic() if n_outputs == 1 else Softmax()
+    if not isinstance(loss, str) or (loss != "auto" and loss not in LOSSES):
+        raise ValueError(f"loss must be 'auto', a Loss, or one of {sorted(LOSSES)}, got {loss!r}.")
+    return Squared() if loss == "auto" else LOSSES[loss]()
+
 
 __all__ = [
     "LOSSES",
@@ -25,4 +39,5 @@ __all__ = [
     "Softmax",
     "Squared",
     "SquaredHinge",
+    "resolve_loss",
 ]

@@ -4,8 +4,10 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
+import numpy as np
 import torch
 from jaxtyping import Float
+from numpy.typing import NDArray
 from torch import Tensor
 
 from bidual.numerics.rounding import largest_sum, length, rounded_up
@@ -68,9 +70,19 @@ class Loss(ABC):
     is a function of p - y, and ``half_square`` that it is 1/2 |p - y|^2. Values are computed to gamma(c + 16) of
     themselves, a weight included, at a p and y that were rounded before; exp and log count as eight roundings, four
     units in the last place.
+
+    How labels become targets: two classes share one output with targets -1 and +1 where ``one_output`` says so; else
+    every class has an output, with target 1 for its own samples and ``other_class`` for those of the others.
+    ``classification`` says that only such targets are allowed, ``gives_probabilities`` that outputs have class
+    probabilities. A subclass with a ``name`` is known by it from then on, in this package or elsewhere; settings are
+    the fields of a frozen dataclass.
     """
 
     name: ClassVar[str]
+    classification: ClassVar[bool] = False
+    one_output: ClassVar[bool] = True
+    other_class: ClassVar[float] = 0.0
+    gives_probabilities: ClassVar[bool] = False
     smoothness: float | None = None
     slope: float | None = None
     separable: ClassVar[bool] = True
@@ -149,6 +161,27 @@ class Loss(ABC):
         """Raise a ValueError if Y is not a target of this loss; any real number is one by default."""
         return
 
+    def n_outputs(self, n_classes: int) -> int:
+        """How many outputs a network needs for so many classes."""
+        return 1 if n_classes == 2 and self.one_output else n_classes
+
+    def encode(self, codes: NDArray[np.integer], n_outputs: int) -> NDArray[np.float64]:
+        """The targets Y (n, n_outputs) of samples of classes 0, 1, ..."""
+        if n_outputs > 1:
+            return np.where(np.eye(n_outputs, dtype=bool)[codes], 1.0, self.other_class)
+        if not self.one_output:
+            raise ValueError(f"{self.name} needs one output per class, but the network has one output; use 'logistic'.")
+        return np.where(codes == 1, 1.0, -1.0)[:, None]
+
+    def probabilities(self, P: Matrix) -> Float[Tensor, "n k"]:
+        """The probability of every class, two of them for one output."""
+        if not self.gives_probabilities:
+            raise ValueError(f"{self.name} loss gives no probabilities; use 'log_loss'.")
+        return self._probabilities(P)
+
+    def _probabilities(self, P: Tensor) -> Tensor:
+        raise NotImplementedError
+
     @abstractmethod
     def _value(self, P: Tensor, Y: Tensor) -> Tensor: ...
 
@@ -201,6 +234,9 @@ def imbalances(V: Matrix) -> list[float]:
 
 class MarginLoss(Loss):
     """A loss l(y p) of the margin, targets +1 or -1."""
+
+    classification = True
+    other_class = -1.0
 
     def check_targets(self, Y: Matrix) -> None:
         if not bool(((Y == 1) | (Y == -1)).all()):

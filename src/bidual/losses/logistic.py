@@ -15,6 +15,13 @@ class Logistic(MarginLoss):
     name = "logistic"
     smoothness = 0.25
     slope = 1.0
+    gives_probabilities = True
+
+    def _probabilities(self, P: Tensor) -> Tensor:
+        positive = torch.sigmoid(P)
+        if P.shape[1] == 1:
+            return torch.cat([1 - positive, positive], 1)
+        return positive / positive.sum(1, keepdim=True)
 
     def _value(self, P: Tensor, Y: Tensor) -> Tensor:
         return softplus(-Y * P, threshold=40).sum(1)

@@ -20,10 +20,16 @@ class Softmax(Loss):
     slope = 2**0.5  # |q - e_y| for q in the simplex
     separable = False
     shift_invariant = True
+    classification = True
+    one_output = False
+    gives_probabilities = True
 
     def check_targets(self, Y: Tensor) -> None:
         if not bool((((Y == 0) | (Y == 1)).all(1) & (Y.sum(1) == 1)).all()):
             raise ValueError("softmax loss needs one-hot targets, got other values. Encode the labels first.")
+
+    def _probabilities(self, P: Tensor) -> Tensor:
+        return torch.softmax(P, 1)
 
     def _value(self, P: Tensor, Y: Tensor) -> Tensor:
         r"""p_top - p_y + log(1 + sum of exp(p_k - p_top) over k != top), to relative precision however small that is.

@@ -12,6 +12,7 @@ from torch import Tensor
 from bidual.numerics.rounding import UNIT, gamma, rounded_up
 from bidual.polar import NeuronOracle
 from bidual.problems.problem import Problem
+from bidual.runtime.registry import Part
 from bidual.types import Blocks, Matrix
 
 
@@ -27,7 +28,7 @@ class SoundnessError(AssertionError):
 
 
 @dataclass(frozen=True, eq=False)
-class Certificate:
+class Certificate(Part):
     """Bounds on an optimum with their witnesses. Both hold in real arithmetic: they allow for rounding.
 
     Attributes:
@@ -47,6 +48,7 @@ class Certificate:
     polar: float
     scope: Scope = Scope.BLOCKS
     scale: float = 0.0
+    name = "certificate"
 
     @property
     def gap(self) -> float:

@@ -3,8 +3,9 @@
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Iterator
 from typing import TypeVar
+
+from bidual.runtime.registry import descendants
 
 T = TypeVar("T")
 
@@ -19,9 +20,3 @@ def concrete_subclasses(base: type[T], *packages: str) -> list[type[T]]:
             importlib.import_module(module.name)
     found = {cls for cls in descendants(base) if cls.__module__.startswith("bidual.") and not inspect.isabstract(cls)}
     return sorted(found, key=lambda cls: cls.__qualname__)
-
-
-def descendants(base: type[T]) -> Iterator[type[T]]:
-    for cls in base.__subclasses__():
-        yield cls
-        yield from descendants(cls)

@@ -5,18 +5,18 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from bidual.losses import Loss, MarginLoss, Softmax
+from bidual.losses import Loss
 from bidual.testing.tools import normal, positive, require, require_at_least, require_close, require_refused
 from bidual.types import Matrix
 
 
 def example_targets(loss: Loss, n: int, c: int, generator: torch.Generator) -> Matrix:
-    """Random targets that ``loss`` accepts; the first rows of a softmax target show every class."""
-    if isinstance(loss, Softmax):
+    """Random targets that ``loss`` accepts; the first rows of one-hot targets show every class."""
+    if not loss.one_output:
         rest = torch.randint(c, (max(n - c, 0),), generator=generator)
         return torch.eye(c, dtype=torch.float64)[torch.cat([torch.arange(c), rest])[:n]]
     Y = normal((n, c), generator)
-    return torch.where(Y >= 0, 1.0, -1.0).to(Y) if isinstance(loss, MarginLoss) else Y
+    return torch.where(Y >= 0, 1.0, -1.0).to(Y) if loss.classification else Y
 
 
 # ------------------------------------------------------------------------------------------------------------ losses

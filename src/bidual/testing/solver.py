@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from bidual.problems.problem import Problem
-from bidual.solvers.driver import Record, Solution, Solver, Status, solve
+from bidual.problems.solution import Limits, Record, Solution, Status
+from bidual.solvers.driver import Solver, solve
 from bidual.testing.planted import Planted, planted_problems
 from bidual.testing.tools import require, require_at_least, require_close, require_refused
 
@@ -54,7 +55,7 @@ def _run(
     seen: list[Record] | None = None,
 ) -> Solution:
     callback = None if seen is None else seen.append
-    return solve(problem, solver, tol=tol, max_steps=max_steps, max_time=max_time, start=start, callback=callback)
+    return solve(problem, solver, Limits(tol, max_steps, max_time), start=start, callback=callback)
 
 
 def _refusal(solver: Solver, case: Planted) -> str | None:
@@ -106,14 +107,14 @@ def _check_unchanged(solver: Solver, case: Planted, tol: float, max_steps: int) 
     before = copy.deepcopy([_tensors(case.problem), start])
     first, again = (_run(case.problem, solver, tol, max_steps, start=start) for _ in range(2))
     now = [_tensors(case.problem), start]
+    require(_same(before, now), f"{solver.name}: the problem and the start stay as they were")
     require(torch.equal(first.Z, again.Z), f"{solver.name}: the same result twice")
     require(first.n_steps == again.n_steps, f"{solver.name}: as many steps twice")
-    require(_same(before, now), f"{solver.name}: the problem and the start stay as they were")
 
 
 def _tensors(problem: Any) -> list[Tensor]:
-    operator = problem.operator if isinstance(problem, Problem) else problem
-    return [operator.X, problem.datafit.targets, problem.datafit.weights]
+    samples: Any = problem.operator if isinstance(problem, Problem) else problem
+    return [samples.X, problem.datafit.targets, problem.datafit.weights]
 
 
 def _same(one: list[Any], other: list[Any]) -> bool:
@@ -138,7 +139,10 @@ def _check_start(solver: Solver, case: Planted, tol: float, max_steps: int) -> N
     if case.point is None:
         return
     warm = _run(case.problem, solver, tol, max_steps, start=case.point)
-    require(warm.status in _ENDS and warm.n_steps == 0, f"{solver.name}: the optimum is certified at once, got {warm.n_steps}")
+    require(
+        warm.status in _ENDS and warm.n_steps == 0,
+        f"{solver.name}: the optimum is certified at once, got {warm.n_steps}",
+    )
     _check_optimum(case, _run(case.problem, solver, tol, max_steps, start=-10 * case.point), tol)
 
 
@@ -146,5 +150,5 @@ def _check_scales(solver: Solver, case: Planted, seed: int, tol: float, max_step
     for size, features in _SCALES:
         scaled = next((other for other in planted_problems(seed, size, features) if other.name == case.name), None)
         if scaled is not None:
-            require_close(scaled.optimum / size**2, case.optimum, "planted: optima scale with the square of the targets")
+            require_close(scaled.optimum / size**2, case.optimum, "planted: optima scale with squared targets")
             _check_optimum(scaled, _run(scaled.problem, solver, tol, max_steps), tol)

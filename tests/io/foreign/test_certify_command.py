@@ -1,10 +1,8 @@
 """The command with a stand-in for the mathematics."""
 
 import json
-import sys
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -15,12 +13,12 @@ from safetensors.torch import save_file
 from torch import nn
 from typer.testing import CliRunner
 
-from bidual.architectures.modules import NETWORKS
+from bidual.cli.certify import certify
 from bidual.estimators.mlp import ConvexMLPRegressor
 from bidual.estimators.saving import save
 from bidual.io.foreign import from_file
 from bidual.io.tables import TableEncoder
-from helpers.foreign_tools import OwnKind, network, own
+from helpers.foreign_tools import network, own
 
 rng = np.random.default_rng(0)
 
@@ -41,15 +39,9 @@ class Bench:
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder, self.calls, self.answer = folder, [], FakeCertificate()
-        fake: Any = ModuleType("bidual.estimators.certifying")
-        fake.certify, fake.NetworkCertificate = self._certify, FakeCertificate
-        monkeypatch.setitem(sys.modules, "bidual.estimators.certifying", fake)
-        monkeypatch.delitem(sys.modules, "bidual.cli.certify", raising=False)
-        from bidual.cli.certify import certify
-
+        monkeypatch.setattr("bidual.estimators.certifying.certify", self._certify)
         self.app = typer.Typer(pretty_exceptions_enable=False)
         self.app.command()(certify)
-        monkeypatch.delitem(sys.modules, "bidual.cli.certify")
         self.model = folder / "m.safetensors"
         save_file(network(outputs=2).state_dict(), self.model)
         save_file(network(outputs=1).state_dict(), folder / "one.safetensors")
@@ -135,8 +127,7 @@ def test_standardising(bench: Bench) -> None:
     np.testing.assert_allclose(bench.calls[0][1].mean(0), 0, atol=1e-12)
 
 
-def test_models_of_this_package_bring_their_settings(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(NETWORKS, "relu_mlp", OwnKind)
+def test_models_of_this_package_bring_their_settings(bench: Bench) -> None:
     frame = pd.read_csv(bench.folder / "t.csv").drop(columns="label")
     encoder = TableEncoder().fit(frame)
     fitted = ConvexMLPRegressor(loss="huber", n_gates=4, tol=0.1, beta=0.7, activation="gated_relu")

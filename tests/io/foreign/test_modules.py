@@ -6,8 +6,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bidual.architectures.modules import GatedNetwork, LinearNetwork
+from bidual.estimators.certifying import read_network
 from bidual.estimators.mlp import ConvexMLPRegressor
-from bidual.io.foreign import from_module, read_network
+from bidual.io.foreign import from_module
 from helpers.foreign_tools import Functional, agrees, network, own, randomise
 
 

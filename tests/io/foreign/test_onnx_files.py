@@ -10,8 +10,8 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 from torch import nn
 
 from bidual.estimators.mlp import ConvexMLPClassifier, ConvexMLPRegressor
-from bidual.estimators.saving import ModelFileError
 from bidual.io.foreign import from_file
+from bidual.runtime.container import UnreadableFileError
 from helpers.foreign_tools import X, agrees, network, own
 
 H, A, W, B = (tensor.numpy() for tensor in network().state_dict().values())
@@ -157,7 +157,7 @@ REFUSED: dict[str, tuple[ModelProto, str]] = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_is_refused(name: str, tmp_path: Path) -> None:
     graph, message = REFUSED[name]
-    with pytest.raises(ModelFileError, match=message) as caught:
+    with pytest.raises(UnreadableFileError, match=message) as caught:
         from_file(write(tmp_path, graph))
     assert "\n" not in str(caught.value)
 
@@ -166,21 +166,21 @@ def test_what_is_refused(name: str, tmp_path: Path) -> None:
 def test_truncated_files(keep: int, tmp_path: Path) -> None:
     path = write(tmp_path, ACCEPTED["gemm"])
     path.write_bytes(path.read_bytes()[:keep])
-    with pytest.raises(ModelFileError, match=r"cut off|no ONNX graph|opset"):
+    with pytest.raises(UnreadableFileError, match=r"cut off|no ONNX graph|opset"):
         from_file(path)
 
 
 def test_names_that_are_no_text(tmp_path: Path) -> None:
     path = write(tmp_path, model(FIRST, node("Tanh", "h", "r"), LAST))
     path.write_bytes(path.read_bytes().replace(b"Tanh", b"\xff\xfeaa"))
-    with pytest.raises(ModelFileError, match="ONNX"):
+    with pytest.raises(UnreadableFileError, match="ONNX"):
         from_file(path)
 
 
 def test_short_tensors(tmp_path: Path) -> None:
     graph = model(FIRST, RELU, LAST)
     graph.graph.initializer[0].raw_data = b"1234"
-    with pytest.raises(ModelFileError, match="is damaged; export the network again"):
+    with pytest.raises(UnreadableFileError, match="is damaged; export the network again"):
         from_file(write(tmp_path, graph))
 
 
@@ -199,10 +199,10 @@ def test_weights_beside_the_file(outside: Path) -> None:
     assert agrees(from_file(outside), network())
     data = outside.parent / "w.data"
     data.write_bytes(data.read_bytes()[:-1])
-    with pytest.raises(ModelFileError, match=r"'w.data', which is cut off"):
+    with pytest.raises(UnreadableFileError, match=r"'w.data', which is cut off"):
         from_file(outside)
     data.unlink()
-    with pytest.raises(ModelFileError, match="is not there; copy that file"):
+    with pytest.raises(UnreadableFileError, match="is not there; copy that file"):
         from_file(outside)
 
 
@@ -214,7 +214,7 @@ def test_nothing_is_read_outside_the_folder(location: str, outside: Path) -> Non
     for tensor in graph.graph.initializer:
         entry = next(item for item in tensor.external_data if item.key == "location")
         entry.value = location.format(absolute=moved)
-    with pytest.raises(ModelFileError, match="outside its folder, where nothing is read"):
+    with pytest.raises(UnreadableFileError, match="outside its folder, where nothing is read"):
         from_file(write(outside.parent, graph))
 
 
@@ -238,7 +238,7 @@ def test_what_this_package_exports(kind: str, tmp_path: Path) -> None:
         estimator = ConvexMLPClassifier(loss=loss, **settings).fit(X.numpy(), labels)
     if kind == "flat":
         estimator.to_onnx(tmp_path / "gated.onnx")
-        with pytest.raises(ModelFileError, match="not a two-layer ReLU network"):
+        with pytest.raises(UnreadableFileError, match="not a two-layer ReLU network"):
             from_file(tmp_path / "gated.onnx")
     estimator.module_ = own(outputs={"flat": 1, "two": 2, "three": 3}[kind])
     estimator.to_onnx(tmp_path / "m.onnx")

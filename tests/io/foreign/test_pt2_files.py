@@ -11,8 +11,8 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from bidual.estimators.saving import ModelFileError
 from bidual.io.foreign import from_file
+from bidual.runtime.container import UnreadableFileError
 from helpers.foreign_tools import Functional, X, agrees, network, own
 
 
@@ -94,7 +94,7 @@ REFUSED: dict[str, tuple[nn.Module, str]] = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_is_refused(name: str, tmp_path: Path) -> None:
     module, message = REFUSED[name]
-    with pytest.raises(ModelFileError, match=message) as caught:
+    with pytest.raises(UnreadableFileError, match=message) as caught:
         from_file(export(module, tmp_path / "m.pt2"))
     assert "\n" not in str(caught.value)
 
@@ -143,7 +143,7 @@ def test_pickles_in_an_archive_never_run(marked: bool, archive: Path, tmp_path: 
 
     path = rewrite(archive, tmp_path / "m.pt2", poison)
     if marked:
-        with pytest.raises(ModelFileError, match="is pickled, and pickle can run code"):
+        with pytest.raises(UnreadableFileError, match="is pickled, and pickle can run code"):
             from_file(path)
     else:
         assert agrees(from_file(path), network())
@@ -154,7 +154,7 @@ def test_pickles_in_an_archive_never_run(marked: bool, archive: Path, tmp_path: 
 def test_pickled_files_are_refused_unopened(suffix: str, tmp_path: Path) -> None:
     path, ran = tmp_path / f"m{suffix}", tmp_path / "ran"
     path.write_bytes(pickle.dumps(Payload(ran)))
-    with pytest.raises(ModelFileError, match=r"pickle can run code; save it with safetensors.torch.save_file"):
+    with pytest.raises(UnreadableFileError, match=r"pickle can run code; save it with safetensors.torch.save_file"):
         from_file(path)
     assert not ran.exists()
 
@@ -162,7 +162,7 @@ def test_pickled_files_are_refused_unopened(suffix: str, tmp_path: Path) -> None
 @pytest.mark.parametrize("name", ["m.pt2", "m"])
 def test_torch_save_by_another_name(name: str, tmp_path: Path) -> None:
     torch.save(Payload(tmp_path / "ran"), tmp_path / name)
-    with pytest.raises(ModelFileError, match=r"0 torch\.export graphs instead of one"):
+    with pytest.raises(UnreadableFileError, match=r"0 torch\.export graphs instead of one"):
         from_file(tmp_path / name)
     assert not (tmp_path / "ran").exists()
 
@@ -209,21 +209,21 @@ DAMAGE: dict[str, tuple[Callable[[str, bytes], bytes | None], str]] = {
 @pytest.mark.parametrize("name", DAMAGE)
 def test_damaged_archives(name: str, archive: Path, tmp_path: Path) -> None:
     change, message = DAMAGE[name]
-    with pytest.raises(ModelFileError, match=message) as caught:
+    with pytest.raises(UnreadableFileError, match=message) as caught:
         from_file(rewrite(archive, tmp_path / "m.pt2", change))
     assert "\n" not in str(caught.value)
 
 
 def test_compressed_archives_are_refused(archive: Path, tmp_path: Path) -> None:
     path = rewrite(archive, tmp_path / "m.pt2", lambda _, data: data, compression=zipfile.ZIP_DEFLATED)
-    with pytest.raises(ModelFileError, match="is compressed"):
+    with pytest.raises(UnreadableFileError, match="is compressed"):
         from_file(path)
 
 
 @pytest.mark.parametrize("keep", [0, 10, 500, -1, -100])
 def test_truncated_archives(keep: int, archive: Path, tmp_path: Path) -> None:
     (tmp_path / "m.pt2").write_bytes(archive.read_bytes()[:keep])
-    with pytest.raises(ModelFileError, match=r"not a torch\.export archive, or is damaged|0 torch\.export graphs"):
+    with pytest.raises(UnreadableFileError, match=r"not a torch\.export archive, or is damaged|0 torch\.export graphs"):
         from_file(tmp_path / "m.pt2")
 
 
@@ -231,7 +231,7 @@ def test_flipped_bytes_are_noticed(archive: Path, tmp_path: Path) -> None:
     data = archive.read_bytes()
     place = data.index(network()[0].weight.detach().numpy().tobytes())
     (tmp_path / "m.pt2").write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
-    with pytest.raises(ModelFileError, match="Bad CRC"):
+    with pytest.raises(UnreadableFileError, match="Bad CRC"):
         from_file(tmp_path / "m.pt2")
 
 
@@ -242,8 +242,8 @@ def test_other_files(tmp_path: Path) -> None:
         (tmp_path, "it is a folder"),
         (tmp_path / "text", "of no known kind"),
     ]:
-        with pytest.raises(ModelFileError, match=message):
+        with pytest.raises(UnreadableFileError, match=message):
             from_file(path)
     save_file({"a": torch.ones(1)}, tmp_path / "m.onnx")  # the suffix decides
-    with pytest.raises(ModelFileError, match="ONNX"):
+    with pytest.raises(UnreadableFileError, match="ONNX"):
         from_file(str(tmp_path / "m.onnx"))

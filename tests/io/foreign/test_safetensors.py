@@ -6,12 +6,13 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from bidual.architectures.modules import NETWORKS
+from bidual.estimators.certifying import read_network
 from bidual.estimators.mlp import ConvexMLPRegressor
-from bidual.estimators.saving import ModelFileError, save
-from bidual.io.foreign import from_file, read_saved
+from bidual.estimators.saving import read_saved, save
+from bidual.io.foreign import from_file
 from bidual.io.tables import TableEncoder
-from helpers.foreign_tools import OwnKind, X, agrees, network, own
+from bidual.runtime.container import UnreadableFileError
+from helpers.foreign_tools import X, agrees, network, own
 
 STATE = dict(zip(("hidden", "hidden_bias", "output", "output_bias"), network().state_dict().values(), strict=True))
 
@@ -73,7 +74,7 @@ REFUSED: dict[str, tuple[dict[str, Tensor], str]] = {
 def test_what_is_refused(name: str, tmp_path: Path) -> None:
     tensors, message = REFUSED[name]
     path = write(tmp_path / "m.safetensors", tensors)
-    with pytest.raises(ModelFileError, match=message) as caught:
+    with pytest.raises(UnreadableFileError, match=message) as caught:
         from_file(path)
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -83,7 +84,7 @@ def test_what_is_refused(name: str, tmp_path: Path) -> None:
 def test_truncated_files(keep: int, tmp_path: Path) -> None:
     path = write(tmp_path / "m.safetensors", named("0.", "2."))
     path.write_bytes(path.read_bytes()[:keep])
-    with pytest.raises(ModelFileError, match="not a safetensors file, or is cut off"):
+    with pytest.raises(UnreadableFileError, match="not a safetensors file, or is cut off"):
         from_file(path)
 
 
@@ -92,11 +93,10 @@ def fitted() -> Any:
     return ConvexMLPRegressor(n_gates=4, tol=1e-1, activation="gated_relu").fit(X.numpy(), X[:, :2].numpy())
 
 
-def test_models_of_this_package(fitted: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(NETWORKS, "relu_mlp", OwnKind)
+def test_models_of_this_package(fitted: Any, tmp_path: Path) -> None:
     fitted.module_ = own()
     save(fitted, tmp_path / "m", TableEncoder())
-    assert agrees(from_file(tmp_path / "m"), own())
+    assert agrees(read_network(tmp_path / "m"), own())
     saved = read_saved(tmp_path / "m")
     assert saved is not None
     assert saved.encoder is not None
@@ -106,5 +106,7 @@ def test_models_of_this_package(fitted: Any, tmp_path: Path, monkeypatch: pytest
 
 def test_gated_models_of_this_package_are_refused(fitted: Any, tmp_path: Path) -> None:
     save(fitted, tmp_path / "m.safetensors")
-    with pytest.raises(ModelFileError, match="a network of kind 'gated_mlp'"):
+    with pytest.raises(ValueError, match="a network of kind 'gated_mlp'"):
+        read_network(tmp_path / "m.safetensors")
+    with pytest.raises(UnreadableFileError, match="two linear layers"):
         from_file(tmp_path / "m.safetensors")

@@ -20,6 +20,7 @@ from bidual.papers.methods.gate_cones import GateCones
 from bidual.papers.methods.gated_report import gated_report
 from bidual.problems.certificate import Scope
 from bidual.problems.problem import Problem
+from bidual.problems.solution import Limits
 from bidual.solvers.plan import solve_auto
 
 
@@ -144,7 +145,7 @@ def test_the_report_compares_objectives_of_one_problem(loss: Squared | Logistic)
     Y = torch.where(X[:, :1] * X[:, 1:2] > 0, 1.0, -1.0).double()
     family, data = GatedParallel(cells), Datafit(loss, Y, intercept=True)
     report = gated_report(family, X, data, 0.3, test=(X[:10], Y[:10]), max_time=5.0)
-    exact = solve_auto(Problem(family.lift(X, 1), data, Group(), 0.3), tol=1e-6).certificate
+    exact = solve_auto(Problem(family.lift(X, 1), data, Group(), 0.3), Limits(1e-6)).certificate
     assert report.gated.objective == pytest.approx(exact.primal, rel=2e-4)
     assert report.certificate.scope is Scope.BLOCKS
     assert report.real_certificate.scope is Scope.ALL_PATTERNS

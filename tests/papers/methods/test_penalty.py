@@ -11,6 +11,7 @@ from bidual.losses import Logistic, Squared
 from bidual.losses.datafit import Datafit
 from bidual.papers.methods.penalty import PenaltyForm, train
 from bidual.problems.problem import Problem
+from bidual.problems.solution import Limits
 from bidual.solvers.plan import solve_auto
 
 
@@ -74,7 +75,7 @@ def test_batches_stand_for_all_samples() -> None:
 def test_without_penalty_it_converges_to_the_exact_gated_optimum_from_above(c: int) -> None:
     X, Y, cells = draw(4, c=c)
     problem = Problem(GatedParallel(cells).lift(X, c), Datafit(Squared(), Y), Group(), 0.5)
-    exact = solve_auto(problem, tol=1e-8).certificate
+    exact = solve_auto(problem, Limits(1e-8)).certificate
     form, values = PenaltyForm(cells, Squared(), 0.5, 0.0, c), []
     train(
         form,

@@ -33,7 +33,7 @@ from bidual.papers.experiments.staged_accuracy import StagedRow
 from bidual.papers.experiments.whitened_images import Setting
 from bidual.papers.reproduction import Claim
 from bidual.papers.uci.study import Row as UciRow
-from bidual.solvers.driver import Record
+from bidual.problems.solution import Record
 
 
 def holds(claims: tuple[Claim, ...]) -> list[bool]:

@@ -20,7 +20,8 @@ from bidual.polar.subnetworks.outputs import AllOutputs, _cone_bound, _principal
 from bidual.polar.subnetworks.pricing import ExactParallel
 from bidual.polar.subnetworks.search import ParallelSearch
 from bidual.problems.parallel import ParallelProblem
-from bidual.training.parallel.training import ParallelTrainer
+from bidual.problems.solution import Limits
+from bidual.training.parallel.plan import ParallelPlan
 
 mpmath.mp.dps = 60
 
@@ -56,11 +57,11 @@ class Recorded(ExactParallel):
 def test_no_answer_in_a_training_is_below_a_sub_network(seed: int) -> None:
     """Near the optimum many networks are equally steep, which random dual points do not show."""
     X, y = teacher(8 if seed else 10, 2, seed)
-    trainer = ParallelTrainer(X, 3)
+    trainer = ParallelPlan(X, 3)
     oracle = Recorded(X, 3)
     trainer.__dict__["_priced"] = oracle  # what the cached property would make
     problem = ParallelProblem(X, Datafit(Squared(), y), 1.0, 3)
-    trainer.train(problem.with_beta(0.02 * trainer.beta_max(problem)), tol=1e-4)
+    trainer.train(problem.with_beta(0.02 * trainer.beta_max(problem)), Limits(1e-4))
     known = torch.cat([neurons for *_, neurons in oracle.answers])
     assert len(oracle.answers) > 2
     for V, above, upper, _ in oracle.answers:

@@ -12,24 +12,9 @@ from bidual.architectures.modules.gated_parallel import GatedParallelNetwork
 from bidual.architectures.modules.layerwise import LayerwiseNetwork
 from bidual.architectures.modules.mlp import GatedNetwork, LinearNetwork, ReluNetwork, TwoLayerNetwork
 from bidual.architectures.modules.parallel import ParallelNetwork
+from bidual.runtime.registry import Registry
 
-NETWORKS: dict[str, type[RebuildableModule]] = {
-    cls.kind: cls
-    for cls in (
-        LinearNetwork,
-        ReluNetwork,
-        GatedNetwork,
-        LinearConvNetwork,
-        ReluConvNetwork,
-        GatedConvNetwork,
-        LinearAttentionNetwork,
-        ReluAttentionNetwork,
-        GatedAttentionNetwork,
-        ParallelNetwork,
-        GatedParallelNetwork,
-        LayerwiseNetwork,
-    )
-}
+NETWORKS: Registry[RebuildableModule] = Registry(RebuildableModule, "network", "kind")
 
 __all__ = [
     "NETWORKS",

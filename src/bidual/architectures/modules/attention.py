@@ -1,13 +1,18 @@
 """Multi-head self-attention with a linear, gated or ReLU activation in place of softmax."""
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Self
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from bidual.architectures.modules.base import RebuildableModule, Sizes, check_gate_index
+from bidual.architectures.modules.views import Picture, Units, as_numbers
 from bidual.numerics.gate_margin import is_on
+
+_HEADS = 4  # whose maps are shown
 
 
 class AttentionNetwork(RebuildableModule):
@@ -33,6 +38,31 @@ class AttentionNetwork(RebuildableModule):
     def n_neurons(self) -> int:
         return int((self.value.detach() != 0).flatten(1).any(1).sum())
 
+    @property
+    def units(self) -> Units:
+        return Units.of("head", self.mixing, self.value)
+
+    @torch.no_grad()
+    def pictures(self, x: Tensor | None = None, names: Sequence[str] = ()) -> list[Picture]:
+        """Attention maps of the heads that weigh most."""
+        if x is None:
+            return []
+        heads, maps = np.argsort(-self.units.prices, kind="stable")[:_HEADS], as_numbers(self.maps(x))
+        caption = (
+            f"A row per sample, a column for each of the {len(heads)} heads that weigh most; a token's row says which "
+            "tokens it looks at. Red positive, blue negative, each map in its own scale."
+        )
+        return [
+            Picture(
+                "Attention maps",
+                [maps[row, head] for row in range(len(maps)) for head in heads],
+                [f"{name}, head {head}" for name in names for head in heads],
+                len(heads),
+                caption,
+                f"Attention maps of {len(heads)} heads on {len(maps)} sequences.",
+            )
+        ]
+
     def maps(self, x: Tensor) -> Tensor:
         """The attention maps act(x U_j x^T) (n, heads, s, s) of all heads."""
         x = x.to(self.mixing.dtype)[:, None]
@@ -51,7 +81,8 @@ class AttentionNetwork(RebuildableModule):
 class LinearAttentionNetwork(AttentionNetwork):
     """Self-attention without a nonlinearity."""
 
-    kind = "linear_attention"
+    kind, words, always_on = "linear_attention", "linear self-attention network", True
+    rivals = "every linear self-attention network, with any number of heads"
 
     def _activated(self, scores: Tensor, x: Tensor) -> Tensor:
         return scores
@@ -60,7 +91,11 @@ class LinearAttentionNetwork(AttentionNetwork):
 class ReluAttentionNetwork(AttentionNetwork):
     """Self-attention with a ReLU on the scores."""
 
-    kind = "relu_attention"
+    kind, words = "relu_attention", "self-attention network with ReLU scores"
+    rivals = "every self-attention network of this kind, with any number of heads"
+
+    def on(self, x: Tensor) -> Tensor:
+        return self.maps(x) > 0
 
     def _activated(self, scores: Tensor, x: Tensor) -> Tensor:
         return torch.relu(scores)
@@ -69,7 +104,7 @@ class ReluAttentionNetwork(AttentionNetwork):
 class GatedAttentionNetwork(AttentionNetwork):
     """Scores that are on where a constant gate is: 1{x H_p(j) x^T >= 0}; head j uses gate ``gate_index[j]``."""
 
-    kind = "gated_attention"
+    kind, words = "gated_attention", "self-attention network with gated scores"
 
     def __init__(self, d: int, n_heads: int, n_outputs: int, average: int, n_gates: int) -> None:
         super().__init__(d, n_heads, n_outputs, average)
@@ -89,6 +124,13 @@ class GatedAttentionNetwork(AttentionNetwork):
         return module
 
     def _activated(self, scores: Tensor, x: Tensor) -> Tensor:
+        return scores * self._on_pairs(x).to(scores.dtype)
+
+    def on(self, x: Tensor) -> Tensor:
+        return self._on_pairs(x[:, None])
+
+    def _on_pairs(self, x: Tensor) -> Tensor:
+        """Where a head's gate is on, of x (n, 1, s, d); ties count as on."""
         size = x.abs()
         on = is_on(x @ self.gates @ x.mT, size @ self.gates.abs() @ size.mT, self.gates[0].numel())
-        return scores * on.to(scores.dtype)[:, self.gate_index]
+        return on[:, self.gate_index]

@@ -1,25 +1,24 @@
 """Convolution, activation, pooling, linear layer."""
 
 from abc import abstractmethod
+from collections.abc import Sequence
+from copy import deepcopy
 from typing import Self
 
 import torch
 from torch import Tensor, nn
 
-from bidual.architectures.modules.base import RebuildableModule, Sizes, check_gate_index, zero_conv, zero_linear
+from bidual.architectures.modules.base import (
+    RebuildableModule,
+    Sizes,
+    check_gate_index,
+    with_bias,
+    zero_conv,
+    zero_linear,
+)
+from bidual.architectures.modules.products import PatchProducts, PoolingMatrix, geometry_of
+from bidual.architectures.modules.views import Picture, Units, filters_picture
 from bidual.numerics.gate_margin import is_on
-
-
-class PoolingMatrix(nn.Module):
-    """x (n, filters, ...) -> P_a x (n, filters, a) for any constant matrix P_a."""
-
-    def __init__(self, readouts: int, positions: int) -> None:
-        super().__init__()
-        self.matrix: Tensor
-        self.register_buffer("matrix", torch.zeros(readouts, positions, dtype=torch.float64))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x.flatten(2) @ self.matrix.T
 
 
 class ConvNetwork(RebuildableModule):
@@ -69,6 +68,32 @@ class ConvNetwork(RebuildableModule):
         weight = self.output.weight.detach()
         return int((weight.reshape(len(weight), self.hidden.out_channels, -1) != 0).any(2).any(0).sum())
 
+    @property
+    def units(self) -> Units:
+        outputs = self.output.weight.unflatten(1, (self.hidden.out_channels, -1)).transpose(0, 1)
+        return Units.of("filter", with_bias(self.hidden), outputs)
+
+    def pictures(self, x: Tensor | None = None, names: Sequence[str] = ()) -> list[Picture]:
+        return filters_picture(self.hidden, self.units.prices)
+
+    def for_onnx(self, sample_shape: tuple[int, ...]) -> nn.Module:
+        """The same network as gathers and matrix products: runtimes have convolutions in float32 only."""
+        other, pooling = deepcopy(self), self._pooling(sample_shape)
+        for name, layer in self.named_children():
+            if isinstance(layer, nn.Conv1d | nn.Conv2d):
+                setattr(other, name, PatchProducts(layer, sample_shape))
+        other.pool = PoolingMatrix(*pooling.shape)
+        other.pool.matrix.copy_(pooling)
+        return other
+
+    def _pooling(self, image_shape: tuple[int, ...]) -> Tensor:
+        """P_a, for images of this shape."""
+        if isinstance(self.pool, PoolingMatrix):
+            return self.pool.matrix
+        geometry = geometry_of(self.hidden)
+        grid = [k // w for k, w in zip(geometry.map_of(image_shape), self.window, strict=True)]
+        return geometry.pooled(tuple(grid)).pooling_for(image_shape, self.output.weight.detach()).matrix
+
     def forward(self, x: Tensor) -> Tensor:
         x = x.to(self.hidden.weight.dtype)
         return self.output(self.pool(self._activated(x)).flatten(1))
@@ -80,7 +105,8 @@ class ConvNetwork(RebuildableModule):
 class LinearConvNetwork(ConvNetwork):
     """A convolutional network without a nonlinearity."""
 
-    kind = "linear_cnn"
+    kind, words, always_on = "linear_cnn", "linear convolutional network", True
+    rivals = "every linear convolutional network of this filter size and pooling"
 
     def _activated(self, x: Tensor) -> Tensor:
         return self.hidden(x)
@@ -89,7 +115,11 @@ class LinearConvNetwork(ConvNetwork):
 class ReluConvNetwork(ConvNetwork):
     """A convolutional ReLU network."""
 
-    kind = "relu_cnn"
+    kind, words = "relu_cnn", "convolutional ReLU network"
+    rivals = "every convolutional ReLU network of this filter size and pooling, with any number of filters"
+
+    def on(self, x: Tensor) -> Tensor:
+        return self.hidden(x) > 0
 
     def _activated(self, x: Tensor) -> Tensor:
         return torch.relu(self.hidden(x))
@@ -101,7 +131,7 @@ class GatedConvNetwork(ConvNetwork):
     Filter j uses gate ``gate_index[j]``.
     """
 
-    kind = "gated_cnn"
+    kind, words = "gated_cnn", "convolutional gated-ReLU network"
 
     def __init__(self, channels: int, n_filters: int, n_gates: int, **sizes: int | list[int]) -> None:
         super().__init__(channels, n_filters, **sizes)  # type: ignore[arg-type]
@@ -121,8 +151,12 @@ class GatedConvNetwork(ConvNetwork):
         return module
 
     def _activated(self, x: Tensor) -> Tensor:
-        on = is_on(self.gates(x), self.sizes_of_gates(x.abs()), self.gates.weight[0].numel() + 1)
-        return self.hidden(x) * on.to(x.dtype)[:, self.gate_index]
+        return self.hidden(x) * self.on(x).to(x.dtype)
+
+    def on(self, x: Tensor) -> Tensor:
+        """Where a filter's gate is on; ties count as on."""
+        sizes = self.sizes_of_gates(x.abs())
+        return is_on(self.gates(x), sizes, self.gates.weight[0].numel() + 1)[:, self.gate_index]
 
     def sizes_of_gates(self, x: Tensor) -> Tensor:
         """The gates' layer with the absolute values of its weights."""

@@ -7,6 +7,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from bidual.architectures.modules.base import RebuildableModule, Sizes
+from bidual.architectures.modules.views import Units
 from bidual.numerics.gate_margin import is_on
 
 
@@ -32,7 +33,7 @@ class GatedParallelNetwork(RebuildableModule):
     switches. ``weights`` (K, m, d, c) holds U. With ``constant`` a 1 is appended to x.
     """
 
-    kind = "gated_parallel"
+    kind, words = "gated_parallel", "gated parallel network"
 
     def __init__(self, n_features: int, width: int, n_outputs: int, n_networks: int, constant: int = 0) -> None:
         super().__init__()
@@ -61,9 +62,20 @@ class GatedParallelNetwork(RebuildableModule):
         """Sub-networks whose weights are not all zero."""
         return int(self.weights.detach().flatten(1).any(1).sum())
 
-    def forward(self, x: Tensor) -> Tensor:
+    @property
+    def units(self) -> Units:
+        ones = torch.ones(len(self.weights), 1)
+        return Units.of("sub-network", self.weights, ones, on_outputs=True, whole=False)
+
+    def on(self, x: Tensor) -> Tensor:
+        return activity(self._seen(x), self.gates, self.signs).second.T
+
+    def _seen(self, x: Tensor) -> Tensor:
         x = x.to(self.bias.dtype)
-        x = torch.cat([x, x.new_ones(x.shape[0], 1)], 1) if self.constant else x
+        return torch.cat([x, x.new_ones(x.shape[0], 1)], 1) if self.constant else x
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self._seen(x)
         first, second = activity(x, self.gates, self.signs)
         linear = x @ self.weights  # (K, m, n, c)
         inner = (first[:, :, :, None] * linear).sum(1)

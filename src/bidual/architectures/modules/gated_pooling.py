@@ -19,8 +19,8 @@ class GatedPooling(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, hidden: Float[Tensor, "n m*u*p h w"], on: Bool[Tensor, "n u*p h w"], gates: int, grid: int
-    ) -> Float[Tensor, "n m*p*a"]:
+        ctx: Any, hidden: Float[Tensor, "n filters h w"], on: Bool[Tensor, "n units h w"], gates: int, grid: int
+    ) -> Float[Tensor, "n pooled"]:
         """``gates`` is p, and a is grid * grid."""
         maps, active = _parts(hidden, on, gates)
         ctx.save_for_backward(on)

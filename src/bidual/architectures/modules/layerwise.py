@@ -3,12 +3,14 @@
 from collections.abc import Iterator, Sequence
 from typing import Self
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from bidual.architectures.modules.base import RebuildableModule, Sizes, ZeroConv2d, ZeroLinear
 from bidual.architectures.modules.gated_pooling import GatedPooling
+from bidual.architectures.modules.views import Picture, as_numbers, filters_picture
 
 _OFF_GRID = "the map of a stage is odd; invertible downsampling needs an even height and width"
 
@@ -132,7 +134,7 @@ class LayerwiseNetwork(RebuildableModule):
         grid: the side of the map that is pooled to.
     """
 
-    kind = "layerwise_cnn"
+    kind, words = "layerwise_cnn", "deep gated convolutional network"
 
     def __init__(
         self,
@@ -176,6 +178,11 @@ class LayerwiseNetwork(RebuildableModule):
         """Channels that the last head uses."""
         weight = self.heads.last.output.weight.detach()
         return int((weight.unflatten(1, (-1, self._grid**2)) != 0).any(2).any(0).sum())
+
+    def pictures(self, x: Tensor | None = None, names: Sequence[str] = ()) -> list[Picture]:
+        """The filters of the first stage."""
+        first = next(iter(self.stages)).hidden
+        return filters_picture(first, np.linalg.norm(as_numbers(first.weight.flatten(1)), axis=1))
 
     def upto(self, count: int) -> Self:
         """The network of the first ``count`` stages, with the head of the last of them; it shares their weights."""

@@ -5,7 +5,8 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
-from bidual.architectures.modules.base import RebuildableModule, Sizes, check_gate_index, zero_linear
+from bidual.architectures.modules.base import RebuildableModule, Sizes, check_gate_index, with_bias, zero_linear
+from bidual.architectures.modules.views import Units
 from bidual.numerics.gate_margin import is_on
 
 
@@ -30,11 +31,16 @@ class TwoLayerNetwork(RebuildableModule):
     def n_neurons(self) -> int:
         return int((self.output.weight.detach() != 0).any(0).sum())
 
+    @property
+    def units(self) -> Units:
+        return Units.of("neuron", with_bias(self.hidden), self.output.weight.T, on_features=True, on_outputs=True)
+
 
 class LinearNetwork(TwoLayerNetwork):
     """x -> W (U^T x + a) + b: a two-layer network without a nonlinearity."""
 
-    kind = "linear_mlp"
+    kind, words, always_on = "linear_mlp", "two-layer linear network", True
+    rivals = "every two-layer linear network, of any width: without an activation there is only one pattern"
 
     def forward(self, x: Tensor) -> Tensor:
         return self.output(self.hidden(x.to(self.hidden.weight.dtype)))
@@ -43,7 +49,11 @@ class LinearNetwork(TwoLayerNetwork):
 class ReluNetwork(TwoLayerNetwork):
     """x -> sum_j (u_j^T x + a_j)_+ w_j + b: a two-layer ReLU network."""
 
-    kind = "relu_mlp"
+    kind, words = "relu_mlp", "two-layer ReLU network"
+    rivals = "every two-layer ReLU network, of any width and with any weights"
+
+    def on(self, x: Tensor) -> Tensor:
+        return self.hidden(x) > 0
 
     def forward(self, x: Tensor) -> Tensor:
         return self.output(torch.relu(self.hidden(x.to(self.hidden.weight.dtype))))
@@ -55,7 +65,7 @@ class GatedNetwork(TwoLayerNetwork):
     The gates are constants; neuron j uses gate ``gate_index[j]``.
     """
 
-    kind = "gated_mlp"
+    kind, words = "gated_mlp", "two-layer gated-ReLU network"
 
     def __init__(self, n_features: int, n_gates: int, n_neurons: int, n_outputs: int) -> None:
         super().__init__(n_features, n_neurons, n_outputs)
@@ -75,9 +85,9 @@ class GatedNetwork(TwoLayerNetwork):
 
     def forward(self, x: Tensor) -> Tensor:
         x = x.to(self.hidden.weight.dtype)
-        return self.output(self.hidden(x) * self._on(x)[:, self.gate_index])
+        return self.output(self.hidden(x) * self.on(x).to(x.dtype))
 
-    def _on(self, x: Tensor) -> Tensor:
-        """Which gates are on; ties count as on."""
+    def on(self, x: Tensor) -> Tensor:
+        """Where a neuron's gate is on; ties count as on."""
         sizes = nn.functional.linear(x.abs(), self.gates.weight.abs(), self.gates.bias.abs())
-        return is_on(self.gates(x), sizes, x.shape[1] + 1).to(x.dtype)
+        return is_on(self.gates(x), sizes, x.shape[1] + 1)[:, self.gate_index]

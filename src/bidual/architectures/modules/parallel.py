@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from bidual.architectures.modules.base import RebuildableModule, Sizes
+from bidual.architectures.modules.views import Units
 
 
 class ParallelNetwork(RebuildableModule):
@@ -15,7 +16,7 @@ class ParallelNetwork(RebuildableModule):
     ``layers[l]`` (K, in, out) holds W_lk. Hidden layers have no biases; with ``constant`` a 1 is appended to x.
     """
 
-    kind = "parallel"
+    kind, words = "parallel", "parallel ReLU network"
 
     def __init__(
         self, n_features: int, widths: Sequence[int], n_outputs: int, n_networks: int, constant: int = 0
@@ -43,6 +44,23 @@ class ParallelNetwork(RebuildableModule):
     def n_neurons(self) -> int:
         """Sub-networks whose output weights are not all zero."""
         return int(self.layers[-1].detach().flatten(1).any(1).sum())
+
+    @property
+    def rivals(self) -> str:  # type: ignore[override]
+        """Beyond three layers sub-networks are certified as trees."""
+        if len(self.layers) > 3:
+            return (
+                "every parallel network whose sub-networks are trees of these widths, of any number; denser "
+                "sub-networks may do better"
+            )
+        return "every parallel network of these widths, with any number of sub-networks"
+
+    @property
+    def units(self) -> Units:
+        return Units.of("sub-network", self.layers[0], self.layers[-1], on_outputs=True, whole=False)
+
+    def on(self, x: Tensor) -> Tensor:
+        return (self.hidden(x) > 0).transpose(0, 1)
 
     def hidden(self, x: Tensor) -> Tensor:
         """The last hidden layer of every sub-network (K, n, width)."""

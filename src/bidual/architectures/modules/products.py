@@ -1,12 +1,21 @@
-"""Convolutional networks as gathers and matrix products, for runtimes that have no convolution in float64."""
-
-from copy import deepcopy
+"""Convolutions as gathers and matrix products, for runtimes that have none in float64."""
 
 import torch
 from torch import Tensor, nn
 
-from bidual.architectures.modules.cnn import ConvNetwork, PoolingMatrix
 from bidual.operators.patches import Convolution
+
+
+class PoolingMatrix(nn.Module):
+    """x (n, filters, ...) -> P_a x (n, filters, a) for any constant matrix P_a."""
+
+    def __init__(self, readouts: int, positions: int) -> None:
+        super().__init__()
+        self.matrix: Tensor
+        self.register_buffer("matrix", torch.zeros(readouts, positions, dtype=torch.float64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.flatten(2) @ self.matrix.T
 
 
 class PatchProducts(nn.Module):
@@ -16,36 +25,16 @@ class PatchProducts(nn.Module):
         super().__init__()
         assert layer.bias is not None
         self.weight, self.bias = nn.Parameter(layer.weight.detach().flatten(1)), nn.Parameter(layer.bias.detach())
-        geometry = _geometry(layer)
         places = torch.arange(1, torch.Size(image_shape).numel() + 1, dtype=torch.float64).reshape(1, *image_shape)
         self.index: Tensor
-        self.register_buffer("index", geometry.unfold(places)[0].T.long())  # 0 is padding
+        self.register_buffer("index", geometry_of(layer).unfold(places)[0].T.long())  # 0 is padding
 
     def forward(self, x: Tensor) -> Tensor:
         padded = nn.functional.pad(x.flatten(1), (1, 0))
         return (padded[:, self.index] @ self.weight.T + self.bias).mT
 
 
-def as_products(network: ConvNetwork, image_shape: tuple[int, ...]) -> ConvNetwork:
-    """A network with the same predictions for images of this shape, without convolutions."""
-    other = deepcopy(network)
-    pooling = _pooling(network, image_shape)
-    for name, layer in network.named_children():
-        if isinstance(layer, nn.Conv1d | nn.Conv2d):
-            setattr(other, name, PatchProducts(layer, image_shape))
-    other.pool = PoolingMatrix(*pooling.shape)
-    other.pool.matrix.copy_(pooling)
-    return other
-
-
-def _geometry(layer: nn.Conv1d | nn.Conv2d) -> Convolution:
+def geometry_of(layer: nn.Conv1d | nn.Conv2d) -> Convolution:
+    """The geometry of a layer, without pooling."""
     assert not isinstance(layer.padding, str)
     return Convolution(layer.kernel_size, layer.stride, layer.padding, layer.dilation)
-
-
-def _pooling(network: ConvNetwork, image_shape: tuple[int, ...]) -> Tensor:
-    if isinstance(network.pool, PoolingMatrix):
-        return network.pool.matrix
-    geometry = _geometry(network.hidden)
-    grid = [k // w for k, w in zip(geometry.map_of(image_shape), network.window, strict=True)]
-    return geometry.pooled(tuple(grid)).pooling_for(image_shape, network.output.weight.detach()).matrix

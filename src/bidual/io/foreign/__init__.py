@@ -4,7 +4,6 @@ from bidual.io.foreign.files import from_file
 from bidual.io.foreign.modules import from_module
 from bidual.io.foreign.reading import Network, read_network
 from bidual.io.foreign.scikit import from_sklearn, sklearn_beta
-from bidual.io.foreign.state_dict import from_estimator, read_saved
 from bidual.io.foreign.targets import class_targets, number_targets
 from bidual.io.foreign.weights import TwoLayerWeights
 
@@ -12,12 +11,10 @@ __all__ = [
     "Network",
     "TwoLayerWeights",
     "class_targets",
-    "from_estimator",
     "from_file",
     "from_module",
     "from_sklearn",
     "number_targets",
     "read_network",
-    "read_saved",
     "sklearn_beta",
 ]

@@ -3,9 +3,9 @@
 import os
 from pathlib import Path
 
-from bidual.estimators.saving import ModelFileError
 from bidual.io.foreign.state_dict import from_safetensors
 from bidual.io.foreign.weights import TwoLayerWeights
+from bidual.runtime.container import UnreadableFileError
 from bidual.runtime.extras import need
 
 PICKLES = (".pt", ".pth", ".pkl", ".pickle", ".joblib", ".ckpt", ".bin")
@@ -15,19 +15,16 @@ _HOW = "save it with safetensors.torch.save_file(module.state_dict(), 'model.saf
 def from_file(path: str | os.PathLike[str]) -> TwoLayerWeights:
     """The weights of a two-layer ReLU network in a safetensors, ONNX or torch.export (``.pt2``) file.
 
-    The suffix decides, and where it says nothing, the content. A model that this package saved or exported is one of
-    these files too. Pickled files are refused: opening one can run any code.
+    The suffix decides, and where it says nothing, the content. Pickled files are refused: opening one can run any code.
     """
     path = Path(path)
     if not path.is_file():
         what = "it is a folder" if path.is_dir() else "there is no such file"
-        raise ModelFileError(f"cannot read {path}: {what}; give a .safetensors, .onnx or .pt2 file.")
+        raise UnreadableFileError(f"cannot read {path}: {what}; give a .safetensors, .onnx or .pt2 file.")
     try:
         return _read(path, _kind(path))
-    except ModelFileError:
-        raise
     except ValueError as error:
-        raise ModelFileError(f"cannot read a network from {path}: {error}") from error
+        raise UnreadableFileError(f"cannot read a network from {path}: {error}") from error
 
 
 def _kind(path: Path) -> str:

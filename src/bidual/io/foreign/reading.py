@@ -4,28 +4,22 @@ import os
 from typing import TypeAlias
 
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
-from bidual.estimators.base import ConvexEstimator
 from bidual.io.foreign.files import from_file
 from bidual.io.foreign.modules import from_module
 from bidual.io.foreign.scikit import from_sklearn
-from bidual.io.foreign.state_dict import from_estimator
 from bidual.io.foreign.weights import TwoLayerWeights
 
 Network: TypeAlias = TwoLayerWeights | nn.Module | BaseEstimator | str | os.PathLike[str]
 
 
 def read_network(network: Network) -> TwoLayerWeights:
-    """The weights of a torch module, a fitted estimator of scikit-learn or of this package, or a file."""
+    """The weights of a torch module, of a fitted estimator of scikit-learn, or in a file."""
     if isinstance(network, TwoLayerWeights):
         return network
     if isinstance(network, nn.Module):
         return from_module(network)
-    if isinstance(network, ConvexEstimator):
-        check_is_fitted(network)
-        return from_estimator(network)
     if isinstance(network, BaseEstimator):
         return from_sklearn(network)
     if isinstance(network, (str, os.PathLike)):

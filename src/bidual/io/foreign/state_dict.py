@@ -1,4 +1,4 @@
-"""The weights in a safetensors file: two layers by their names and shapes, or a model that this package saved."""
+"""The weights in a safetensors file: two layers by their names and shapes."""
 
 import re
 from collections.abc import Mapping
@@ -7,9 +7,6 @@ from pathlib import Path
 import safetensors
 from torch import Tensor
 
-from bidual.estimators.base import ConvexEstimator
-from bidual.estimators.saving import SavedModel, read
-from bidual.io.foreign.modules import from_module
 from bidual.io.foreign.weights import TwoLayerWeights
 from bidual.runtime.json_text import one_line
 
@@ -19,32 +16,11 @@ _FIRST = {"hidden", "input", "in", "encoder", "enc", "first", "up"}
 _LAST = {"output", "out", "decoder", "dec", "last", "second", "down", "head", "readout", "classifier"}
 
 
-def read_saved(path: Path) -> SavedModel | None:
-    """The model with its encoder, if this package saved the file; None for any other file."""
-    try:
-        with safetensors.safe_open(path, framework="pt") as file:
-            ours = "bidual" in (file.metadata() or {})
-    except (safetensors.SafetensorError, OSError, ValueError, RuntimeError):
-        return None
-    return read(path) if ours else None
-
-
-def from_estimator(estimator: ConvexEstimator) -> TwoLayerWeights:
-    """The weights of a fitted estimator of this package; a bias that it was not allowed to use is None."""
-    weights = from_module(estimator.module_)
-    hidden_bias = weights.hidden_bias if getattr(estimator.architecture_, "bias", True) else None
-    output_bias = weights.output_bias if estimator.fit_intercept else None
-    return TwoLayerWeights(weights.hidden, weights.output, hidden_bias, output_bias)
-
-
 def from_safetensors(path: Path) -> TwoLayerWeights:
     """Two tensors named ``<layer>.weight``, of shapes (m, d) and (c, m), and their ``<layer>.bias``.
 
     A file of tensors does not say what is between the layers: a ReLU is assumed.
     """
-    saved = read_saved(path)
-    if saved is not None:
-        return from_estimator(saved.estimator)
     try:
         with safetensors.safe_open(path, framework="pt") as file:
             shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118

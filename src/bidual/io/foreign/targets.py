@@ -5,21 +5,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bidual.losses import Loss, MarginLoss, Softmax
+from bidual.losses import Loss
 
 Targets = NDArray[np.float64]
 
 
 def class_targets(labels: ArrayLike, n_outputs: int, loss: Loss, classes: ArrayLike | None = None) -> Targets:
-    """Labels as the matrix Y (n, c), encoded as the classifiers of this package do.
+    """Labels as the matrix Y (n, c), encoded as the classifiers of this package do: see :meth:`Loss.encode`.
 
-    One output: two classes, -1 for the first in sorted order and +1 for the second. Several: one per class, one-hot, or
-    -1 and +1 for margin losses.
+    One output is for two classes, -1 for the first in sorted order and +1 for the second.
 
     Args:
         labels: one per sample.
         n_outputs: how many outputs the network has.
-        loss: decides between one-hot and -1, +1.
+        loss: says how classes become numbers.
         classes: in the order of the outputs, where it is known; otherwise whole numbers from 0 to c - 1 are the
             numbers of outputs, and other labels stand in sorted order.
     """
@@ -27,12 +26,8 @@ def class_targets(labels: ArrayLike, n_outputs: int, loss: Loss, classes: ArrayL
     if y.ndim != 1:
         raise ValueError(f"labels must be one per sample, got shape {y.shape}.")
     known = _classes(y, n_outputs) if classes is None else np.asarray(classes)
-    _check_outputs(len(known), n_outputs, loss)
-    codes = _codes(y, known)
-    if n_outputs == 1:
-        return np.where(codes == 1, 1.0, -1.0)[:, None]
-    one_hot = np.eye(n_outputs)[codes]
-    return 2 * one_hot - 1 if isinstance(loss, MarginLoss) else one_hot
+    _check_outputs(len(known), n_outputs)
+    return loss.encode(_codes(y, known), n_outputs)
 
 
 def number_targets(values: ArrayLike, n_outputs: int) -> Targets:
@@ -52,9 +47,7 @@ def _classes(y: NDArray[Any], n_outputs: int) -> NDArray[Any]:
     return found
 
 
-def _check_outputs(n_classes: int, n_outputs: int, loss: Loss) -> None:
-    if n_outputs == 1 and isinstance(loss, Softmax):
-        raise ValueError("softmax needs one output per class, but the network has one output; use 'logistic'.")
+def _check_outputs(n_classes: int, n_outputs: int) -> None:
     if n_classes != max(n_outputs, 2):
         raise ValueError(
             f"the labels have {n_classes} classes, but a network with {n_outputs} outputs is for "

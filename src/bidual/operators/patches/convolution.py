@@ -10,10 +10,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from bidual.operators.patches.pooling import Pooling
+from bidual.runtime.registry import Part
 
 
 @dataclass(frozen=True, eq=False)
-class Convolution:
+class Convolution(Part):
     """The geometry of a convolution in one or two dimensions.
 
     Attributes:
@@ -26,6 +27,7 @@ class Convolution:
     padding: tuple[int, ...]
     dilation: tuple[int, ...]
     pooling: tuple[int, ...] | Tensor = ()
+    name = "convolution"
 
     def __post_init__(self) -> None:
         if len(self.kernel_size) not in (1, 2):

@@ -29,6 +29,7 @@ from bidual.papers.experiments.race_results import TITLES, Certified, Config, Cu
 from bidual.papers.methods.decoding import real_sub_networks, violation
 from bidual.papers.reproduction.context import silent
 from bidual.problems.problem import Problem
+from bidual.problems.solution import Limits
 from bidual.runtime.threads import one_thread
 from bidual.solvers.plan import solve_auto
 
@@ -126,7 +127,7 @@ class _Entry:
         family, n = GatedParallel(model.cells), len(part)
         operator = family.lift(part.X.double(), part.Y.shape[1])
         problem = Problem(operator, Datafit(Squared(), part.Y.double()), family.gauge(), n * model.beta)
-        solution = solve_auto(problem, tol=_TOL, max_time=_LIMIT)
+        solution = solve_auto(problem, Limits(_TOL, max_time=_LIMIT))
         bounds, seconds = solution.certificate, self._watch.read() - began
 
         def measure(*_: float) -> tuple[float, float]:

@@ -18,8 +18,9 @@ from bidual.problems.certificate import Certificate
 from bidual.problems.parallel import ParallelProblem
 from bidual.problems.problem import Problem
 from bidual.problems.relu import ReluProblem
+from bidual.problems.solution import Limits
 from bidual.solvers.plan import solve_auto
-from bidual.training.relu.trainer import ReluTrainer
+from bidual.training.relu.plan import ReluPlan
 from bidual.types import Blocks, Matrix
 
 Data = tuple[Float[Tensor, "n d"], Matrix]
@@ -112,12 +113,12 @@ def gated_report(
     samples = with_constant(X) if family.bias else X
     whole = ParallelProblem(samples, datafit, beta, family.gates.width)
     judge = _Judge(family, whole, X, test)
-    solution = solve_auto(problem, tol=tol)
+    solution = solve_auto(problem, Limits(tol))
     parts = real_sub_networks(family.gates, samples, solution.Z, max_time=max_time)
     gated = family.decode(solution.Z, problem.predictions(solution.Z)[1])
     price = problem.gauge.value(solution.Z)
     plain = ReluProblem(samples, datafit, beta / sqrt(family.gates.width))
-    two = ReluTrainer(samples, seed=seed).train(plain, tol=tol, max_time=max_time)
+    two = ReluPlan(samples, seed=seed).train(plain, Limits(tol, max_time=max_time))
     return GatedReport(
         judge.model(gated, _objective(problem, solution.Z), price),
         solution.certificate,
@@ -126,8 +127,8 @@ def gated_report(
         parts.shortened,
         parts.splits,
         datafit.upper_bound(torch.zeros_like(datafit.targets), 0.0),
-        judge.network(SubNetworks(copies(two.neurons, family.gates.width), two.solution.Z / sqrt(family.gates.width))),
-        two.solution.certificate,
+        judge.network(SubNetworks(copies(two.neurons, family.gates.width), two.Z / sqrt(family.gates.width))),
+        two.certificate,
     )
 
 

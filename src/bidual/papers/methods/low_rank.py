@@ -15,8 +15,8 @@ from bidual.numerics.eigenvalue_bounds import orthogonality_error
 from bidual.numerics.rounding import gamma, length, rounded_up
 from bidual.problems.certificate import Certificate, Scope, judge
 from bidual.problems.parallel import ParallelProblem
-from bidual.training.parallel.training import ParallelTrainer
-from bidual.training.relu.column_generation import Training
+from bidual.problems.solution import DEFAULT_LIMITS, Limits, Solution
+from bidual.training.parallel.plan import ParallelPlan
 
 
 @dataclass(frozen=True)
@@ -59,17 +59,17 @@ class LowRankGuarantee:
 
 
 @dataclass(frozen=True, eq=False)
-class LowRankTraining:
+class LowRankSolution:
     """A network trained on X_r, judged on X.
 
     Attributes:
-        training: on X_r, with its own certificate.
+        solution: on X_r, with its own certificate.
         certificate: on X, for any loss: the dual point of X_r is feasible for X up to sqrt(m) sigma |V|, because
             (X w)_+ and (X_r w)_+ differ by at most sigma |w|.
         guarantee: in advance of training.
     """
 
-    training: Training
+    solution: Solution
     certificate: Certificate
     guarantee: LowRankGuarantee
 
@@ -123,28 +123,21 @@ def rank_for(problem: ParallelProblem, accuracy: float) -> int:
     return most
 
 
-def train_low_rank(
-    problem: ParallelProblem, rank: int, *, tol: float = 1e-4, max_time: float | None = None
-) -> LowRankTraining:
+def train_low_rank(problem: ParallelProblem, rank: int, limits: Limits = DEFAULT_LIMITS) -> LowRankSolution:
     """Train on the rank-``rank`` part of the samples, and certify on the samples themselves."""
     known = guarantee(problem, rank)
     small = ParallelProblem(_Cut.of(problem.X, rank).X_r, problem.datafit, problem.beta, problem.widths)
-    trainer = ParallelTrainer(small.X, problem.widths)
-    done = trainer.train(small, tol=tol, max_time=max_time)
-    oracle = trainer.parallel_oracle(problem.datafit.targets.shape[1])
+    plan = ParallelPlan(small.X, problem.widths)
+    done = plan.train(small, limits)
+    oracle = plan.parallel_oracle(problem.datafit.targets.shape[1])
     moved = sqrt(problem.units) * known.sigma
 
     def polar(V: Tensor) -> float:
         return rounded_up(oracle.steepest(V).bracket.upper + moved * length(V))
 
-    certificate = judge(
-        problem.restricted_to(done.neurons),
-        done.solution.Z,
-        done.solution.certificate.dual_point,
-        polar,
-        Scope.ALL_PATTERNS,
-    )
-    return LowRankTraining(done, certificate, known)
+    program = problem.restricted_to(done.neurons)
+    certificate = judge(program, done.Z, done.certificate.dual_point, polar, Scope.ALL_PATTERNS)
+    return LowRankSolution(done, certificate, known)
 
 
 def truncated(X: Float[Tensor, "n d"], rank: int) -> Float[Tensor, "n d"]:

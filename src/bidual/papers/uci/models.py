@@ -25,8 +25,9 @@ from bidual.papers.methods.penalty_descent import PenaltyDescent
 from bidual.polar.subnetworks.base import copies
 from bidual.problems.problem import Problem
 from bidual.problems.relu import ReluProblem
+from bidual.problems.solution import Limits
 from bidual.solvers.plan import beta_grid, solve_auto
-from bidual.training.relu.trainer import ReluTrainer
+from bidual.training.relu.plan import ReluPlan
 
 Optimiser = Literal["sgd", "adam"]
 RATES: Mapping[str, Sequence[float]] = {
@@ -177,7 +178,7 @@ def _exact(split: Split, settings: Settings, scaling: str, rate: float) -> Fit:
 def _gated(split: Split, settings: Settings, beta: float) -> Fit:
     family = GatedParallel(split.cells(settings))
     problem = Problem(family.lift(split.X, 1), Datafit(Squared(), split.y), family.gauge(), beta)
-    found = solve_auto(problem, tol=settings.tol)
+    found = solve_auto(problem, Limits(settings.tol))
     module = family.decode(found.Z).requires_grad_(False)
     certificate = found.certificate
     return Fit(module(split.X), module(split.X_test), certificate.primal, certificate.relative_gap, beta)
@@ -198,10 +199,10 @@ def _relu(split: Split, settings: Settings, scaling: str, rate: float) -> Fit:
     """A real parallel network: copies of a two-layer network at beta / sqrt(m_1), same objective (PR eq. 4)."""
     unit, root = len(split.X) if scaling == "mean" else 1, math.sqrt(settings.width)
     problem = ReluProblem(split.X, Datafit(Squared(), split.y), unit * settings.beta / root)
-    two = ReluTrainer(split.X, seed=split.seed).train(problem, tol=1e-3, max_time=settings.relu_seconds, prove=False)
-    parts = SubNetworks(copies(two.neurons, settings.width), two.solution.Z / root)
+    two = ReluPlan(split.X, seed=split.seed).train(problem, Limits(1e-3, max_time=settings.relu_seconds), prove=False)
+    parts = SubNetworks(copies(two.neurons, settings.width), two.Z / root)
     module = parts.decode(settings.width).requires_grad_(False)
-    return Fit(module(split.X), module(split.X_test), two.solution.certificate.primal / unit)
+    return Fit(module(split.X), module(split.X_test), two.certificate.primal / unit)
 
 
 def _searched(

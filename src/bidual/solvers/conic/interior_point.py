@@ -13,6 +13,7 @@ from torch import Tensor
 from bidual.gauges import Conic, Proximable
 from bidual.numerics.clarabel import clarabel_answer
 from bidual.problems.problem import Problem
+from bidual.problems.solution import Limits
 from bidual.solvers.conic.form import conic_entries, conic_program
 from bidual.solvers.driver import Solver
 from bidual.types import Blocks, Matrix
@@ -76,8 +77,8 @@ class InteriorPoint(Solver):
             state.Z, state.duals = _without_dust(problem.to(torch.float64), Z, V), (V,)
         return state
 
-    def limited(self, seconds: float | None) -> Self:
-        return replace(self, time_limit=seconds)
+    def within(self, limits: Limits) -> Self:
+        return replace(self, time_limit=limits.max_time)
 
     def point(self, problem: Problem, state: _State) -> Tensor:
         return state.Z

@@ -3,12 +3,12 @@
 from bidual.training.copositive.forms import FORMS, relax
 from bidual.training.copositive.program import CopositiveProgram
 from bidual.training.copositive.relaxed import PolarProof, Relaxed
-from bidual.training.copositive.training import CopositiveTraining
+from bidual.training.copositive.training import Copositive
 
 __all__ = [
     "FORMS",
+    "Copositive",
     "CopositiveProgram",
-    "CopositiveTraining",
     "PolarProof",
     "Relaxed",
     "relax",

@@ -12,6 +12,8 @@ from torch import Tensor
 
 from bidual.polar import LocalSearch
 from bidual.problems.relu import ReluProblem
+from bidual.problems.solution import Limits
+from bidual.solvers.driver import solve
 from bidual.training.copositive.cones import Multipliers, PatternCones, likely_levels
 from bidual.training.copositive.conic import ConicAnswer, ConicDual
 from bidual.training.copositive.multipliers import feasible_multipliers
@@ -103,8 +105,8 @@ class _WorkingSet:
         V, value = problem.datafit.grad(torch.zeros_like(problem.datafit.targets)), problem.datafit.scale
         if len(self.cones) > _ADD:
             search = LocalSearch(problem.X, starts=_STARTS)
-            found = ColumnGeneration().train(problem, search, tol=1e-4, max_rounds=30, max_time=max_time)
-            V, value = found.dual_point, found.solution.certificate.primal
+            found = solve(problem, ColumnGeneration(search), Limits(1e-4, 30, max_time))
+            V, value = found.dual_point, found.certificate.primal
         return self._judged(V, value, ())
 
     def violated(self, tol: float) -> bool:

@@ -1,4 +1,4 @@
-"""A training that can be gone on with: everything after an epoch, in one safetensors file, and its story as JSON."""
+"""Resumable training state: everything after an epoch, in one safetensors file, and its history as JSON."""
 
 import hashlib
 import json
@@ -7,19 +7,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-import safetensors
-import safetensors.torch
 import torch
 from torch import Tensor
 
+from bidual.runtime.container import Container, Header, Tensors
 from bidual.runtime.files import write_atomically
-from bidual.runtime.json_text import one_line, parse_json
 from bidual.training.layerwise.settings import differences
 from bidual.training.layerwise.stage_descent import EpochRecord
 
-FORMAT = 1
 TENSORS, STORY = "checkpoint.safetensors", "progress.json"
-_STORY = "bidual-checkpoint"  # in the metadata
+
+
+class _Story(Header):
+    configuration: dict[str, Any]
+    rates: tuple[float, ...]
+    kept: bool
+    history: tuple[EpochRecord, ...]
+
+
+_FILE = Container("checkpoint", 2, _Story, "delete it")
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,9 +62,9 @@ class Checkpoint:
         return self.history[-1].epoch
 
     def write(self, folder: str | os.PathLike[str]) -> None:
-        """Replace the checkpoint in a folder; whoever is killed meanwhile leaves the old one."""
+        """Replace the checkpoint in a folder; a process that is killed meanwhile leaves the old one."""
         write_atomically(Path(folder) / TENSORS, self.to_bytes())
-        write_atomically(Path(folder) / STORY, json.dumps(self._story, indent=1).encode())
+        write_atomically(Path(folder) / STORY, json.dumps(self._story.model_dump(), indent=1).encode())
 
     @classmethod
     def read(cls, folder: str | os.PathLike[str]) -> Self:
@@ -66,47 +72,31 @@ class Checkpoint:
         path = Path(folder) / TENSORS
         if not path.is_file():
             raise FileNotFoundError(f"there is no checkpoint {path} to go on with; train without resume first.")
-        try:
-            return cls.from_bytes(path.read_bytes())
-        except (safetensors.SafetensorError, KeyError, TypeError, ValueError, OSError) as error:
-            raise ValueError(
-                f"{path} is no checkpoint of bidual, or is damaged ({one_line(error)}); delete it."
-            ) from error
+        with _FILE.reading(path):
+            return cls._restored(*_FILE.read(path))
 
     def to_bytes(self) -> bytes:
-        """A safetensors file, with the story as its metadata."""
+        """The content of the file of tensors."""
         tensors = {f"network.{name}": value for name, value in self.network.items()}
         tensors |= {f"momentum.{k}": value for k, value in enumerate(self.momentum)}
-        tensors = {name: value.cpu().contiguous() for name, value in tensors.items()} | {"generator": self.generator}
-        return safetensors.torch.save(tensors, metadata={_STORY: json.dumps(self._story)})
+        return _FILE.to_bytes(self._story, tensors | {"generator": self.generator})
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """What :meth:`to_bytes` has made. The file begins with the length of a JSON header in eight bytes."""
-        tensors = safetensors.torch.load(data)
-        header = parse_json(data[8 : 8 + int.from_bytes(data[:8], "little")])
-        return cls._restored(parse_json(header["__metadata__"][_STORY]), tensors)
+        """What :meth:`to_bytes` has made."""
+        return cls._restored(*_FILE.from_bytes(data, "what rank 0 sent"))
 
     @property
-    def _story(self) -> dict[str, Any]:
-        story = {"format": FORMAT, "configuration": self.configuration, "rates": self.rates}
-        return story | {"kept": self.kept, "history": self.history}
+    def _story(self) -> _Story:
+        return _Story(configuration=self.configuration, rates=self.rates, kept=self.kept, history=self.history)
 
     @classmethod
-    def _restored(cls, story: dict[str, Any], tensors: dict[str, Tensor]) -> Self:
-        if story["format"] != FORMAT:
-            raise ValueError(f"format {story['format']!r}, and this version reads {FORMAT}")
+    def _restored(cls, story: _Story, tensors: Tensors) -> Self:
         prefix = "network."
         count = sum(name.startswith("momentum.") for name in tensors)
-        return cls(
-            story["configuration"],
-            tuple(story["rates"]),
-            tuple(EpochRecord(*record) for record in story["history"]),
-            {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)},
-            tuple(tensors[f"momentum.{k}"] for k in range(count)),
-            tensors["generator"],
-            bool(story["kept"]),
-        )
+        network = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+        momentum = tuple(tensors[f"momentum.{k}"] for k in range(count))
+        return cls(story.configuration, story.rates, story.history, network, momentum, tensors["generator"], story.kept)
 
     def check(self, configuration: dict[str, Any], folder: str | os.PathLike[str]) -> None:
         """Refuse to go on with a training of another configuration."""

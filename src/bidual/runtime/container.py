@@ -1,0 +1,148 @@
+"""Tensors with a JSON header in one safetensors file, for models and checkpoints. Nothing is ever unpickled."""
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import safetensors
+import safetensors.torch
+from pydantic import BaseModel, ConfigDict, ValidationError
+from torch import Tensor
+
+from bidual.runtime.files import write_atomically
+from bidual.runtime.json_text import one_line, parse_json
+from bidual.runtime.registry import UnknownNameError
+
+Tensors = dict[str, Tensor]
+_KEY = "bidual"  # in the metadata of safetensors
+_BROKEN = (safetensors.SafetensorError, OSError, ValueError, RuntimeError)
+_DAMAGE = (KeyError, TypeError, ValueError, AttributeError, RuntimeError, IndexError, ArithmeticError, OSError)
+
+
+class UnreadableFileError(ValueError):
+    """A file that holds nothing that can be used; one sentence says why."""
+
+
+class Header(BaseModel):
+    """What a header must look like: exactly the fields of a subclass, of their types."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+H = TypeVar("H", bound=Header)
+
+
+@dataclass(frozen=True)
+class Container(Generic[H]):
+    """One kind of file.
+
+    Attributes:
+        kind: what a file of this kind is called.
+        format: its version; files of another one are refused.
+        header: the fields of the header.
+        remedy: what to do about a file that cannot be read.
+    """
+
+    kind: str
+    format: int
+    header: type[H]
+    remedy: str
+
+    def write(self, path: str | os.PathLike[str], header: H, tensors: Tensors) -> None:
+        """Replace the file as a whole; a failure leaves the old one."""
+        write_atomically(path, self.to_bytes(header, tensors))
+
+    def to_bytes(self, header: H, tensors: Tensors) -> bytes:
+        """The content of such a file."""
+        about = {"kind": self.kind, "format": self.format, "version": version("bidual"), "header": header.model_dump()}
+        held: Tensors = {}
+        for name, tensor in tensors.items():
+            plain = tensor.detach().cpu().contiguous()
+            shared = any(plain.data_ptr() == other.data_ptr() for other in held.values())  # which safetensors refuses
+            held[name] = plain.clone() if shared else plain
+        return safetensors.torch.save(held, metadata={_KEY: json.dumps(about)})
+
+    def read(self, path: str | os.PathLike[str]) -> tuple[H, Tensors]:
+        """Header and tensors of a file; :class:`UnreadableFileError` if it is not of this kind and format."""
+        if not Path(path).is_file():
+            what = "it is a folder" if Path(path).is_dir() else "there is no such file"
+            raise UnreadableFileError(f"cannot read {path}: {what}; give the path of a {self.kind} of bidual.")
+        try:
+            with safetensors.safe_open(path, framework="pt") as file:
+                metadata = file.metadata() or {}
+                tensors = {key: file.get_tensor(key).clone() for key in file.keys()}  # noqa: SIM118
+        except _BROKEN as error:
+            raise self._cut_off(path, error) from error
+        return self._header(metadata, path), tensors
+
+    def from_bytes(self, data: bytes, source: str) -> tuple[H, Tensors]:
+        """Like :meth:`read`, of the content of a file; ``source`` names it in messages."""
+        try:
+            tensors = safetensors.torch.load(data)  # the file begins with the length of its own header in eight bytes
+            metadata = parse_json(data[8 : 8 + int.from_bytes(data[:8], "little")]).get("__metadata__", {})
+        except _BROKEN as error:
+            raise self._cut_off(source, error) from error
+        return self._header(metadata, source), tensors
+
+    @contextmanager
+    def reading(self, path: object) -> Iterator[None]:
+        """Whatever fails inside is the file's fault, and said in one sentence."""
+        try:
+            yield
+        except UnreadableFileError:
+            raise
+        except UnknownNameError as error:
+            raise UnreadableFileError(
+                f"cannot read {path}: {error}; if it is a class of your own, import the module that defines it first."
+            ) from error
+        except _DAMAGE as error:
+            raise UnreadableFileError(
+                f"{path} is a damaged {self.kind} file ({one_line(error)}); {self.remedy}."
+            ) from error
+
+    def _header(self, metadata: dict[str, Any], path: object) -> H:
+        try:
+            about = parse_json(metadata[_KEY])
+            kind, found = about.get("kind", "model"), about["format"]  # models of format 1 named no kind
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise UnreadableFileError(
+                f"{path} is a safetensors file, but not a {self.kind} that was saved by bidual."
+            ) from error
+        if kind != self.kind:
+            raise UnreadableFileError(f"{path} is a {str(kind)[:60]} of bidual, not a {self.kind}; give another file.")
+        if found != self.format:
+            raise UnreadableFileError(
+                f"{path} has {self.kind} format {str(found)[:60]} (written by bidual {str(about.get('version'))[:60]}),"
+                f" this is bidual {version('bidual')} and reads format {self.format}; read it with the version that "
+                "wrote it."
+            )
+        with self.reading(path):
+            return _validated(self.header, about["header"])
+
+    def _cut_off(self, path: object, error: Exception) -> UnreadableFileError:
+        return UnreadableFileError(
+            f"{path} is not a {self.kind} file, or is cut off ({one_line(error)}); {self.remedy}."
+        )
+
+
+def is_ours(path: str | os.PathLike[str]) -> bool:
+    """Whether a file says of itself that this package wrote it."""
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            return _KEY in (file.metadata() or {})
+    except _BROKEN:
+        return False
+
+
+def _validated(header: type[H], value: Any) -> H:
+    try:
+        return header.model_validate(value)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        place = ".".join(str(part) for part in first["loc"]) or "the header"
+        raise ValueError(f"{place[:80]}: {first['msg']}") from error
