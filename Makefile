@@ -36,6 +36,7 @@ lint: $(DEV_STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
 
 docs: $(DEV_STAMP)
 	$(BIN)/mkdocs build --strict --site-dir site
@@ -44,7 +45,7 @@ soundness: $(DEV_STAMP)
 	PYTHONPATH=tests OMP_NUM_THREADS=1 $(BIN)/python -m soundness.campaign $(CAMPAIGN)
 
 bench: $(STAMP)
-	$(BIN)/bidual bench
+	$(BIN)/python benchmarks/bench.py
 
 bench-peers: $(STAMP)
 	$(BIN)/python benchmarks/peers/environments.py

@@ -15,6 +15,8 @@ from bidual.losses.datafit import Datafit
 from bidual.patterns.facets import needed_rows
 from bidual.polar import Faces
 from bidual.problems.relu import ReluProblem
+from bidual.problems.solution import Limits
+from bidual.solvers.driver import solve
 from bidual.training.copositive import relax
 from bidual.training.relu.column_generation import ColumnGeneration
 
@@ -52,7 +54,7 @@ def main() -> None:
     arguments = parser.parse_args()
     problem = spiral(arguments.n, arguments.beta)
     began = time.perf_counter()
-    exact = ColumnGeneration().train(problem, Faces(problem.X), tol=1e-8).solution.certificate
+    exact = solve(problem, ColumnGeneration(Faces(problem.X)), Limits(1e-8)).certificate
     print("| method | seconds | value | from the optimum |\n|---|---|---|---|")
     print(row("column generation, certified", time.perf_counter() - began, exact.primal, exact.primal))
     methods = {

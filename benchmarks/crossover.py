@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from bidual.problems.solution import Limits
 from bidual.runtime.files import write_atomically
 from bidual.runtime.threads import one_thread
 from bidual.solvers import EtaNewton, InteriorPoint, KernelADMM, QInteriorPoint
@@ -35,7 +36,7 @@ class Line:
 
 
 def _hand_over(gap: float) -> tuple[Stage, ...]:
-    return Stage(KernelADMM("float32"), gap, 400), Stage(EtaNewton(), _TOL, 60)
+    return Stage(KernelADMM("float32"), Limits(gap, 400)), Stage(EtaNewton(), Limits(_TOL, 60))
 
 
 def _seconds(case: Case, stages: Sequence[Stage]) -> float:
@@ -44,7 +45,7 @@ def _seconds(case: Case, stages: Sequence[Stage]) -> float:
     for _ in range(3):
         problem = make_problem(case)
         began = time.process_time()
-        solution = solve_auto(problem, tol=_TOL, solver=stages, max_time=_MOST)
+        solution = solve_auto(problem, Limits(_TOL, max_time=_MOST), solver=stages)
         taken.append(time.process_time() - began)
         if solution.certificate.relative_gap > _TOL:
             return float("inf")
@@ -63,9 +64,12 @@ def lines(quick: bool) -> Iterator[Line]:
         for fraction in (0.1, 0.01):
             yield _line("gap of the hand-over to Newton", Case(n, 20, 100, fraction), gaps)
     nuclear: dict[str, Sequence[Stage]] = {
-        "q_interior_point": (Stage(QInteriorPoint(), _TOL, 60),),
-        "interior_point": (Stage(InteriorPoint(), _TOL, 2),),
-        "kernel_admm": (Stage(KernelADMM("float32"), _TOL, 1000), Stage(KernelADMM("float64"), _TOL, 4000)),
+        "q_interior_point": (Stage(QInteriorPoint(), Limits(_TOL, 60)),),
+        "interior_point": (Stage(InteriorPoint(), Limits(_TOL, 2)),),
+        "kernel_admm": (
+            Stage(KernelADMM("float32"), Limits(_TOL, 1000)),
+            Stage(KernelADMM("float64"), Limits(_TOL, 4000)),
+        ),
     }
     for d, patterns in ((2, 30),) if quick else ((2, 30), (2, 100), (2, 500), (3, 100), (4, 100), (4, 150)):
         for fraction in (0.1, 0.001):

@@ -30,9 +30,10 @@ from bidual.losses.datafit import Datafit
 from bidual.operators import LiftedOperator
 from bidual.operators.tiled import MappedRows, TiledOperator
 from bidual.problems.problem import Problem
+from bidual.problems.solution import Limits, Record
 from bidual.runtime.files import write_atomically
 from bidual.solvers import FISTA, ActiveNeurons
-from bidual.solvers.driver import Record, solve
+from bidual.solvers.driver import solve
 from under_torchrun import answer, launch
 
 TOL, FRACTION, SEED, BLOCK, TEACHER, NOISE = 1e-2, 0.01, 0, 50_000, 10, 0.1
@@ -84,7 +85,7 @@ def fit(job: Job, folder: Path, operator: ShardedOperator, began: float) -> dict
     problem = Problem(operator, Datafit(Squared(), y), Nuclear(), 1.0)
     problem = problem.with_beta(FRACTION * problem.beta_max)
     ready = time.perf_counter() - began
-    done = solve(problem, SOLVERS[job.solver], tol=TOL, callback=show)
+    done = solve(problem, SOLVERS[job.solver], Limits(TOL), callback=show)
     return {
         "seconds": time.perf_counter() - began,
         "seconds_before_solving": ready,

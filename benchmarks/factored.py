@@ -19,6 +19,7 @@ from bidual.losses import Squared
 from bidual.losses.datafit import Datafit
 from bidual.operators import GatedOperator
 from bidual.problems.problem import Problem
+from bidual.problems.solution import Limits
 from bidual.solvers.factored import LBFGS, FactoredProgram, train
 from bidual.solvers.factored.lbfgs import value_and_gradient
 from bidual.solvers.plan import solve_auto
@@ -58,7 +59,7 @@ def make_problem(case: Case, seed: int = 0) -> Problem:
 
 
 def convex(tol: float, max_time: float, solver: str = "auto") -> Job:
-    return lambda problem: solve_auto(problem, tol=tol, max_time=max_time, solver=solver).certificate.relative_gap
+    return lambda problem: solve_auto(problem, Limits(tol, max_time=max_time), solver=solver).certificate.relative_gap
 
 
 def factored(m: int, tol: float, max_time: float) -> Job:

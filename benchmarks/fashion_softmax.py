@@ -26,8 +26,9 @@ from bidual.losses import Softmax
 from bidual.losses.datafit import Datafit
 from bidual.patterns import sample_gates
 from bidual.problems.problem import Problem
+from bidual.problems.solution import Limits, Record, Solution
 from bidual.runtime.files import write_atomically
-from bidual.solvers.driver import Record, Solution, solve
+from bidual.solvers.driver import solve
 from bidual.solvers.plan import make_solver
 from bidual.types import Blocks
 
@@ -88,8 +89,7 @@ def run(task: Task, args: argparse.Namespace) -> Iterator[Outcome]:
         solution = solve(
             problem,
             make_solver(args.solver),
-            tol=args.tol,
-            max_time=args.max_time,
+            Limits(args.tol, max_time=args.max_time),
             start=start,
             callback=_tell if args.verbose else None,
         )

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from bidual.problems.problem import Problem
+from bidual.problems.solution import Limits
 from bidual.runtime.files import write_atomically
 from bidual.runtime.threads import one_thread
 from bidual.solvers import EtaNewton, KernelADMM, QInteriorPoint
@@ -134,7 +135,7 @@ def admm_states(problem: Problem, count: int) -> list[Any]:
 
 def newton_states(problem: Problem, count: int) -> list[Any]:
     """The first step after ADMM hands over, as ``solve_auto`` runs it."""
-    begun = solve(problem, KernelADMM("float32"), tol=_HAND_OVER, max_steps=400)
+    begun = solve(problem, KernelADMM("float32"), Limits(_HAND_OVER, 400))
     return [EtaNewton().init(problem, begun.Z, begun.certificate.dual_point) for _ in range(count)]
 
 

@@ -12,7 +12,7 @@ from bidual.losses import Squared
 from bidual.losses.datafit import Datafit
 from bidual.operators import GatedOperator
 from bidual.problems.problem import Problem
-from bidual.solvers.driver import Record
+from bidual.problems.solution import Limits, Record
 from bidual.solvers.plan import solve_auto
 
 GAPS = (1e-2, 1e-4, 1e-6)
@@ -84,8 +84,7 @@ def run_case(case: Case, tol: float = min(GAPS), max_time: float | None = None) 
     began = time.perf_counter()
     solution = solve_auto(
         problem,
-        tol=tol,
-        max_time=max_time,
+        Limits(tol, max_time=max_time),
         callback=lambda record: records.append((time.perf_counter() - began, record)),
     )
     reached = [next((seconds for seconds, record in records if record.relative_gap <= gap), None) for gap in GAPS]

@@ -9,7 +9,8 @@ import torch
 from bidual.losses import Squared
 from bidual.losses.datafit import Datafit
 from bidual.problems.relu import ReluProblem
-from bidual.training.relu.trainer import ReluTrainer
+from bidual.problems.solution import Limits
+from bidual.training.relu.plan import ReluPlan
 
 CASES = ((25, 2), (100, 3), (250, 3), (40, 4), (20, 5), (30, 5), (40, 5), (20, 6), (20, 8), (30, 8), (20, 10), (40, 10))
 
@@ -24,11 +25,11 @@ def problem(n: int, r: int, beta: float, c: int = 3) -> ReluProblem:
 
 def row(n: int, r: int, beta: float, max_time: float) -> str:
     task = problem(n, r, beta)
-    trainer = ReluTrainer(task.X)
+    trainer = ReluPlan(task.X)
     began = time.perf_counter()
-    done = trainer.train(task, tol=1e-6 if r < 4 else 1e-5, max_time=max_time)
+    done = trainer.train(task, Limits(1e-6 if r < 4 else 1e-5, max_time=max_time))
     seconds = time.perf_counter() - began
-    certificate, how = done.solution.certificate, type(trainer.neuron_oracle).__name__
+    certificate, how = done.certificate, type(trainer.neuron_oracle).__name__
     return (
         f"| {n} | {r} | {beta:g} | {certificate.primal:.6f} | {certificate.relative_gap:.1e} | "
         f"{done.search_gap:.1e} | {len(done.neurons)} | {how} | {seconds:.1f} |"

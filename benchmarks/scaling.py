@@ -26,6 +26,7 @@ from bidual.losses import Squared
 from bidual.losses.datafit import Datafit
 from bidual.operators import GatedOperator
 from bidual.problems.problem import Problem
+from bidual.problems.solution import Limits
 from bidual.runtime.files import write_atomically
 from bidual.runtime.threads import one_thread
 from bidual.solvers.plan import solve_auto
@@ -74,7 +75,7 @@ def measure(case: Case, repeat: int) -> dict[str, float | str]:
 def timed(case: Case) -> tuple[float, float, str]:
     """CPU seconds of a solve, without making its problem; the gap, and who solved it."""
     problem, began = problem_of(case), time.process_time()
-    solution = solve_auto(problem, tol=TOL, max_time=_LIMIT)
+    solution = solve_auto(problem, Limits(TOL, max_time=_LIMIT))
     return time.process_time() - began, solution.certificate.relative_gap, solution.solver
 
 

@@ -3,9 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from systems import SYSTEMS
-
 from problems import Spec
+from systems import SYSTEMS
 
 
 @dataclass(frozen=True)

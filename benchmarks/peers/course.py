@@ -7,11 +7,10 @@ from pathlib import Path
 from cases import Case
 from harness import write_task
 from judge import Judge, claimed_gap, make_judge
+from problems import make_arrays, make_betas
 from race_results import CaseResult, Ending, Run, Rung
 from systems import OURS, SYSTEMS
 from workers import Crash, TooLong, Worker
-
-from problems import make_arrays, make_betas
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from convex import gated_problem, patterns, relu_problem
 from scipy.optimize import nnls
 from torch import Tensor
 
 from bidual.problems.certificate import Scope, certify, judge
 from bidual.problems.relu import ReluProblem
+from convex import gated_problem, patterns, relu_problem
 from problems import Arrays, Spec
 
 _ROUNDING = 1e-13  # of the loss of the zero network; what is less is rounding, as in certificates

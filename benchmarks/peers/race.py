@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from bidual.runtime.files import write_atomically
 from cases import CASES, QUICK, Case
 from course import run_case
 from environments import FOLDER, HERE
@@ -21,8 +22,6 @@ from facts import facts
 from race_results import CaseResult, Race, read_race
 from race_table import row
 from report import curves, markdown
-
-from bidual.runtime.files import write_atomically
 
 LIMIT = 150.0
 

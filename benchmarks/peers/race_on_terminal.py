@@ -1,8 +1,9 @@
-"""The table of a race against other systems, for `bidual bench --peers`."""
+"""The table of a race against other systems, for `benchmarks/bench.py --peers`."""
+
+from rich.table import Table
 
 from race_results import Race
 from race_table import row
-from rich.table import Table
 
 
 def peer_table(race: Race) -> Table:

@@ -5,11 +5,11 @@ from collections.abc import Callable, Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
+
+from bidual.reporting.plots import COLOURS, GREY, figure_bytes, new_figure, plain
 from race_results import CaseResult, Ending, Race, Run
 from race_table import row
 from systems import OURS, SYSTEMS
-
-from bidual.reporting.plots import COLOURS, GREY, figure_bytes, new_figure, plain
 
 _FLOOR = 1e-12  # what is smaller is drawn here
 _COLUMNS = 4

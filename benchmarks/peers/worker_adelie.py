@@ -5,8 +5,8 @@ from typing import Any
 
 import adelie as ad
 import numpy as np
-from harness import Answer, Task, each_output, main, network
 
+from harness import Answer, Task, each_output, main, network
 from problems import Array
 
 

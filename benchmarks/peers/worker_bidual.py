@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
-from convex import gated_problem, patterns, relu_problem
-from harness import Answer, Task, main
 
 from bidual.architectures import GatedMLP
 from bidual.estimators.programs import FixedProgram
+from bidual.problems.solution import Limits, Solution
 from bidual.solvers.conic.cone_program import solve_cone_program
-from bidual.solvers.driver import Solution
 from bidual.solvers.plan import solve_auto
+from convex import gated_problem, patterns, relu_problem
+from harness import Answer, Task, main
 
 _MANY_STEPS = 1_000_000
 
@@ -25,14 +25,14 @@ def prepare(task: Task, tolerance: float) -> Callable[[], Answer]:
         return _relu(task, tolerance)
     problem = gated_problem(task.spec, task.arrays, task.betas[0])
     if task.method == "fista":
-        return lambda: _answer([solve_auto(problem, tol=tolerance, solver="fista", max_steps=_MANY_STEPS)])
+        return lambda: _answer([solve_auto(problem, Limits(tolerance, _MANY_STEPS), solver="fista")])
     if task.method == "last":
         last = problem.with_beta(task.betas[-1])
-        return lambda: _answer([solve_auto(last, tol=tolerance)])
+        return lambda: _answer([solve_auto(last, Limits(tolerance))])
     if len(task.betas) > 1:
         program = FixedProgram(problem, GatedMLP(torch.from_numpy(task.arrays.gates), task.spec.penalty))
         return lambda: _answer([fit.solution for fit in program.path(task.betas, tol=tolerance)])
-    return lambda: _answer([solve_auto(problem, tol=tolerance)])
+    return lambda: _answer([solve_auto(problem, Limits(tolerance))])
 
 
 def _relu(task: Task, tolerance: float) -> Callable[[], Answer]:

@@ -4,8 +4,8 @@ import warnings
 from collections.abc import Callable
 
 from celer import GroupLasso
-from harness import Answer, Task, each_output, main
 
+from harness import Answer, Task, each_output, main
 from problems import Array, design
 
 

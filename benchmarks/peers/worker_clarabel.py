@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import clarabel
 import numpy as np
-from harness import Answer, Task, main, network
 from scipy import sparse
 
+from harness import Answer, Task, main, network
 from problems import Array, design
 
 

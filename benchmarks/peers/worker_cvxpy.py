@@ -6,8 +6,8 @@ from typing import Any
 
 import cvxpy as cp
 import numpy as np
-from harness import Answer, Task, main, network
 
+from harness import Answer, Task, main, network
 from problems import design
 
 

@@ -3,13 +3,13 @@
 from collections.abc import Callable
 
 import numpy as np
-from harness import Answer, Task, main, network
 from scnn.metrics import Metrics
 from scnn.models import ConvexGatedReLU, ConvexReLU
 from scnn.optimize import optimize_model
 from scnn.regularizers import NeuronGL1
 from scnn.solvers import AL, RFISTA
 
+from harness import Answer, Task, main, network
 from problems import Array
 
 

@@ -5,12 +5,12 @@ import warnings
 from collections.abc import Callable
 
 import numpy as np
-from harness import Answer, Task, each_output, main
 from skglm.datafits import QuadraticGroup
 from skglm.penalties import WeightedGroupL2
 from skglm.solvers import GroupBCD
 from skglm.utils.data import grp_converter
 
+from harness import Answer, Task, each_output, main
 from problems import Array, design
 
 

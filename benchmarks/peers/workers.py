@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
+
 from systems import System, one_thread
 
 _WARM_UP = 300.0  # seconds to import, compile and solve a tiny problem; not timed

@@ -19,6 +19,7 @@ from bidual.operators import gated_sub_networks as operator_room
 from bidual.operators.gated_sub_networks import GatedSubNetworkOperator
 from bidual.problems.certificate import Scope
 from bidual.problems.problem import Problem
+from bidual.problems.solution import Limits
 from bidual.solvers.plan import solve_auto
 from bidual.testing import own_checks_only
 
@@ -100,7 +101,7 @@ def test_the_gated_optimum_is_cvxpy_s(c: int, intercept: bool) -> None:
     Y = torch.randn(15, c, generator=torch.Generator().manual_seed(9), dtype=torch.float64)
     family = GatedParallel(cells)
     problem = Problem(family.lift(X, c), Datafit(Squared(), Y, intercept=intercept), Group(), 0.8)
-    solution = solve_auto(problem, tol=1e-7)
+    solution = solve_auto(problem, Limits(1e-7))
     B = np.hstack([problem.operator.select(torch.tensor([k])).design().numpy() for k in range(5)])
     Z, b = cp.Variable((B.shape[1], c)), cp.Variable((1, c))
     price = sum(cp.norm(Z[12 * k : 12 * (k + 1)], "fro") for k in range(5))

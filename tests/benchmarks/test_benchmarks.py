@@ -9,6 +9,7 @@ from bidual.losses import Squared
 from bidual.losses.datafit import Datafit
 from bidual.patterns import sample_gates
 from bidual.problems.problem import Problem
+from bidual.problems.solution import Limits
 from bidual.solvers.plan import solve_auto
 from gated_problems import KNOWN_OPTIMA, SUITE, run_case
 from oracles.cvxpy_oracle import cvxpy_optimum
@@ -19,7 +20,7 @@ def test_spiral_of_bm_4_1(beta):
     X, y = (torch.as_tensor(array) for array in make_spiral(150))
     family = GatedMLP(sample_gates(X, 100, torch.Generator().manual_seed(0)))
     problem = Problem(family.lift(X, 3), Datafit(Squared(), torch.eye(3, dtype=torch.float64)[y]), family.gauge(), beta)
-    certificate = solve_auto(problem, tol=1e-6).certificate
+    certificate = solve_auto(problem, Limits(1e-6)).certificate
     assert certificate.relative_gap <= 1e-6
     assert certificate.primal == pytest.approx(cvxpy_optimum(problem), rel=1e-6)
 

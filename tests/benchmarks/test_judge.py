@@ -3,6 +3,7 @@ import pytest
 import torch
 
 from bidual.problems.certificate import certify
+from bidual.problems.solution import Limits
 from bidual.solvers.plan import solve_auto
 from helpers.race_tools import load
 from oracles.cone_oracle import cone_optimum
@@ -25,7 +26,7 @@ def make_judge(spec):
 
 def answer_of(judge, place, tol):
     problem = convex.gated_problem(judge.spec, judge.arrays, judge.betas[place])
-    return problem, solve_auto(problem, tol=tol).Z.to(torch.float64)
+    return problem, solve_auto(problem, Limits(tol)).Z.to(torch.float64)
 
 
 @pytest.mark.parametrize("spec", KINDS, ids=lambda spec: spec.label)

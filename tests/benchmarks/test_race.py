@@ -1,9 +1,9 @@
 from dataclasses import replace
 
 import pytest
-from race_results import CaseResult, Race
 
 from helpers.race_tools import load, make_run
+from race_results import CaseResult, Race
 
 cases, race, report, systems = (load(name) for name in ("cases", "race", "report", "systems"))
 

@@ -2,10 +2,10 @@ import math
 from pathlib import Path
 
 import pytest
-from race_results import Ending, Race, read_race
-from race_table import row
 
 from helpers.race_tools import make_result, make_run
+from race_results import Ending, Race, read_race
+from race_table import row
 
 OURS = make_run("bidual", (0.1, 1e-3), (0.5, 1e-7), (0.7, 1e-9))
 

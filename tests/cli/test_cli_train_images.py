@@ -22,7 +22,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "pictures"
 
 
-SMALL = ("--stages", "2", "--gates", "4", "--epochs", "3", "--batch-size", "8", "--no-flip", "--crop", "0")
+SMALL = ("--stages", "2", "--n-gates", "4", "--epochs", "3", "--batch-size", "8", "--no-flip", "--crop", "0")
 
 
 def test_folder_to_model_and_confusion_matrix(folder: Path, tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def test_all_ranks_hear_of_a_failure(found):
     assert len(set(two["one of them"])) == 1
     assert two["one of them"][0].startswith("FailedTogetherError: 2 ranks are more than the 1 rows")
     assert one["late"] == ["nothing"]
-    assert "the other ranks have gone" in two["late"][0]
+    assert "the other ranks have ended" in two["late"][0]
 
 
 def test_targets_are_those_of_the_whole_table(found):

@@ -10,7 +10,7 @@ from sklearn.model_selection import GridSearchCV
 
 from bidual import ConvexParallelClassifier, ConvexParallelRegressor, Scope, load, regularization_path
 from bidual.architectures.modules import GatedParallelNetwork, ParallelNetwork
-from bidual.training.parallel import path_norm_of
+from bidual.architectures.path_norm import path_norm_of
 
 rng = np.random.default_rng(0)
 X = rng.standard_normal((9, 1))
@@ -117,7 +117,7 @@ def test_seeds_decide_the_gates_and_nothing_else():
         ({"beta": 0}, "beta must be 'auto' or a positive finite number, got 0"),
         ({"solver": "fista"}, "solver must be 'auto' or one of"),
         ({"tol": 2}, "tol must be between 0 and 1"),
-        ({"oracle": "exact", "widths": 6}, r"looks at 2\^30 second-layer patterns times .* choices of 6 first-layer"),
+        ({"oracle": "exact", "widths": 6}, r"enumerates 2\^30 second-layer patterns times .* choices of 6 first-layer"),
     ],
 )
 def test_refusals_come_before_any_work(parameters, words):

@@ -94,7 +94,7 @@ def test_a_signal_in_a_finaliser_is_not_lost() -> None:
 def test_images_keep_the_best_network_so_far(tmp_path: Path, number: int) -> None:
     pictures, out = write_pictures(tmp_path), tmp_path / "model.safetensors"
     kept = tmp_path / "kept"
-    short = ("--gates", 4, "--stages", 1, "--downsample", "none", "--learning-rate", 0.01, "--epochs", 100_000)
+    short = ("--n-gates", 4, "--stages", 1, "--downsample", "none", "--learning-rate", 0.01, "--epochs", 100_000)
     options = (*short, "--checkpoint", kept, "--quiet", "--certificate-samples", 0)
     child = command(tmp_path, "train-images", pictures, "--out", out, *options)
     child.wait_until((kept / "progress.json").exists)

@@ -79,8 +79,8 @@ SENSIBLE: dict[str, tuple[Any, ...]] = {
     "flip": (True, False),
     "certificate_samples": (0, 4),
 }
-BOUNDED = {"max_time": 0.05, "max_iter": 3, "tol": 0.3, "n_betas": 2, "cv": 2, "stages": 1, "gates": 2}
-_FEW = {"gates": (1, 2), "pooling": (1, 2)}  # of a layerwise classifier, where these names mean something else
+BOUNDED = {"max_time": 0.05, "max_iter": 3, "tol": 0.3, "n_betas": 2, "cv": 2, "stages": 1}
+_FEW = {"n_gates": (1, 2), "pooling": (1, 2)}  # of a layerwise classifier, which takes less
 
 
 @st.composite
@@ -90,8 +90,8 @@ def parameters(draw: st.DrawFn, estimator: type) -> dict[str, Any]:
     layerwise = "stages" in there
     known = sorted(there - {"verbose", "checkpoint", "resume", "max_time", "epochs"})
     sensible = SENSIBLE | (_FEW if layerwise else {})
-    chosen = {name: value for name, value in BOUNDED.items() if name in there and (layerwise or name != "gates")}
-    chosen |= {"epochs": 1, "pooling": 1, "downsample": (), "certificate_samples": 4} if layerwise else {}
+    chosen = {name: value for name, value in BOUNDED.items() if name in there}
+    chosen |= {"n_gates": 2, "epochs": 1, "pooling": 1, "downsample": (), "certificate_samples": 4} if layerwise else {}
     few = {"relu": {"oracle": "search", "n_starts": 3}, "gated_relu": {"n_gates": 3, "n_subnetworks": 3}}
     for name in draw(st.lists(st.sampled_from(known), max_size=4, unique=True)):
         odd = draw(st.integers(0, 5)) == 0 or name not in sensible

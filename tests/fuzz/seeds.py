@@ -37,7 +37,7 @@ Write = Callable[[Path], object]
 X = np.random.default_rng(0).standard_normal((8, 4))
 y = np.arange(8) % 2
 IMAGES = np.random.default_rng(1).integers(0, 255, (8, 1, 4, 4), dtype=np.uint8)
-LAYERWISE: dict[str, Any] = {"stages": 1, "gates": 2, "pooling": 1, "epochs": 2, "downsample": (), "crop": 0}
+LAYERWISE: dict[str, Any] = {"stages": 1, "n_gates": 2, "pooling": 1, "epochs": 2, "downsample": (), "crop": 0}
 LAYERWISE |= {"learning_rate": 0.1, "certificate_samples": 4, "batch_size": 4}
 ABOUT = {"beta": 1.0, "shape": [2, 3]}  # of the distributed checkpoint
 

@@ -80,9 +80,9 @@ def test_numbers_whose_products_overflow(scale: float) -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        *({"gates": 10**12}, {"stages": 10**9}, {"factors": 10**20}, {"batch_size": 10**20}, {"crop": 10**9}),
+        *({"n_gates": 10**12}, {"stages": 10**9}, {"factors": 10**20}, {"batch_size": 10**20}, {"crop": 10**9}),
         *({"learning_rate": 1e300}, {"learning_rate": object()}, {"weight_decay": 1e300}, {"device": "cpu:²"}),
-        {"gates": 10**6, "factors": 10**6},
+        {"n_gates": 10**6, "factors": 10**6},
     ],
 )
 def test_layerwise_settings_that_no_machine_can_hold(changes: dict[str, Any]) -> None:

@@ -45,7 +45,17 @@ OPTIONS: dict[str, tuple[str, ...]] = {
         "--json",
     ),
     "train-images": (
-        *("--out", "--confusion", "--size", "--images", "--stages", "--gates", "--factors", "--units", "--downsample"),
+        *(
+            "--out",
+            "--confusion",
+            "--size",
+            "--images",
+            "--stages",
+            "--n-gates",
+            "--factors",
+            "--units",
+            "--downsample",
+        ),
         *("--batch-size", "--learning-rate", "--weight-decay", "--crop", "--flip", "--no-flip", "--resume"),
         *("--certificate-samples", "--seed", "--device", "--json", "--quiet"),
     ),
@@ -60,7 +70,7 @@ BASES: dict[str, tuple[str, ...]] = {
     "certify": ("m.safetensors", "t.csv", "--target", "y"),
     "path": ("t.csv", "--target", "y", "--n-betas", "2", "--activation", "gated_relu", "--n-gates", "3"),
     "train-images": (
-        *("images", "--out", "o", "--stages", "1", "--gates", "2", "--epochs", "1", "--downsample", "none", "--crop"),
+        *("images", "--out", "o", "--stages", "1", "--n-gates", "2", "--epochs", "1", "--downsample", "none", "--crop"),
         *("0", "--certificate-samples", "2", "--learning-rate", "0.1", "--quiet"),
     ),
     "report": ("m.safetensors", "--out", "o.html"),

@@ -28,6 +28,7 @@ from bidual.operators import GatedOperator, LiftedOperator
 from bidual.operators.tiled import MappedRows, TiledOperator
 from bidual.patterns import activations
 from bidual.problems.problem import Problem
+from bidual.problems.solution import Limits
 from bidual.solvers import FISTA, BurerMonteiro, KernelADMM, PrimalDual
 from bidual.solvers.plan import solve_auto
 from bidual.testing import check_operator
@@ -77,7 +78,7 @@ def solutions(operator: ShardedOperator, c: int) -> Iterator[dict[str, object]]:
         if outputs != c:
             continue
         solver, tol = SOLVERS[name]
-        done = solve_auto(problem(operator, loss), solver=solver, tol=tol, max_steps=2000)
+        done = solve_auto(problem(operator, loss), Limits(tol, 2000), solver=solver)
         yield {
             "case": [loss, c, name],
             "Z": done.Z.tolist(),
@@ -89,9 +90,7 @@ def solutions(operator: ShardedOperator, c: int) -> Iterator[dict[str, object]]:
 
 
 def limited_by_time(operator: ShardedOperator) -> str:
-    return solve_auto(
-        problem(operator, "squared"), solver="fista", tol=1e-15, max_time=0.05, max_steps=10**6
-    ).status.name
+    return solve_auto(problem(operator, "squared"), Limits(1e-15, 10**6, max_time=0.05), solver="fista").status.name
 
 
 def contract(operator: ShardedOperator) -> str:

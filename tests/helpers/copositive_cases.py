@@ -11,6 +11,8 @@ from bidual.losses.datafit import Datafit
 from bidual.polar import Faces, steepness
 from bidual.problems.certificate import Certificate
 from bidual.problems.relu import ReluProblem
+from bidual.problems.solution import Limits
+from bidual.solvers.driver import solve
 from bidual.training.copositive import Relaxed
 from bidual.training.relu.column_generation import ColumnGeneration
 
@@ -46,8 +48,8 @@ def squared(X: Tensor, Y: Tensor, beta: float, *, weight: Tensor | None = None, 
 
 def exact(problem: ReluProblem, tol: float = 1e-9) -> Certificate:
     """The optimum over all patterns; its primal is that of an explicit network."""
-    done = ColumnGeneration().train(problem, Faces(problem.X), tol=tol, max_time=20)
-    return done.solution.certificate
+    done = solve(problem, ColumnGeneration(Faces(problem.X)), Limits(tol, max_time=20))
+    return done.certificate
 
 
 def steepest(problem: ReluProblem, V: Tensor) -> float:

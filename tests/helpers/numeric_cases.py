@@ -21,12 +21,12 @@ from bidual.patterns import activations, sample_gates
 from bidual.problems.certificate import Certificate
 from bidual.problems.problem import Problem
 from bidual.problems.relu import ReluProblem
+from bidual.problems.solution import Limits
 from bidual.solvers import SOLVERS
 from bidual.solvers.driver import Solver, solve
-from bidual.solvers.factored import FactoredProgram, train
-from bidual.solvers.factored.methods import METHODS
+from bidual.solvers.factored import METHODS, FactoredProgram, train
 from bidual.solvers.plan import solve_auto
-from bidual.training.relu.trainer import RELU_SOLVERS, ReluTrainer
+from bidual.training.relu.plan import RELU_SOLVERS, ReluPlan
 
 TOL = 1e-3
 STEPS = 20_000
@@ -70,11 +70,11 @@ def taken_by(solver: Solver) -> Problem:
 
 def by_solver(name: str, dtype: torch.dtype) -> Found:
     solver = SOLVERS[name]()
-    return Found(solve(taken_by(solver).to(dtype), solver, tol=TOL, max_steps=STEPS).certificate)
+    return Found(solve(taken_by(solver).to(dtype), solver, Limits(TOL, STEPS)).certificate)
 
 
 def by_plan(dtype: torch.dtype) -> Found:
-    return Found(solve_auto(gated("nuclear").to(dtype), tol=TOL).certificate)
+    return Found(solve_auto(gated("nuclear").to(dtype), Limits(TOL)).certificate)
 
 
 def relu(white: bool) -> ReluProblem:
@@ -87,7 +87,7 @@ def by_relu_method(name: str, dtype: torch.dtype) -> Found:
     problem = relu(white=name == "closed_form")
     problem = problem.to(dtype)
     steps = FEW.get(name)
-    return Found(ReluTrainer(problem.X).train(problem, solver=name, tol=TOL, max_steps=steps).solution.certificate)
+    return Found(ReluPlan(problem.X).train(problem, Limits(TOL, steps), solver=name).certificate)
 
 
 def by_factors(name: str, dtype: torch.dtype) -> Found:

@@ -4,9 +4,8 @@ import sys
 from importlib import import_module
 from types import ModuleType
 
-from race_results import CaseResult, Ending, Run, Rung
-
 from helpers.places import BENCHMARKS
+from race_results import CaseResult, Ending, Run, Rung
 
 FOLDER = BENCHMARKS / "peers"
 

@@ -17,6 +17,7 @@ from bidual.losses.datafit import Datafit
 from bidual.operators import GatedOperator, LiftedOperator
 from bidual.patterns import activations
 from bidual.problems.problem import Problem
+from bidual.problems.solution import Limits
 from bidual.solvers import FISTA, ActiveNeurons, BurerMonteiro, KernelADMM, PrimalDual
 from bidual.solvers.driver import Solver
 from bidual.solvers.plan import solve_auto
@@ -68,7 +69,7 @@ class Draw:
 def compared(draw: Draw, operator: ShardedOperator) -> dict[str, object]:
     solver, tol = SOLVERS[draw.name]
     alone, shared = draw.problem(draw.operator(slice(None))), draw.problem(operator)
-    one, two = (solve_auto(each, solver=solver, tol=tol, max_steps=20_000) for each in (alone, shared))
+    one, two = (solve_auto(each, Limits(tol, 20_000), solver=solver) for each in (alone, shared))
     difference = alone.operator.forward(one.Z - two.Z).abs().max() / alone.operator.forward(one.Z).abs().max().clamp(
         min=1
     )

@@ -11,8 +11,8 @@ import pandas as pd
 import torch
 
 from bidual import ConvexMLPClassifierCV
-from bidual.papers.experiments.uci_models import Settings
-from bidual.papers.experiments.uci_study import OnRow, Row, run_study
+from bidual.papers.uci.models import Settings
+from bidual.papers.uci.study import OnRow, Row, run_study
 
 NAMES = ("one", "other")
 # a time limit that nothing here reaches: results that depend on a clock are not the same twice

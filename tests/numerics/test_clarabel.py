@@ -7,7 +7,7 @@ from scipy import sparse
 
 from bidual.numerics import clarabel as module
 from bidual.numerics.clarabel import clarabel_answer
-from bidual.numerics.least_norms import least_norms
+from bidual.papers.methods.least_norms import least_norms
 from bidual.training.copositive import relax
 from oracles.relu_problems import relu_problem
 

@@ -15,6 +15,7 @@ from bidual.operators import GatedOperator
 from bidual.operators.tiled import MappedRows, TiledOperator
 from bidual.patterns import activations
 from bidual.problems.problem import Problem
+from bidual.problems.solution import Limits
 from bidual.solvers.plan import plan, solve_auto
 from bidual.testing import check_operator
 
@@ -71,7 +72,7 @@ def test_single_precision_has_the_same_patterns_and_is_certified_in_double(sampl
     Y = torch.tensor(np.maximum(X @ gates[:, :1].numpy(), 0))
     problem = Problem(tiled, Datafit(Squared(), Y, None, True), Nuclear(), 1.0).to(torch.float32)
     problem = problem.with_beta(0.1 * problem.beta_max)
-    done = solve_auto(problem, tol=1e-3)
+    done = solve_auto(problem, Limits(1e-3))
     inner = torch.tensor(X)
     plain = Problem(
         GatedOperator(inner, activations(inner, gates), 1), problem.datafit.to(torch.float64), Nuclear(), problem.beta
@@ -83,7 +84,7 @@ def test_single_precision_has_the_same_patterns_and_is_certified_in_double(sampl
 def test_many_rows_on_disk_are_given_to_active_neurons_first():
     operator = TiledOperator(MappedRows(np.ones((13_000, 2), np.float32)), torch.ones(2, 3), 1)
     problem = Problem(operator, Datafit(Squared(), torch.ones(13_000, 1)), Nuclear(), 1.0)
-    assert [stage.solver.name for stage in plan(problem, 1e-2)] == ["active_neurons", "fista", "primal_dual"]
+    assert [stage.solver.name for stage in plan(problem, Limits(1e-2))] == ["active_neurons", "fista", "primal_dual"]
 
 
 def test_columns_are_chosen_and_constant_ones_vanish():

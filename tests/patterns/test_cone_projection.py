@@ -7,7 +7,7 @@ import torch
 from scipy.optimize import nnls
 
 from bidual.patterns import activations, sample_gates
-from bidual.solvers.factored import Cones, non_negative_least_squares
+from bidual.patterns.cone_projection import Cones, non_negative_least_squares
 from helpers.factored_cases import normal
 
 

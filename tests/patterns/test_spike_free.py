@@ -135,7 +135,7 @@ def test_bad_input(X: Tensor) -> None:
         is_spike_free(X)
 
 
-def test_parallel_groups() -> None:
+def test_direction_groups() -> None:
     X = torch.tensor([[1.0, 2.0], [0.0, 0.0], [-1.0, -2.0], [3.0, 6.0], [2.0, 1.0]])
     labels = direction_groups(X).tolist()
     assert labels[1] == -1

@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 
 from bidual.estimators import ConvexMLPRegressor
-from bidual.polar import BranchAndBound, DiagonalBound, Faces, LocalSearch, RidgeSearch, SemidefiniteBound, Sphere
+from bidual.papers.methods.branch_and_bound import BranchAndBound
+from bidual.papers.methods.semidefinite import SemidefiniteBound
+from bidual.polar import DiagonalBound, Faces, LocalSearch, RidgeSearch, Sphere
 from bidual.polar.base import steepness
 
 PROVERS = {

@@ -10,9 +10,11 @@ from torch import Tensor
 from bidual.losses import Squared
 from bidual.losses.datafit import Datafit
 from bidual.operators.patches import Convolution, ImagePatches, Patches, TokenPairs
+from bidual.papers.methods.cone_factors import ConeProgram
 from bidual.polar import DiagonalBound, Faces, LocalSearch, Pooled, RidgeSearch, Sphere, oracle_for, steepness
 from bidual.problems.relu import ReluProblem
-from bidual.solvers.factored import ConeProgram
+from bidual.problems.solution import Limits
+from bidual.solvers.driver import solve
 from bidual.testing import own_checks_only
 from bidual.training.relu.column_generation import ColumnGeneration
 from helpers.polar_cases import brute_force
@@ -199,7 +201,7 @@ def test_oracles_for_other_patches_are_refused(mine, other):
         with pytest.raises(ValueError, match=r"was made for other samples .* make it by problem\.oracle\(Faces\)"):
             problem.check_oracle(oracle)
         with pytest.raises(ValueError, match="was made for other samples"):
-            ColumnGeneration().train(problem, oracle)
+            solve(problem, ColumnGeneration(oracle), Limits(1e-6))
         with pytest.raises(ValueError, match="was made for other samples"):
             ConeProgram.of(problem, patterns, 1, oracle=oracle)
 

@@ -17,6 +17,7 @@ from bidual.polar import Faces
 from bidual.problems.certificate import Certificate, Scope, certify, judge, problem_polar
 from bidual.problems.problem import Problem
 from bidual.problems.relu import ReluProblem
+from bidual.problems.solution import Limits
 from bidual.solvers.plan import solve_auto
 from bidual.testing import example_targets, own_checks_only
 
@@ -257,7 +258,7 @@ def test_judging_a_single_precision_problem_is_done_in_double() -> None:
     for seed in range(30):
         X, Y = normal(8, 3, seed=seed).float(), normal(8, 1, seed=seed + 1).float()
         problem = Problem(LinearOperator(X, 1), Datafit(Squared(), Y), Group(), 0.5)
-        best = solve_auto(problem.to(torch.float64), tol=1e-12).certificate
+        best = solve_auto(problem.to(torch.float64), Limits(1e-12)).certificate
         V = problem.residual(best.point.float())
         polar = problem_polar(problem.to(torch.float64))
         assert judge(problem, best.point.float(), V, polar, Scope.BLOCKS).dual <= best.primal

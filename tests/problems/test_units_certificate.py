@@ -119,7 +119,7 @@ def test_a_dual_no_better_leaves_the_certificate(dual: float) -> None:
 
 def test_duals_of_another_scope_or_above_the_primal_are_refused() -> None:
     everywhere = plain(3.0, 2.0, scope=Scope.ALL_PATTERNS)
-    with pytest.raises(ValueError, match=r"^a dual of scope ALL_PATTERNS says nothing about scope BLOCKS\.$"):
+    with pytest.raises(ValueError, match=r"^a dual of scope ALL_PATTERNS does not bound scope BLOCKS\.$"):
         plain(3.0, 1.0).with_dual_of(everywhere)
     with pytest.raises(SoundnessError, match=r"^dual 3\.5 exceeds primal 3\.0; please report this problem\.$"):
         plain(3.0, 1.0).with_dual_of(plain(9.0, 3.5))

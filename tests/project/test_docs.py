@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from importlib import import_module
 from importlib.util import find_spec
 
 import pytest
@@ -15,6 +16,13 @@ PAGES = (
     *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "CHANGELOG")),
 )
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
+FILE = re.compile(r"`([A-Za-z_.][\w./-]*\.(?:py|toml))(?:::\w+)?`")
+FILES = {
+    path.name
+    for folder in ("src", "tests", "benchmarks", "examples", ".ci", "docs")
+    for path in (ROOT / folder).rglob("*.*")
+}
+DOTTED = re.compile(r"\b(bidual(?:\.[A-Za-z_]\w*)+)")
 LOADS = re.compile(r"<(?:script|link|img|iframe|source)\b[^>]*\b(?:src|href)=[\"']?(?:https?:)?//")
 
 
@@ -38,6 +46,34 @@ def test_links_and_images_exist(page):
         assert file.exists(), f"{page.name} refers to {target}, which is not there"
         if anchor and file.suffix == ".md":
             assert anchor in heading_anchors(file.read_text(encoding="utf-8")), f"{page.name}: no heading {target}"
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.stem != "CHANGELOG"], ids=lambda page: page.stem)
+def test_files_and_modules_that_pages_name_exist(page):
+    """In backticks: paths from the root or from the package, file names, and dotted names of the package."""
+    text = page.read_text(encoding="utf-8")
+    for name in set(FILE.findall(text)):
+        assert any((ROOT / folder / name).exists() for folder in ("", "src/bidual", "tests")) or (
+            "/" not in name and name in FILES
+        ), f"{page.name} names {name}, which is not there"
+    for name in set(DOTTED.findall(text)):
+        assert _exists(name), f"{page.name} names {name}, which is not there"
+
+
+def _exists(name: str) -> bool:
+    """Whether a dotted name can be imported: a module, or an attribute path of one."""
+    parts = name.split(".")
+    for count in range(len(parts), 0, -1):
+        try:
+            found = import_module(".".join(parts[:count]))
+        except ModuleNotFoundError:
+            continue
+        for part in parts[count:]:
+            if not hasattr(found, part):
+                return False
+            found = getattr(found, part)
+        return True
+    return False
 
 
 def test_tutorials_are_in_the_gallery():

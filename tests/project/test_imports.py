@@ -28,7 +28,7 @@ def test_the_package_imports_nothing_slow(code: str) -> None:
     assert imported_by(code).isdisjoint({*SLOW, "typer", "rich"})
 
 
-COMMANDS = ("fit", "predict", "certify", "path", "demo", "train-images", "reproduce", "report", "bench")
+COMMANDS = ("fit", "predict", "certify", "path", "demo", "train-images", "reproduce", "report")
 
 
 def imported_by_command(*words: str, code: int) -> set[str]:

@@ -15,10 +15,10 @@ from sklearn.preprocessing import StandardScaler
 
 import bidual
 from bidual.problems.certificate import Certificate, Scope
+from bidual.problems.solution import Record
 from bidual.reporting import making
 from bidual.reporting.model_checks import check_model
 from bidual.reporting.units import activity_of
-from bidual.solvers.driver import Record
 from helpers.report_tools import LABELS, MARKED, NUMBERS, X, assert_self_contained, text_of
 
 rng = np.random.default_rng(1)
@@ -55,7 +55,7 @@ CASES: dict[str, tuple[Any, Any, Any, set[str]]] = {
         {"Sub-networks", "Decision boundary"},
     ),
     "layerwise": (
-        bidual.LayerwiseCNNClassifier(stages=2, gates=4, epochs=1, certificate_samples=10, learning_rate=0.05),
+        bidual.LayerwiseCNNClassifier(stages=2, n_gates=4, epochs=1, certificate_samples=10, learning_rate=0.05),
         IMAGES,
         HALF,
         {"Certificates", "Training", "Learned filters", "Confusion matrix"},

@@ -11,7 +11,7 @@ from joblib import parallel_config
 
 import bidual
 from bidual.cli.app import main
-from bidual.papers.experiments.uci_study import Row
+from bidual.papers.uci.study import Row
 from bidual.runtime import jobs
 from bidual.runtime.jobs import Task, run_all, scheduler
 from helpers.sweep_tasks import cross_validated, die, square, study, write_sets

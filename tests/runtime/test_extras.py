@@ -63,7 +63,7 @@ def test_each_use_names_its_extra(tmp_path: Path) -> None:
         "bidual.papers.reproduction.find('R1')": "A figure or report needs matplotlib; install bidual[report].",
         "import bidual.io.tables": "A table needs pandas; install bidual[cli].",
         "import bidual.distributed.shards": "A table needs pandas; install bidual[cli].",
-        "bidual.io.datasets.uci.read_uci('f')": "A table needs pandas; install bidual[cli].",
+        "bidual.papers.uci.data.read_uci('f')": "A table needs pandas; install bidual[cli].",
         "bidual.io.datasets.load_folder('.')": "A folder of images needs PIL; install bidual[images].",
         "bidual.io.datasets.load_images('mnist')": "The cache of data sets needs platformdirs; install bidual[images].",
         "bidual.io.datasets.load_images('mnist', '.', download=True)": "A download needs pooch; "

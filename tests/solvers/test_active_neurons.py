@@ -11,8 +11,9 @@ from bidual.losses.datafit import Datafit
 from bidual.numerics.lbfgs import Memory, step_length
 from bidual.operators import GatedOperator, LinearOperator
 from bidual.problems.problem import Problem
+from bidual.problems.solution import Limits, Status
 from bidual.solvers import ActiveNeurons
-from bidual.solvers.driver import Status, solve
+from bidual.solvers.driver import solve
 from bidual.solvers.neuron_products import LiftedProducts, NeuronProducts, ProductsFor, Spectrum, lifted
 from bidual.solvers.plan import solve_auto
 from oracles.problems import gated_problem, normal
@@ -119,16 +120,16 @@ def test_single_precision_reaches_a_moderate_gap_on_correlated_features(loss):
     """Non-negative features with a large common part, as pixels have."""
     X = normal(300, 12).abs() + 3
     problem = gated_problem(X, LOSSES[loss](), 4)
-    solution = solve(problem, ActiveNeurons(), tol=1e-4, max_steps=200)
+    solution = solve(problem, ActiveNeurons(), Limits(1e-4, 200))
     assert solution.status is Status.CERTIFIED
     assert solution.certificate.recheck(problem)
 
 
 def test_warm_starts_are_used():
     problem = gated_problem(normal(60, 5), Softmax(), 3)
-    first = solve(problem, ActiveNeurons("float64"), tol=1e-6)
-    again = solve(problem.with_beta(0.99 * problem.beta), ActiveNeurons("float64"), tol=1e-3, start=first.Z)
-    cold = solve(problem.with_beta(0.99 * problem.beta), ActiveNeurons("float64"), tol=1e-3)
+    first = solve(problem, ActiveNeurons("float64"), Limits(1e-6))
+    again = solve(problem.with_beta(0.99 * problem.beta), ActiveNeurons("float64"), Limits(1e-3), start=first.Z)
+    cold = solve(problem.with_beta(0.99 * problem.beta), ActiveNeurons("float64"), Limits(1e-3))
     assert again.status is cold.status is Status.CERTIFIED
     assert again.history[0].relative_gap < 0.1 * cold.history[0].relative_gap
 
@@ -137,9 +138,9 @@ def test_operators_without_activations_are_lifted():
     family, X = GatedCNN.example(torch.Generator().manual_seed(0))
     problem = Problem(family.lift(X, 2), Datafit(Squared(), random_rows(len(X), 2)), family.gauge(), 1.0)
     problem = problem.with_beta(0.1 * problem.beta_max)
-    solution = solve(problem, ActiveNeurons("float64"), tol=1e-5, max_steps=500)
+    solution = solve(problem, ActiveNeurons("float64"), Limits(1e-5, 500))
     assert solution.status is Status.CERTIFIED
-    assert solution.certificate.primal == pytest.approx(solve_auto(problem, tol=1e-7).certificate.primal, rel=1e-5)
+    assert solution.certificate.primal == pytest.approx(solve_auto(problem, Limits(1e-7)).certificate.primal, rel=1e-5)
 
 
 def test_prices_without_smooth_factors_are_refused():
@@ -150,6 +151,6 @@ def test_prices_without_smooth_factors_are_refused():
 
 def test_ends_when_it_can_do_no_more():
     problem = gated_problem(normal(40, 4), Softmax(), 3)
-    solution = solve(problem, ActiveNeurons(patience=5), tol=1e-15, max_steps=500)
+    solution = solve(problem, ActiveNeurons(patience=5), Limits(1e-15, 500))
     assert solution.status is Status.STALLED
     assert solution.certificate.relative_gap < 1e-4

@@ -9,6 +9,7 @@ from bidual.losses.datafit import Datafit
 from bidual.operators import GatedOperator, LinearOperator
 from bidual.patterns import activations, sample_gates
 from bidual.problems.problem import Problem
+from bidual.problems.solution import Limits
 from bidual.solvers.plan import solve_auto
 
 GENERATOR = torch.Generator().manual_seed(0)
@@ -17,7 +18,7 @@ Y = torch.randn(12, 2, generator=GENERATOR, dtype=torch.float64)
 
 
 def optimum(operator, Y, gauge: Gauge) -> float:
-    return solve_auto(Problem(operator, Datafit(Squared(), Y), gauge, 0.5), tol=1e-9).certificate.primal
+    return solve_auto(Problem(operator, Datafit(Squared(), Y), gauge, 0.5), Limits(1e-9)).certificate.primal
 
 
 @pytest.mark.parametrize("same", [("nuclear", "frobenius", "per_output"), ("per_input", "entries", "largest")])

@@ -9,8 +9,9 @@ from bidual.losses import Squared
 from bidual.losses.datafit import Datafit
 from bidual.operators import GatedOperator
 from bidual.problems.problem import Problem
+from bidual.problems.solution import Limits, Status
 from bidual.solvers import KernelADMM
-from bidual.solvers.driver import Status, solve
+from bidual.solvers.driver import solve
 from bidual.solvers.plan import solve_auto
 
 
@@ -48,10 +49,10 @@ def test_steps_that_grow_end_the_run_with_the_best_point() -> None:
                 state.x = state.x * 1e12
             return super().step(problem, state)
 
-    grown = solve(problem, Growing("float64"), tol=1e-12, max_steps=500)
+    grown = solve(problem, Growing("float64"), Limits(1e-12, 500))
     assert grown.status is Status.STALLED
     assert grown.n_steps < 20
-    assert grown.certificate.primal <= 10 * solve(problem, solver, tol=1e-6).certificate.primal
+    assert grown.certificate.primal <= 10 * solve(problem, solver, Limits(1e-6)).certificate.primal
 
 
 def test_rounding_is_not_counted_as_neurons() -> None:
@@ -62,8 +63,8 @@ def test_rounding_is_not_counted_as_neurons() -> None:
     Y = torch.relu(X[:, :3]) @ torch.randn(3, 6, generator=generator, dtype=torch.float64)
     problem = Problem(GatedOperator(X, patterns, 6), Datafit(Squared(), Y), Nuclear(), 1.0)
     problem = problem.with_beta(0.1 * problem.beta_max)
-    solution = solve_auto(problem, tol=1e-5, solver=KernelADMM("float32"))
+    solution = solve_auto(problem, Limits(1e-5), solver=KernelADMM("float32"))
     size = torch.linalg.svdvals(solution.Z)
-    exact = torch.linalg.svdvals(solve_auto(problem, tol=1e-9).Z)
+    exact = torch.linalg.svdvals(solve_auto(problem, Limits(1e-9)).Z)
     assert int((size > 1e-13 * size.max()).sum()) <= int((exact > 1e-7 * exact.max()).sum()) + 2
     assert solution.certificate.recheck(problem)

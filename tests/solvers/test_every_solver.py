@@ -8,6 +8,7 @@ import torch
 from bidual.gauges import GAUGES
 from bidual.losses import LOSSES
 from bidual.problems.problem import Problem
+from bidual.problems.solution import Limits
 from bidual.solvers import SOLVERS
 from bidual.solvers.driver import solve
 from bidual.solvers.plan import solve_auto
@@ -68,7 +69,7 @@ def test_ends_certified_at_the_optimum(solver, loss, gauge, intercept):
         return
     linear_program = loss in ("hinge", "absolute") and gauge in ("entries", "largest", "largest_per_output")
     tol = 1e-2 if linear_program and solver == "kernel_admm" else SLOW_TAIL.get(solver, 1e-7)  # it stalls on these
-    solution = solve(problem, engine, tol=tol, max_steps=20_000)
+    solution = solve(problem, engine, Limits(tol, 20_000))
     assert solution.certificate.relative_gap <= tol
     assert solution.certificate.primal == pytest.approx(optimum, rel=2 * tol + 1e-7)
     assert solution.certificate.dual <= optimum * (1 + 1e-8)
@@ -83,7 +84,7 @@ PRICED = [(loss, c, gauge) for loss in LOSSES for c, gauge in OUTPUTS if not (lo
 @pytest.mark.parametrize("shape", sorted(SHAPES))
 def test_auto_takes_every_shape(loss, shape, c, gauge):
     problem, optimum = judged(loss, gauge, shape, c, intercept=shape != "one sample")
-    solution = solve_auto(problem, tol=1e-6)
+    solution = solve_auto(problem, Limits(1e-6))
     assert solution.certificate.relative_gap <= 1e-6
     assert solution.certificate.primal == pytest.approx(optimum, rel=2e-6, abs=1e-9)
 
@@ -95,7 +96,7 @@ def test_auto_takes_every_shape(loss, shape, c, gauge):
 def test_every_solver_takes_every_shape(solver, shape):
     problem, optimum = judged("squared", "nuclear", shape, 1, intercept=shape != "one sample")
     engine = SOLVERS[solver](dtype="float64") if solver in ("kernel_admm", "active_neurons") else SOLVERS[solver]()
-    solution = solve(problem, engine, tol=1e-4, max_steps=20_000)
+    solution = solve(problem, engine, Limits(1e-4, 20_000))
     assert solution.certificate.relative_gap <= 1e-4
     assert solution.certificate.dual <= optimum * (1 + 1e-8) + 1e-12
 
@@ -104,7 +105,7 @@ def test_every_solver_takes_every_shape(solver, shape):
 def test_single_precision_problems_run_and_are_judged_in_double(solver):
     problem, optimum = judged("squared", "nuclear", "tall", 1, intercept=True)
     engine = SOLVERS[solver](dtype="float32") if solver in ("fista", "kernel_admm") else SOLVERS[solver]()
-    solution = solve(problem.to(torch.float32), engine, tol=1e-4, max_steps=2_000, max_time=20.0)
+    solution = solve(problem.to(torch.float32), engine, Limits(1e-4, 2_000, max_time=20.0))
     assert solution.certificate.point.dtype is torch.float64
     assert solution.certificate.dual <= optimum * (1 + 1e-5)
     assert solution.certificate.relative_gap <= 1e-3

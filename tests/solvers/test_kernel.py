@@ -8,6 +8,7 @@ import torch
 
 from bidual.numerics.anderson import Anderson
 from bidual.operators import GatedOperator
+from bidual.problems.solution import Limits
 from bidual.solvers import KernelADMM
 from bidual.solvers.driver import solve
 from bidual.solvers.kernel import ShiftedKernel
@@ -54,7 +55,7 @@ def test_a_path_keeps_its_kernel_and_the_last_factor():
 
 def test_tall_problems_are_certified_without_a_matrix_of_all_samples():
     """Float32 steps on a narrow design once stopped at the start: 10,000 samples, 500 columns."""
-    solution = solve_auto(make_problem(Case(10_000, 5, 20, 0.1)), tol=1e-6)
+    solution = solve_auto(make_problem(Case(10_000, 5, 20, 0.1)), Limits(1e-6))
     assert solution.certificate.relative_gap <= 1e-6
     assert solution.solver == "kernel_admm"
 
@@ -73,7 +74,7 @@ def test_anderson_finds_the_fixed_point_of_a_linear_map_in_a_few_steps():
 
 def test_a_problem_that_was_solved_can_be_pickled():
     problem = make_problem(Case(60, 4, 20, 0.1))
-    solve_auto(problem, tol=1e-6)
+    solve_auto(problem, Limits(1e-6))
     again = pickle.loads(pickle.dumps(problem))
     assert again.primal(again.operator.zeros()) == problem.primal(problem.operator.zeros())
 
@@ -86,7 +87,7 @@ def test_sample_weights_scale_the_penalty_of_the_first_step():
         datafit=replace(problem.datafit, weight=torch.full((100,), 1e4, dtype=torch.float64)),
         beta=1e4 * problem.beta,
     )
-    steps = [solve(part, KernelADMM("float64"), tol=1e-4, max_steps=200).n_steps for part in (problem, heavy)]
+    steps = [solve(part, KernelADMM("float64"), Limits(1e-4, 200)).n_steps for part in (problem, heavy)]
     assert abs(steps[0] - steps[1]) <= 5
 
 
@@ -94,4 +95,4 @@ def test_features_beyond_single_precision_are_left_to_double():
     problem = make_problem(Case(60, 4, 20, 0.1))
     large = replace(problem, operator=GatedOperator(1e20 * problem.operator.X, problem.operator.patterns, 1))
     large = large.with_beta(0.1 * large.beta_max)
-    assert solve_auto(large, tol=1e-6).certificate.relative_gap <= 1e-6
+    assert solve_auto(large, Limits(1e-6)).certificate.relative_gap <= 1e-6

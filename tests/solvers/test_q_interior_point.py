@@ -10,6 +10,7 @@ from bidual.losses.datafit import Datafit
 from bidual.numerics.small_matrices import cholesky, eigh, extreme_eigenvalues, product, transposed
 from bidual.operators import GatedOperator
 from bidual.problems.problem import Problem
+from bidual.problems.solution import Limits
 from bidual.solvers import InteriorPoint, QInteriorPoint
 from bidual.solvers.driver import solve
 from bidual.solvers.plan import solve_auto
@@ -27,7 +28,7 @@ def make(seed: int, d: int, c: int, fraction: float) -> Problem:
 @pytest.mark.parametrize("fraction", [0.5, 0.01, 1e-4])
 def test_agrees_with_clarabel(d, fraction):
     problem = make(d, d, 3, fraction)
-    found, other = solve(problem, QInteriorPoint(), tol=1e-6), solve(problem, InteriorPoint(), tol=1e-7, max_steps=2)
+    found, other = solve(problem, QInteriorPoint(), Limits(1e-6)), solve(problem, InteriorPoint(), Limits(1e-7, 2))
     assert found.certificate.relative_gap <= 1e-6
     assert found.certificate.primal == pytest.approx(other.certificate.primal, rel=2e-6)
 
@@ -37,7 +38,7 @@ def test_agrees_with_clarabel(d, fraction):
 def test_beta_beyond_its_precision_is_left_to_others(seed, fraction):
     """It once raised an error of LAPACK; now it stops, and what comes back is sound."""
     problem = make(seed, 3, 2, fraction)
-    solution = solve_auto(problem, tol=1e-9, max_time=2.0)
+    solution = solve_auto(problem, Limits(1e-9, max_time=2.0))
     assert solution.certificate.dual <= solution.certificate.primal
     assert solution.certificate.recheck(problem)
 

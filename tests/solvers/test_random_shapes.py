@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from bidual.gauges import GAUGES
 from bidual.losses import LOSSES
+from bidual.problems.solution import Limits
 from bidual.solvers.plan import solve_auto
 from bidual.testing import own_checks_only
 from oracles.cvxpy_oracle import cvxpy_optimum
@@ -36,6 +37,6 @@ def test_auto_finds_the_certified_optimum(
     problem = gated_problem(X, LOSSES[loss](), c, gauge, intercept=intercept, weighted=weighted)
     problem = problem.with_beta(fraction * problem.beta_max or 0.1)
     with own_checks_only():
-        certificate = solve_auto(problem, tol=1e-6).certificate
+        certificate = solve_auto(problem, Limits(1e-6)).certificate
     assert certificate.relative_gap <= 1e-6 or certificate.gap <= 1e-8
     assert certificate.primal == pytest.approx(cvxpy_optimum(problem), rel=3e-6, abs=1e-6)

@@ -16,6 +16,7 @@ import torch
 
 from bidual.operators import GatedOperator
 from bidual.problems.problem import Problem
+from bidual.problems.solution import Limits
 from bidual.solvers.plan import solve_auto
 from helpers.numeric_cases import CASES, LOOSE, TOL, Found, gated
 from helpers.places import HELPERS
@@ -100,9 +101,9 @@ def test_denormal_data(flush: bool, size: float) -> None:
     assert isinstance(operator, GatedOperator)
     X = torch.cat([operator.X, size * torch.ones(len(operator.X), 1, dtype=torch.float64)], 1)
     wider = Problem(GatedOperator(X, operator.patterns, 2), problem.datafit, problem.gauge, problem.beta)
-    plain = solve_auto(problem, tol=1e-6).certificate
+    plain = solve_auto(problem, Limits(1e-6)).certificate
     with machine(flush, 1):
-        one = solve_auto(wider, tol=TOL).certificate
+        one = solve_auto(wider, Limits(TOL)).certificate
     assert one.relative_gap <= TOL
     assert one.dual <= plain.primal * (1 + 1e-9)
     assert plain.dual <= one.primal * (1 + 1e-9)

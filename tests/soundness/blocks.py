@@ -17,6 +17,7 @@ from bidual.operators.patches.tokens import TokenPairs
 from bidual.patterns import activations, sample_gates
 from bidual.problems.certificate import Certificate, certify
 from bidual.problems.problem import Problem
+from bidual.problems.solution import Limits
 from bidual.solvers import SOLVERS
 from bidual.solvers.driver import solve
 from bidual.solvers.plan import solve_auto
@@ -178,8 +179,8 @@ def _takers(problem: Problem) -> list[str]:
 
 def _solved(problem: Problem, solver: str, tol: float, steps: int) -> Certificate:
     if solver == "auto":
-        return solve_auto(problem, tol=tol, max_steps=steps, max_time=_SECONDS).certificate
-    return solve(problem, SOLVERS[solver](), tol=tol, max_steps=steps, max_time=_SECONDS).certificate
+        return solve_auto(problem, Limits(tol, steps, max_time=_SECONDS)).certificate
+    return solve(problem, SOLVERS[solver](), Limits(tol, steps, max_time=_SECONDS)).certificate
 
 
 def _anywhere(rng: Generator, problem: Problem, points: list[torch.Tensor]) -> list[Certificate]:

@@ -22,7 +22,7 @@ from bidual.polar import Faces, NeuronOracle
 from bidual.polar.pooled import oracle_for
 from bidual.problems.certificate import Certificate, Scope
 from bidual.problems.problem import Problem
-from bidual.training.parallel.training import ParallelTrainer
+from bidual.training.parallel.plan import ParallelPlan
 from oracles.explicit_readouts import image_rows
 from soundness.cases import BREAKDOWNS, Fit, Issued, labels, sample_weights
 from soundness.extended import LOSSES, wide
@@ -199,7 +199,7 @@ def _rechecked(model: Any, fit: Fit, X: ndarray) -> bool:
 def _oracle(model: Any, X: torch.Tensor, c: int) -> NeuronOracle:
     if isinstance(model, ConvexParallelRegressor):
         there = with_constant(X) if model.hidden_bias else X
-        return ParallelTrainer(there, model.widths).parallel_oracle(c)
+        return ParallelPlan(there, model.widths).parallel_oracle(c)
     if hasattr(model, "_patches"):
         patches = model._patches(X)
         return oracle_for(patches.rows(), patches, Faces)

@@ -14,9 +14,11 @@ from bidual.polar import DiagonalBound, Faces, NormFaces, Sphere, bound_near
 from bidual.problems.certificate import Certificate, Scope, judge
 from bidual.problems.problem import Problem
 from bidual.problems.relu import ReluProblem
+from bidual.problems.solution import Limits, neurons_of
+from bidual.solvers.driver import solve
 from bidual.training.relu.closed_form import ClosedForm, closed_form_demeaned
-from bidual.training.relu.column_generation import ColumnGeneration, neurons_of
-from bidual.training.relu.trainer import ReluTrainer
+from bidual.training.relu.column_generation import ColumnGeneration
+from bidual.training.relu.plan import ReluPlan
 from oracles.explicit_readouts import explicit_tokens, image_rows, pooled_readout, window_averages
 from soundness.cases import BREAKDOWNS, Fit, Issued, labels, share_of_beta_max, single
 from soundness.extended import LOSSES, relu_features, token_rows, vector_norm, wide
@@ -51,11 +53,11 @@ def norm_case(rng: Generator) -> Iterator[Issued]:
     issued = Issued(_told("relu", loss, kind, gauge=f"{hidden.name} and {output.name}"), attained=known)
     for rounds in (2, 30):
         try:
-            done = ColumnGeneration().train(problem, oracle, tol=1e-8, max_rounds=rounds, max_time=_SECONDS)
+            done = solve(problem, ColumnGeneration(oracle), Limits(1e-8, rounds, max_time=_SECONDS))
         except BREAKDOWNS as error:
             issued.refused = type(error).__name__
             continue
-        issued.certificates.append(network.of(done.solution.certificate, done.problem))
+        issued.certificates.append(network.of(done.certificate, done.problem))
     yield issued
 
 
@@ -76,11 +78,11 @@ def patches_case(rng: Generator) -> Iterator[Issued]:
         oracles = (Faces, Sphere, lambda X: DiagonalBound(X, steps=5))
         oracle = problem.oracle(oracles[int(rng.integers(len(oracles)))])
         try:
-            done = ColumnGeneration().train(problem, oracle, tol=1e-8, max_rounds=rounds, max_time=_SECONDS)
+            done = solve(problem, ColumnGeneration(oracle), Limits(1e-8, rounds, max_time=_SECONDS))
         except BREAKDOWNS as error:
             issued.refused = type(error).__name__
             continue
-        certificate = done.solution.certificate
+        certificate = done.certificate
         features = np.einsum("iar,rm->ima", readout, relu_features(rows, done.neurons.numpy()))
         issued.certificates.append((certificate, _objective(features, fit, done.problem, certificate.point)))
     yield issued
@@ -141,8 +143,8 @@ def _labels(rng: Generator, n: int) -> ndarray:
 
 def _by_formula(network: Network, solver: str, n: int) -> tuple[Certificate, np.longdouble]:
     most = "closed_form" if n > 12 and solver == "copositive" else solver  # a step of it costs the cube of n
-    done = ReluTrainer(network.problem.X).train(network.problem, solver=most, tol=1e-9, max_time=_SECONDS)
-    return network.of(done.solution.certificate, done.problem)
+    done = ReluPlan(network.problem.X).train(network.problem, Limits(1e-9, max_time=_SECONDS), solver=most)
+    return network.of(done.certificate, done.problem)
 
 
 def _demeaned(network: Network) -> tuple[Certificate, np.longdouble]:

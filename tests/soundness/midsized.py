@@ -11,15 +11,19 @@ from numpy.random import Generator
 
 from bidual.gauges import GAUGES
 from bidual.operators import GatedOperator, LinearOperator, NeuronOperator
+from bidual.papers.methods.branch_and_bound import BranchAndBound
+from bidual.papers.methods.semidefinite import SemidefiniteBound
 from bidual.patterns import activations
-from bidual.polar import BranchAndBound, DiagonalBound, Faces, LocalSearch, SemidefiniteBound, Sphere, bound_near
+from bidual.polar import DiagonalBound, Faces, LocalSearch, Sphere, bound_near
 from bidual.polar.pooled import Make
 from bidual.problems.certificate import Certificate, Scope, certify, judge
 from bidual.problems.problem import Problem
 from bidual.problems.relu import ReluProblem
+from bidual.problems.solution import Limits, Solution
+from bidual.solvers.driver import solve
 from bidual.solvers.plan import solve_auto
 from bidual.training.copositive.forms import relax
-from bidual.training.relu.column_generation import ColumnGeneration, Training
+from bidual.training.relu.column_generation import ColumnGeneration
 from soundness.blocks import Lifted
 from soundness.cases import BREAKDOWNS, Bound, Fit, Issued, labels, share_of_beta_max, single
 from soundness.extended import GAUGES as PRICES
@@ -84,7 +88,7 @@ def _lifted(rng: Generator, name: str, X: ndarray, c: int) -> Lifted:
 
 
 def _solved(rng: Generator, problem: Problem) -> list[Certificate]:
-    runs = [solve_auto(problem, tol=1e-10, max_steps=steps, max_time=_SECONDS) for steps in (2, 500)]
+    runs = [solve_auto(problem, Limits(1e-10, steps, max_time=_SECONDS)) for steps in (2, 500)]
     near = runs[1].Z * (1 + 1e-9 * torch.from_numpy(rng.standard_normal(runs[1].Z.shape)))
     rough = torch.from_numpy(rng.standard_normal(near.shape) * 10.0 ** rng.uniform(-6, 6))
     return [*(run.certificate for run in runs), certify(problem, near), certify(problem, rough)]
@@ -123,8 +127,10 @@ def large_network_case(rng: Generator) -> Iterator[Issued]:
     issued = Issued(told(network, name, kind) | {"architecture": "relu, midsized"})
     issued.attained = [network.objective(X[:1], np.zeros((1, c)))]
     try:
-        done = ColumnGeneration().train(
-            problem, LocalSearch(problem.X, 48), tol=1e-9, max_rounds=int(rng.choice([2, 12])), max_time=_SECONDS
+        done = solve(
+            problem,
+            ColumnGeneration(LocalSearch(problem.X, 48)),
+            Limits(1e-9, int(rng.choice([2, 12])), max_time=_SECONDS),
         )
         _judge(rng, issued, network, done, name)
     except (ValueError, *BREAKDOWNS) as error:
@@ -132,7 +138,7 @@ def large_network_case(rng: Generator) -> Iterator[Issued]:
     yield issued
 
 
-def _judge(rng: Generator, issued: Issued, network: Network, done: Training, name: str) -> None:
+def _judge(rng: Generator, issued: Issued, network: Network, done: Solution, name: str) -> None:
     """The certificate, and the bound of the polar that it rests on."""
     problem, V = network.problem, done.dual_point
     if name in ("patterns", "joint"):
@@ -141,7 +147,7 @@ def _judge(rng: Generator, issued: Issued, network: Network, done: Training, nam
     else:
         oracle = ORACLES[name].make(problem.X)
         upper, bound = oracle.steepest(V).bracket.upper, lambda W: oracle.steepest(W).bracket.upper
-    certificate, own = network.of(judge(done.problem, done.solution.Z, V, bound, Scope.ALL_PATTERNS), done.problem)
+    certificate, own = network.of(judge(done.problem, done.Z, V, bound, Scope.ALL_PATTERNS), done.problem)
     issued.certificates = [(certificate, own)]
     if name in ("patterns", "joint"):
         issued.certificates.append((replace(certificate, dual=relaxed.dual), own))

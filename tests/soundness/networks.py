@@ -9,12 +9,14 @@ from numpy import ndarray
 from numpy.random import Generator
 
 from bidual.numerics.norms import L2
-from bidual.polar import BranchAndBound, DiagonalBound, Faces, NeuronOracle, SemidefiniteBound, Sphere
+from bidual.papers.methods.branch_and_bound import BranchAndBound
+from bidual.papers.methods.semidefinite import SemidefiniteBound
+from bidual.polar import DiagonalBound, Faces, NeuronOracle, Sphere
 from bidual.problems.certificate import Certificate, Scope, certify, judge
 from bidual.problems.problem import Problem
 from bidual.problems.relu import ReluProblem
-from bidual.training.relu.column_generation import Training, neurons_of
-from bidual.training.relu.trainer import RELU_SOLVERS, ReluTrainer
+from bidual.problems.solution import Limits, Solution, neurons_of
+from bidual.training.relu.plan import RELU_SOLVERS, ReluPlan
 from oracles.cvxpy_oracle import cvxpy_point
 from oracles.relu_problems import circle
 from soundness.cases import BREAKDOWNS, TRANSLATING, Fit, Issued, labels, share_of_beta_max, single
@@ -98,13 +100,13 @@ def reference(rng: Generator, X: ndarray, fit: Fit, beta: float) -> list[tuple[n
 
 
 def _trained(rng: Generator, network: Network, kind: str, attained: list[np.longdouble]) -> Issued:
-    problem, trainer = network.problem, ReluTrainer(network.problem.X)
+    problem, trainer = network.problem, ReluPlan(network.problem.X)
     solver = str(rng.choice(["auto", *RELU_SOLVERS]))
     issued = Issued(told(network, solver, kind), attained=attained)
     found: list[tuple[Certificate, np.longdouble]] = []
     try:
-        done = trainer.train(problem, solver=solver, tol=float(rng.choice([1e-2, 1e-5, 1e-9])), max_time=_SECONDS)
-        found.append(network.of(done.solution.certificate, done.problem))
+        done = trainer.train(problem, Limits(float(rng.choice([1e-2, 1e-5, 1e-9])), max_time=_SECONDS), solver=solver)
+        found.append(network.of(done.certificate, done.problem))
         found.append(_by_another_oracle(rng, network, done))
     except (ValueError, *BREAKDOWNS) as error:
         issued.refused = type(error).__name__
@@ -136,7 +138,7 @@ def somewhere(rng: Generator, network: Network) -> tuple[Certificate, np.longdou
     return network.of(certificate, master)
 
 
-def _by_another_oracle(rng: Generator, network: Network, done: Training) -> tuple[Certificate, np.longdouble]:
+def _by_another_oracle(rng: Generator, network: Network, done: Solution) -> tuple[Certificate, np.longdouble]:
     """The same dual point under a bound of the polar that training did not use."""
     X = network.problem.X
     makes = [
@@ -149,4 +151,4 @@ def _by_another_oracle(rng: Generator, network: Network, done: Training) -> tupl
     oracle: NeuronOracle = makes[int(rng.integers(len(makes)))]()
     V = done.dual_point.to(network.problem.X.dtype)
     bound = lambda W: oracle.steepest(W).bracket.upper  # noqa: E731
-    return network.of(judge(done.problem, done.solution.Z, V, bound, Scope.ALL_PATTERNS), done.problem)
+    return network.of(judge(done.problem, done.Z, V, bound, Scope.ALL_PATTERNS), done.problem)

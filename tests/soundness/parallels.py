@@ -9,6 +9,8 @@ from numpy.random import Generator
 
 from bidual.architectures.sub_network_gates import SubNetworkGates
 from bidual.operators.parallel import places
+from bidual.papers.methods.constrained import NORMS, ConstrainedSolution, solve_constrained
+from bidual.papers.methods.low_rank import train_low_rank
 from bidual.polar.subnetworks.base import ParallelOracle
 from bidual.polar.subnetworks.bound import RelaxedBound
 from bidual.polar.subnetworks.outputs import AllOutputs
@@ -16,9 +18,8 @@ from bidual.polar.subnetworks.pricing import ExactParallel
 from bidual.polar.subnetworks.search import ParallelSearch
 from bidual.problems.certificate import Certificate
 from bidual.problems.parallel import ParallelProblem
-from bidual.training.parallel.constrained import NORMS, ConstrainedSolution, solve_constrained
-from bidual.training.parallel.low_rank import train_low_rank
-from bidual.training.parallel.training import ParallelTrainer
+from bidual.problems.solution import Limits
+from bidual.training.parallel.plan import ParallelPlan
 from soundness.cases import BREAKDOWNS, Bound, Fit, Issued, labels
 from soundness.extended import LOSSES, tree_features, vector_norm, wide
 from soundness.networks import beta_for
@@ -75,15 +76,15 @@ def parallel_case(rng: Generator) -> Iterator[Issued]:
 
 
 def _trained(problem: ParallelProblem, fit: Fit) -> tuple[Certificate, np.longdouble]:
-    done = ParallelTrainer(problem.X, problem.widths).train(problem, tol=1e-6, max_time=_SECONDS)
-    certificate = done.solution.certificate
+    done = ParallelPlan(problem.X, problem.widths).train(problem, Limits(1e-6, max_time=_SECONDS))
+    certificate = done.certificate
     return certificate, _objective(problem, fit, done.neurons, certificate.point)
 
 
 def _low_rank(rng: Generator, problem: ParallelProblem, fit: Fit) -> list[tuple[Certificate, np.longdouble]]:
     rank = int(rng.integers(1, min(problem.X.shape) + 1))
-    done = train_low_rank(problem, rank, tol=1e-6, max_time=_SECONDS)
-    point = done.training.neurons, done.certificate.point
+    done = train_low_rank(problem, rank, Limits(1e-6, max_time=_SECONDS))
+    point = done.solution.neurons, done.certificate.point
     return [(done.certificate, _objective(problem, fit, *point)), _trained(problem, fit)]
 
 

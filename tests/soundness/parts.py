@@ -16,6 +16,7 @@ from bidual.operators.tiled import MappedRows, TiledOperator
 from bidual.patterns import activations
 from bidual.problems.certificate import Certificate, Scope, certify, judge, problem_polar
 from bidual.problems.problem import Problem
+from bidual.problems.solution import Limits
 from bidual.runtime.ranks import ALONE
 from bidual.solvers import FISTA, PrimalDual
 from bidual.solvers.driver import solve
@@ -132,7 +133,7 @@ def _issued(rng: Generator, told: dict[str, str], problem: Problem, fit: Fit, ga
 def _certificates(rng: Generator, problem: Problem) -> list[Certificate]:
     """By a few steps of a solver, and of points and dual candidates in the problem's own precision."""
     solver = FISTA() if FISTA().refusal(problem) is None else PrimalDual()
-    done = solve(problem, solver, tol=1e-9, max_steps=int(rng.choice([3, 100])), max_time=_SECONDS)
+    done = solve(problem, solver, Limits(1e-9, int(rng.choice([3, 100])), max_time=_SECONDS))
     like = problem.operator.like
     near = done.Z.to(like) * (1 + 1e-6 * torch.from_numpy(rng.standard_normal(done.Z.shape))).to(like)
     wild = torch.from_numpy(rng.standard_normal(done.Z.shape) * 10.0 ** rng.uniform(-6, 6)).to(like)

@@ -13,17 +13,18 @@ from bidual.architectures import GatedAttention, LinearAttention, ReluAttention
 from bidual.gauges import Group, Nuclear
 from bidual.losses import LOSSES
 from bidual.operators.patches import TokenPairs
+from bidual.papers.methods.cone_factors import ConeProgram
 from bidual.patterns import distinct
 from bidual.polar import Faces, Pooled
 from bidual.problems.certificate import Scope
 from bidual.problems.problem import Problem
 from bidual.problems.relu import ReluProblem
+from bidual.problems.solution import Limits, Solution
 from bidual.solvers import SOLVERS
-from bidual.solvers.driver import Solution, solve
-from bidual.solvers.factored import ConeProgram, FactoredProgram, train
+from bidual.solvers.driver import solve
+from bidual.solvers.factored import FactoredProgram, factored_point, train
 from bidual.solvers.plan import solve_auto
-from bidual.training.relu.column_generation import Training
-from bidual.training.relu.trainer import ReluTrainer
+from bidual.training.relu.plan import ReluPlan
 from oracles.cvxpy_oracle import cvxpy_optimum
 from oracles.explicit_readouts import explicit_tokens
 from oracles.many_starts import attention_gates, attentive, identity, lowest_objectives, relu
@@ -59,19 +60,19 @@ def problem_of(average: bool, gated: bool, loss: str = "squared") -> Problem:
 
 
 def solution_of(average: bool, gated: bool, loss: str = "squared") -> Solution:
-    return solve_auto(problem_of(average, gated, loss), tol=1e-7)
+    return solve_auto(problem_of(average, gated, loss), Limits(1e-7))
 
 
-def relu_of(average: bool, loss: str = "squared") -> tuple[ReluProblem, ReluTrainer, Training]:
+def relu_of(average: bool, loss: str = "squared") -> tuple[ReluProblem, ReluPlan, Solution]:
     return _trained(average, loss)
 
 
 @cache
-def _trained(average: bool, loss: str) -> tuple[ReluProblem, ReluTrainer, Training]:
+def _trained(average: bool, loss: str) -> tuple[ReluProblem, ReluPlan, Solution]:
     patches = TokenPairs(sequences(), average)
     problem = pooled_relu(patches, loss)
-    trainer = ReluTrainer(problem.X, "auto", readout=patches)
-    return problem, trainer, trainer.train(problem, tol=1e-6)
+    trainer = ReluPlan(problem.X, "auto", readout=patches)
+    return problem, trainer, trainer.train(problem, Limits(1e-6))
 
 
 # ------------------------------------------------------------------------------------------------- the convex programs
@@ -97,7 +98,7 @@ def test_certified_optima_are_those_of_cvxpy(average, gated, loss):
 def test_intercepts_and_weights(loss, average):
     patches = TokenPairs(sequences(), average)
     problem = pooled_problem(patches, loss, gates=gates_of(True), intercept=True, weighted=True)
-    certificate = solve_auto(problem, tol=1e-7).certificate
+    certificate = solve_auto(problem, Limits(1e-7)).certificate
     explicit = explicit_tokens(sequences(), average)
     optimum = gated_optimum(explicit, masks(True).flatten(1), problem.datafit, problem.beta)
     assert certificate.primal == pytest.approx(optimum, rel=1e-5)
@@ -120,7 +121,7 @@ def test_every_solver_takes_attention(solver, gauge):
             solve(problem, engine)
         return
     tol = ROUGH.get(solver, 1e-7)
-    certificate = solve(problem, engine, tol=tol, max_steps=20_000).certificate
+    certificate = solve(problem, engine, Limits(tol, 20_000)).certificate
     optimum = cvxpy_optimum(problem)
     assert certificate.relative_gap <= tol
     assert certificate.primal == pytest.approx(optimum, rel=2 * tol + 1e-7)
@@ -240,8 +241,8 @@ def test_decoded_networks_have_the_objective_of_the_convex_program(average, gate
 @every_readout
 def test_decoded_relu_networks_have_the_objective_of_the_convex_program(average):
     _, _, training = relu_of(average)
-    module = ReluAttention(d=D, average=average, neurons=training.neurons).decode(training.solution.Z)
-    assert objective(module, training.problem) == pytest.approx(training.solution.certificate.primal, rel=1e-9)
+    module = ReluAttention(d=D, average=average, neurons=training.neurons).decode(training.Z)
+    assert objective(module, training.problem) == pytest.approx(training.certificate.primal, rel=1e-9)
 
 
 SMOOTH_CASES = [(False, "squared"), (True, "squared"), (False, "softmax")]
@@ -277,7 +278,7 @@ def test_relu_attention_is_certified_over_all_patterns(average, loss):
     At the certificate's V no head violates |V^T L[(X u)_+]|_F <= beta.
     """
     problem, trainer, training = relu_of(average, loss)
-    certificate, explicit = training.solution.certificate, explicit_tokens(sequences(), average)
+    certificate, explicit = training.certificate, explicit_tokens(sequences(), average)
     assert isinstance(trainer.neuron_oracle, Pooled)
     assert isinstance(trainer.neuron_oracle.inner, Faces)
     assert certificate.scope is Scope.ALL_PATTERNS
@@ -296,7 +297,7 @@ def test_relu_attention_on_tokens_of_length_one(average, loss):
     X = normal(5, 3, 1, seed=4)
     patches = TokenPairs(X, average)
     problem = pooled_relu(patches, loss)
-    certificate = ReluTrainer(problem.X, "auto", readout=patches).train(problem, tol=1e-7).solution.certificate
+    certificate = ReluPlan(problem.X, "auto", readout=patches).train(problem, Limits(1e-7)).certificate
     both = torch.tensor([[1.0], [-1.0]], dtype=torch.float64)
     optimum = dictionary_optimum(explicit_tokens(X, average), both, problem.datafit, problem.beta)
     assert certificate.primal == pytest.approx(optimum, rel=1e-6)
@@ -307,7 +308,7 @@ def test_relu_attention_on_tokens_of_length_one(average, loss):
 def test_training_relu_heads_stays_above_the_dual_and_comes_close(average, loss):
     """(8), with enough heads that some start finds all that are needed."""
     problem, _, training = relu_of(average, loss)
-    certificate, X = training.solution.certificate, sequences()
+    certificate, X = training.certificate, sequences()
     predict, shapes = attentive(X, average, relu), ((16, D, D), (16, D, C))
     reached = lowest_objectives(predict, shapes, problem.datafit.targets, problem.beta, loss)
     assert float(reached.min()) >= certificate.dual - 1e-9
@@ -325,32 +326,32 @@ def test_enough_heads_reach_the_convex_optimum(average, gated):
     for seed in range(3):
         program = FactoredProgram(problem, ENOUGH)
         found = train(program, "lbfgs", seed=seed, escape=False, tol=1e-8, max_steps=5000)
-        assert found.value == pytest.approx(optimum, rel=1e-5)
+        assert factored_point(found).value == pytest.approx(optimum, rel=1e-5)
         assert found.certificate.dual <= optimum * (1 + 1e-9)
 
 
 def test_the_papers_number_of_heads_reaches_it_too():
     problem, optimum = problem_of(False, False), solution_of(False, False).certificate.primal
     found = train(FactoredProgram(problem, D * D + D * C), "lbfgs", escape=False, tol=1e-8, max_steps=5000)
-    assert found.value == pytest.approx(optimum, rel=1e-5)
+    assert factored_point(found).value == pytest.approx(optimum, rel=1e-5)
 
 
 def test_one_head_does_not_reach_the_optimum():
     """At small beta the optimum needs more than one head: every start ends above it, at a point that can be left."""
     problem = pooled_problem(TokenPairs(sequences(), False), share=0.01)
-    optimum = solve_auto(problem, tol=1e-8).certificate
+    optimum = solve_auto(problem, Limits(1e-8)).certificate
     ends = [
         train(FactoredProgram(problem, 1), "lbfgs", seed=seed, escape=False, tol=1e-8, max_steps=5000)
         for seed in range(6)
     ]
-    assert min(end.value for end in ends) > optimum.primal * 1.01
+    assert min(factored_point(end).value for end in ends) > optimum.primal * 1.01
     assert all(end.certificate.dual <= optimum.primal * (1 + 1e-9) for end in ends)
     left = train(FactoredProgram(problem, 1), "lbfgs", tol=1e-7, max_steps=20_000)
-    assert left.escapes >= 1
-    assert left.value == pytest.approx(optimum.primal, rel=1e-6)
+    assert factored_point(left).escapes >= 1
+    assert factored_point(left).value == pytest.approx(optimum.primal, rel=1e-6)
 
 
-def cone_program(problem: ReluProblem, training: Training) -> ConeProgram:
+def cone_program(problem: ReluProblem, training: Solution) -> ConeProgram:
     """(134) over the patterns of a trained network, and m = 2."""
     patterns = problem.X @ training.neurons.T >= 0
     return ConeProgram.of(problem, patterns.T[distinct(patterns.T)], 2)
@@ -360,7 +361,7 @@ def cone_program(problem: ReluProblem, training: Training) -> ConeProgram:
 def test_cone_programs_bound_the_relu_optimum_from_both_sides(average):
     """(134): feasible points are ReLU networks, certified over all patterns, whatever the point."""
     problem, _, training = relu_of(average)
-    best, program = training.solution.certificate, cone_program(problem, training)
+    best, program = training.certificate, cone_program(problem, training)
     for seed in range(3):
         factors = program.start(torch.Generator().manual_seed(seed))
         certificate = program.certificate(factors)
@@ -378,7 +379,7 @@ def test_cone_programs_bound_the_relu_optimum_from_both_sides(average):
 def test_cone_programs_reach_the_relu_optimum(tol):
     """Proximal descent with escapes, from a random start."""
     problem, _, training = relu_of(True)
-    best = training.solution.certificate
+    best = training.certificate
     found = train(cone_program(problem, training), "proximal", tol=tol, max_steps=5000)
     assert found.certificate.scope is Scope.ALL_PATTERNS
     assert found.certificate.relative_gap <= tol

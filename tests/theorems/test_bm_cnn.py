@@ -14,18 +14,19 @@ from bidual.architectures import GatedCNN, LinearCNN, ReluCNN
 from bidual.gauges import Group, Nuclear
 from bidual.losses import LOSSES
 from bidual.operators.patches import Convolution
+from bidual.papers.methods.cone_factors import ConeProgram
 from bidual.patterns import distinct
 from bidual.patterns import enumerate as all_patterns
 from bidual.polar import Faces
 from bidual.problems.certificate import Scope
 from bidual.problems.problem import Problem
 from bidual.problems.relu import ReluProblem
+from bidual.problems.solution import Limits, Solution
 from bidual.solvers import SOLVERS
-from bidual.solvers.driver import Solution, solve
-from bidual.solvers.factored import ConeProgram, FactoredProgram, train
+from bidual.solvers.driver import solve
+from bidual.solvers.factored import FactoredProgram, factored_point, train
 from bidual.solvers.plan import solve_auto
-from bidual.training.relu.column_generation import Training
-from bidual.training.relu.trainer import ReluTrainer
+from bidual.training.relu.plan import ReluPlan
 from oracles.cvxpy_oracle import cvxpy_optimum
 from oracles.many_starts import convolution_gates, convolutional, identity, lowest_objectives, relu
 from oracles.pooled_oracle import cone_optimum, dictionary_optimum, gated_optimum
@@ -62,19 +63,19 @@ def problem_of(pooling: str, gated: bool, loss: str = "squared") -> Problem:
 
 
 def solution_of(pooling: str, gated: bool, loss: str = "squared") -> Solution:
-    return solve_auto(problem_of(pooling, gated, loss), tol=1e-7)
+    return solve_auto(problem_of(pooling, gated, loss), Limits(1e-7))
 
 
-def relu_of(pooling: str, loss: str = "squared", h: int = 2) -> tuple[ReluProblem, Training]:
+def relu_of(pooling: str, loss: str = "squared", h: int = 2) -> tuple[ReluProblem, Solution]:
     """Filters of length two, where directions are a circle, unless told otherwise."""
     return _trained(pooling, loss, h)
 
 
 @cache
-def _trained(pooling: str, loss: str, h: int) -> tuple[ReluProblem, Training]:
+def _trained(pooling: str, loss: str, h: int) -> tuple[ReluProblem, Solution]:
     patches = convolved(signals(h), pooling)
     problem = pooled_relu(patches, loss)
-    return problem, ReluTrainer(problem.X, "auto", readout=patches).train(problem, tol=1e-6)
+    return problem, ReluPlan(problem.X, "auto", readout=patches).train(problem, Limits(1e-6))
 
 
 # ------------------------------------------------------------------------------------------------- the convex programs
@@ -99,7 +100,7 @@ def test_certified_optima_are_those_of_cvxpy(pooling, gated, loss):
 @pytest.mark.parametrize("loss", ["squared", "softmax", "hinge"])
 def test_intercepts_and_weights(loss):
     problem = pooled_problem(convolved(signals(), "grid"), loss, gates=gates_of(True), intercept=True, weighted=True)
-    certificate = solve_auto(problem, tol=1e-7).certificate
+    certificate = solve_auto(problem, Limits(1e-7)).certificate
     optimum = gated_optimum(explicit_signals(signals(), "grid"), active(True, "grid"), problem.datafit, problem.beta)
     assert certificate.primal == pytest.approx(optimum, rel=1e-5)
     assert certificate.dual <= optimum * (1 + 1e-7)
@@ -121,7 +122,7 @@ def test_every_solver_takes_convolutions(solver, gauge):
             solve(problem, engine)
         return
     tol = ROUGH.get(solver, 1e-7)
-    certificate = solve(problem, engine, tol=tol, max_steps=20_000).certificate
+    certificate = solve(problem, engine, Limits(tol, 20_000)).certificate
     optimum = cvxpy_optimum(problem)
     assert certificate.relative_gap <= tol
     assert certificate.primal == pytest.approx(optimum, rel=2 * tol + 1e-7)
@@ -150,7 +151,7 @@ def test_relu_optimum_lies_in_the_bracket_of_a_fine_dictionary(pooling, loss):
     Between neighbours at an angle t of one cell, L[(X u)_+] is linear in u, and costs at most 1 / cos(t/2) as much.
     """
     problem, training = relu_of(pooling, loss)
-    certificate = training.solution.certificate
+    certificate = training.certificate
     assert certificate.scope is Scope.ALL_PATTERNS
     assert certificate.relative_gap <= 1e-6
     explicit, count = explicit_signals(signals(h=2), pooling), 700
@@ -168,7 +169,7 @@ def test_relu_optimum_is_that_of_the_program_with_cones(loss):
     X = signals(n=2, seed=1)
     patches = convolved(X, "average")
     problem = pooled_relu(patches, loss, c=1)
-    certificate = ReluTrainer(problem.X, "auto", readout=patches).train(problem, tol=1e-6).solution.certificate
+    certificate = ReluPlan(problem.X, "auto", readout=patches).train(problem, Limits(1e-6)).certificate
     explicit = explicit_signals(X, "average")
     optimum = cone_optimum(explicit, all_patterns(explicit.rows).active, problem.datafit, problem.beta)
     assert certificate.scope is Scope.ALL_PATTERNS
@@ -184,10 +185,10 @@ def test_no_direction_violates_the_dual(pooling, h):
     It is attained by the filters in use.
     """
     problem, training = relu_of(pooling, "squared", h)
-    V, explicit = training.solution.certificate.dual_point, explicit_signals(signals(h), pooling)
+    V, explicit = training.certificate.dual_point, explicit_signals(signals(h), pooling)
     directions = circle(problem.X, 20_000) if h == 2 else nn.functional.normalize(normal(20_000, h, seed=6))
     assert float(explicit.steepness(V, directions).max()) <= problem.beta * (1 + 1e-9)
-    used = training.neurons[training.solution.Z.flatten(1).abs().amax(1) > 1e-3]
+    used = training.neurons[training.Z.flatten(1).abs().amax(1) > 1e-3]
     assert explicit.steepness(V, used).tolist() == pytest.approx([problem.beta] * len(used), rel=1e-2)
 
 
@@ -246,7 +247,7 @@ def objective(module: nn.Module, problem: Problem, X: Tensor) -> float:
 
 
 def check_decoded(family: LinearCNN, problem: Problem, X: Tensor) -> None:
-    solution = solve_auto(problem, tol=1e-7)
+    solution = solve_auto(problem, Limits(1e-7))
     module = family.decode(solution.Z)
     assert objective(module, problem, X) == pytest.approx(solution.certificate.primal, rel=1e-9)
     assert family.regulariser(module) == pytest.approx(problem.gauge.value(solution.Z), rel=1e-9)
@@ -266,8 +267,8 @@ def test_decoded_relu_networks_have_the_objective_of_the_convex_program(pooling)
     problem, training = relu_of(pooling)
     X, patches = signals(h=2), problem.readout
     family = ReluCNN(image_shape=tuple(X.shape[1:]), convolution=patches.convolution, neurons=training.neurons)
-    module = family.decode(training.solution.Z)
-    primal = training.solution.certificate.primal
+    module = family.decode(training.Z)
+    primal = training.certificate.primal
     assert objective(module, training.problem, X) == pytest.approx(primal, rel=1e-9)
 
 
@@ -293,7 +294,7 @@ RELU_CASES = [*((name, "squared", 2) for name in POOLINGS), ("grid", "softmax", 
 def test_training_the_relu_network_stays_above_the_dual_and_comes_close(pooling, loss, h):
     """(22), with enough filters that some start finds all that are needed."""
     problem, training = relu_of(pooling, loss, h)
-    certificate, P = training.solution.certificate, pooling_matrix(pooling)
+    certificate, P = training.certificate, pooling_matrix(pooling)
     assert certificate.relative_gap <= 1e-6
     predict, shapes = convolutional(signals(h), P, relu), ((16, 1, h), (16, len(P), 2))
     reached = lowest_objectives(predict, shapes, problem.datafit.targets, problem.beta, loss)
@@ -313,11 +314,11 @@ def test_enough_factors_reach_the_convex_optimum(pooling, gated):
     for seed in range(3):
         program = FactoredProgram(problem, min(h, width))
         found = train(program, "lbfgs", seed=seed, escape=False, tol=1e-8, max_steps=5000)
-        assert found.value == pytest.approx(optimum, rel=1e-5)
+        assert factored_point(found).value == pytest.approx(optimum, rel=1e-5)
         assert found.certificate.dual <= optimum * (1 + 1e-9)
 
 
-def cone_program(problem: ReluProblem, training: Training) -> ConeProgram:
+def cone_program(problem: ReluProblem, training: Solution) -> ConeProgram:
     """(24) over the patterns of a trained network, and m = 2."""
     patterns = problem.X @ training.neurons.T >= 0
     return ConeProgram.of(problem, patterns.T[distinct(patterns.T)], 2)
@@ -327,7 +328,7 @@ def cone_program(problem: ReluProblem, training: Training) -> ConeProgram:
 def test_cone_programs_bound_the_relu_optimum_from_both_sides(pooling):
     """(24): feasible points are ReLU networks, certified over all patterns, whatever the point."""
     problem, training = relu_of(pooling)
-    best, program = training.solution.certificate, cone_program(problem, training)
+    best, program = training.certificate, cone_program(problem, training)
     for seed in range(3):
         factors = program.start(torch.Generator().manual_seed(seed))
         certificate = program.certificate(factors)
@@ -344,7 +345,7 @@ def test_cone_programs_bound_the_relu_optimum_from_both_sides(pooling):
 def test_cone_programs_reach_the_relu_optimum():
     """Proximal descent with escapes, from a random start."""
     problem, training = relu_of("grid")
-    best = training.solution.certificate
+    best = training.certificate
     found = train(cone_program(problem, training), "proximal", tol=1e-4, max_steps=20_000)
     assert found.certificate.scope is Scope.ALL_PATTERNS
     assert found.certificate.dual <= best.primal
@@ -355,6 +356,6 @@ def test_a_gate_for_every_pattern_is_no_dearer_than_relu():
     """The gated program over all patterns drops the cones of (23), so its optimum is at most that of ReLU."""
     problem, training = relu_of("average")
     every = problem.gated(all_patterns(problem.X).active)
-    relaxed = solve_auto(every, tol=1e-6).certificate
+    relaxed = solve_auto(every, Limits(1e-6)).certificate
     assert relaxed.relative_gap <= 1e-6
-    assert relaxed.primal <= training.solution.certificate.primal * (1 + 2e-6)
+    assert relaxed.primal <= training.certificate.primal * (1 + 2e-6)

@@ -13,6 +13,7 @@ from bidual.losses.datafit import Datafit
 from bidual.patterns import activations, sample_gates
 from bidual.problems.certificate import Certificate
 from bidual.problems.problem import Problem
+from bidual.problems.solution import Limits
 from bidual.solvers.plan import solve_auto
 
 BETA = 0.3
@@ -26,7 +27,7 @@ def setting(loss: Loss, seed: int):
     gates = sample_gates(X, 4, generator)
     family = GatedMLP(gates)
     problem = Problem(family.lift(X, 2), Datafit(loss, Y), family.gauge(), BETA)
-    return X, Y, activations(X, gates).double(), solve_auto(problem, tol=1e-9).certificate
+    return X, Y, activations(X, gates).double(), solve_auto(problem, Limits(1e-9)).certificate
 
 
 def train_the_network(loss: Loss, X, Y, D, neurons: int, seed: int) -> float:

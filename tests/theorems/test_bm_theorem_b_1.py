@@ -17,8 +17,10 @@ from bidual.polar import Faces, NormFaces, NormSearch
 from bidual.problems.certificate import Scope
 from bidual.problems.problem import Problem
 from bidual.problems.relu import ReluProblem
+from bidual.problems.solution import Limits, Solution
+from bidual.solvers.driver import solve
 from bidual.solvers.plan import solve_auto
-from bidual.training.relu.column_generation import ColumnGeneration, Training
+from bidual.training.relu.column_generation import ColumnGeneration
 from oracles.norm_oracle import dictionary_optimum, norm_optimum, planar_directions
 
 PAIRS = list(product(NORMS.values(), NORMS.values()))
@@ -37,12 +39,12 @@ def relu_problem(hidden: Norm, output: Norm, c: int, loss: str = "squared", shar
     return ReluProblem(X, data, share * NormFaces(X, hidden, output).steepest(V).bracket.upper, hidden, output)
 
 
-def trained(problem: ReluProblem, tol: float = 1e-7) -> Training:
-    return ColumnGeneration().train(problem, NormFaces(problem.X, problem.hidden_norm, problem.output_norm), tol=tol)
+def trained(problem: ReluProblem, tol: float = 1e-7) -> Solution:
+    return solve(problem, ColumnGeneration(NormFaces(problem.X, problem.hidden_norm, problem.output_norm)), Limits(tol))
 
 
-def assert_certified(problem: ReluProblem, done: Training, optimum: float) -> None:
-    certificate = done.solution.certificate
+def assert_certified(problem: ReluProblem, done: Solution, optimum: float) -> None:
+    certificate = done.certificate
     oracle = NormFaces(problem.X, problem.hidden_norm, problem.output_norm)
     assert certificate.relative_gap <= 1e-7
     assert certificate.primal == pytest.approx(optimum, rel=1e-5)
@@ -51,9 +53,9 @@ def assert_certified(problem: ReluProblem, done: Training, optimum: float) -> No
     assert certificate.recheck(done.problem, oracle)
 
 
-def factored_value(problem: ReluProblem, done: Training) -> float:
+def factored_value(problem: ReluProblem, done: Solution) -> float:
     """F + beta/2 sum_j (|u_j|_C^2 + |w_j|_R^2), with an ordinary forward pass of the balanced network (106)."""
-    Z = done.solution.Z[:, 0]
+    Z = done.Z[:, 0]
     root = problem.output_norm.value(Z).sqrt()[:, None]
     U, W = root * done.neurons, Z / root
     price = problem.hidden_norm.value(U).square().sum() + problem.output_norm.value(W).square().sum()
@@ -82,7 +84,7 @@ def test_the_network_costs_what_the_certificate_says(hidden: Norm, output: Norm)
     problem = relu_problem(hidden, output, 2, share=0.05)
     done = trained(problem)
     assert len(done.neurons) <= 7 * 2  # m* <= n c
-    assert factored_value(problem, done) == pytest.approx(done.solution.certificate.primal, rel=1e-12)
+    assert factored_value(problem, done) == pytest.approx(done.certificate.primal, rel=1e-12)
 
 
 @pytest.mark.parametrize("loss", ["absolute", "squared_hinge"])
@@ -105,7 +107,7 @@ def test_no_network_from_gradient_descent_is_below_the_dual(hidden: Norm, output
         best = min(best, float(value.detach()))
         value.backward()
         engine.step()
-    certificate = trained(problem).solution.certificate
+    certificate = trained(problem).certificate
     assert certificate.dual <= best
     assert best <= 1.5 * certificate.primal  # and it comes near, so the comparison means something
 
@@ -114,8 +116,8 @@ def test_no_network_from_gradient_descent_is_below_the_dual(hidden: Norm, output
 def test_search_trains_too_and_its_certificate_is_sound(hidden: Norm, output: Norm) -> None:
     problem = relu_problem(hidden, output, 2)
     search = NormSearch(problem.X, hidden, output, Faces(problem.X))
-    certificate = ColumnGeneration().train(problem, search, tol=1e-5).solution.certificate
-    exact = trained(problem).solution.certificate
+    certificate = solve(problem, ColumnGeneration(search), Limits(1e-5)).certificate
+    exact = trained(problem).certificate
     assert 0 < certificate.dual <= exact.primal
     assert certificate.primal == pytest.approx(exact.primal, rel=1e-2)
     assert certificate.primal >= exact.dual
@@ -124,7 +126,7 @@ def test_search_trains_too_and_its_certificate_is_sound(hidden: Norm, output: No
 def test_an_oracle_for_other_norms_is_refused() -> None:
     problem = relu_problem(L1, L2, 1)
     with pytest.raises(ValueError, match="the problem has the norms l1 and l2, Faces answers for l2 and l2"):
-        ColumnGeneration().train(problem, Faces(problem.X))
+        solve(problem, ColumnGeneration(Faces(problem.X)), Limits(1e-6))
     with pytest.raises(ValueError, match=r"a closed form is for weight decay.* got l1 and l2"):
         problem.check_weight_decay("a closed form")
     relu_problem(L2, L2, 1).check_weight_decay("a closed form")
@@ -141,7 +143,7 @@ def gated_problem(hidden: Norm, output: Norm) -> Problem:
 def test_lemma_3_1_the_factored_problem_has_the_same_value(hidden: Norm, output: Norm) -> None:
     """(14) at split(Z*) attains (16); and the penalty of split is that of the pair, column by column."""
     problem = gated_problem(hidden, output)
-    solution = solve_auto(problem, tol=1e-8)
+    solution = solve_auto(problem, Limits(1e-8))
     U, W = problem.gauge.split(solution.Z)
     price = hidden.value(U.mT).square().sum() + output.value(W.mT).square().sum()
     factored = problem.datafit.value(problem.operator.forward(U @ W.mT)) + problem.beta / 2 * float(price)

@@ -23,6 +23,8 @@ from bidual.patterns import count_bound
 from bidual.patterns import enumerate as all_patterns
 from bidual.polar import Faces
 from bidual.problems.relu import ReluProblem
+from bidual.problems.solution import Limits
+from bidual.solvers.driver import solve
 from bidual.training.relu.column_generation import ColumnGeneration
 from helpers.places import ROOT
 from oracles import parallel_oracle
@@ -201,8 +203,8 @@ def test_cp_algorithm_1_needs_a_bounded_output_direction(bound: str) -> None:
     """Algorithm 1 at the price of the certified optimum comes to its loss with |g|_2 <= 1, and with no other bound."""
     steepest, least, most = DIRECTIONS[bound]
     X, Y = torch.from_numpy(np.random.default_rng(0).normal(size=(2, 8, 2)))
-    done = ColumnGeneration().train(ReluProblem(X, Datafit(Squared(), Y), BETA), Faces(X), tol=1e-8)
-    t = done.problem.gauge.value(done.solution.Z)
+    done = solve(ReluProblem(X, Datafit(Squared(), Y), BETA), ColumnGeneration(Faces(X)), Limits(1e-8))
+    t = done.problem.gauge.value(done.Z)
     turns = np.linspace(0, 2 * np.pi, 721)
     hidden, f = np.maximum(X.numpy() @ np.stack([np.cos(turns), np.sin(turns)]), 0), np.zeros(Y.shape)
     for step in range(1500):
@@ -210,7 +212,7 @@ def test_cp_algorithm_1_needs_a_bounded_output_direction(bound: str) -> None:
         g = steepest(seen)
         best = np.argmax(np.sum(seen * g, axis=1))
         f += 2 / (step + 2) * (t * np.outer(hidden[:, best], g[best]) - f)
-    right = done.solution.certificate.primal - BETA * t
+    right = done.certificate.primal - BETA * t
     assert least <= 0.5 * np.sum((f - Y.numpy()) ** 2) / right <= most
 
 

@@ -6,6 +6,8 @@ from torch import Tensor
 
 from bidual.polar import Faces
 from bidual.problems.relu import ReluProblem
+from bidual.problems.solution import Limits
+from bidual.solvers.driver import solve
 from bidual.training.copositive import CopositiveProgram, relax
 from bidual.training.relu.column_generation import ColumnGeneration
 from oracles.copositive_oracle import dense_objective, pattern_value, ridge_objective
@@ -66,9 +68,9 @@ def test_its_slope_is_that_of_finite_differences(weighted: bool, intercept: bool
 def test_the_lifted_network_is_worth_the_optimum(n: int, d: int, c: int, rich: bool) -> None:
     """(17) at the optimal network's neurons, and never below it at others."""
     problem = relu_problem("squared", n, d, c, seed=3, intercept=rich, weighted=rich)
-    done = ColumnGeneration().train(problem, Faces(problem.X), tol=1e-7)
-    certificate = done.solution.certificate
-    balanced = done.neurons * torch.linalg.vector_norm(done.solution.Z[:, 0], dim=1, keepdim=True).sqrt()
+    done = solve(problem, ColumnGeneration(Faces(problem.X)), Limits(1e-7))
+    certificate = done.certificate
+    balanced = done.neurons * torch.linalg.vector_norm(done.Z[:, 0], dim=1, keepdim=True).sqrt()
     assert dense_objective(problem, balanced) == pytest.approx(certificate.primal, rel=1e-6)
     assert CopositiveProgram(problem).value(balanced) == pytest.approx(certificate.primal, rel=1e-6)
     for scale in (0.5, 0.9, 1.1, 2.0):
@@ -80,6 +82,6 @@ def test_the_lifted_network_is_worth_the_optimum(n: int, d: int, c: int, rich: b
 def test_in_the_plane_17_is_19_is_training(n: int, c: int, rich: bool) -> None:
     """Cones of the plane have two facets, and doubly non-negative matrices of order two are completely positive."""
     problem = relu_problem("squared", n, 2, c, seed=n, intercept=rich, weighted=rich)
-    optimum = ColumnGeneration().train(problem, Faces(problem.X), tol=1e-8).solution.certificate.primal
+    optimum = solve(problem, ColumnGeneration(Faces(problem.X)), Limits(1e-8)).certificate.primal
     assert pattern_value(problem) == pytest.approx(optimum, rel=1e-5)
     assert relax(problem, form="patterns").dual == pytest.approx(optimum, rel=1e-5)

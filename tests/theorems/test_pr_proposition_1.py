@@ -8,7 +8,8 @@ from bidual.architectures.path_norm import path_norm
 from bidual.losses import Squared
 from bidual.losses.datafit import Datafit
 from bidual.problems.parallel import ParallelProblem
-from bidual.training.parallel.training import ParallelTrainer
+from bidual.problems.solution import Limits
+from bidual.training.parallel.plan import ParallelPlan
 from oracles.parallel_cases import data
 
 CASES = [
@@ -22,9 +23,9 @@ CASES = [
 @pytest.mark.parametrize(("n", "width", "seed", "beta", "kind"), CASES)
 def test_proposition_1_keeps_predictions_and_objective(n: int, width: int, seed: int, beta: float, kind: str) -> None:
     X, y = data(n, seed, kind)
-    done = ParallelTrainer(X, width).train(ParallelProblem(X, Datafit(Squared(), y), beta, width), tol=1e-4)
-    module = ParallelMLP(done.neurons, width).decode(done.solution.Z)
+    done = ParallelPlan(X, width).train(ParallelProblem(X, Datafit(Squared(), y), beta, width), Limits(1e-4))
+    module = ParallelMLP(done.neurons, width).decode(done.Z)
     with torch.no_grad():
         loss = 0.5 * float((module(X) - y).square().sum())
         price = float(path_norm([layer.detach() for layer in module.layers]))
-    assert loss + beta * price == pytest.approx(done.solution.certificate.primal, rel=1e-9)
+    assert loss + beta * price == pytest.approx(done.certificate.primal, rel=1e-9)

@@ -9,7 +9,8 @@ from bidual.losses import Squared
 from bidual.losses.datafit import Datafit
 from bidual.polar.subnetworks.pricing import ExactParallel
 from bidual.problems.parallel import ParallelProblem
-from bidual.training.parallel.training import ParallelTrainer
+from bidual.problems.solution import Limits
+from bidual.training.parallel.plan import ParallelPlan
 from oracles.parallel_cases import data
 
 
@@ -18,12 +19,12 @@ def test_copies_have_the_objective_at_the_full_beta(seed: int, copies: int, kind
     X, y = data(3, seed, kind)
     beta = 0.1
     problem = ParallelProblem.with_copies(X, Datafit(Squared(), y), beta, 2, copies)
-    done = ParallelTrainer(X, 2).train(problem, tol=1e-6)
-    layers = [layer.detach() for layer in ParallelMLP(done.neurons, 2).decode(done.solution.Z).layers]
+    done = ParallelPlan(X, 2).train(problem, Limits(1e-6))
+    layers = [layer.detach() for layer in ParallelMLP(done.neurons, 2).decode(done.Z).layers]
     layers = [layers[0], layers[1].repeat(1, 1, copies), layers[2].repeat(1, copies, 1) / copies]
     f = (torch.relu(torch.relu(X @ layers[0]) @ layers[1]) @ layers[2]).sum(0)
     objective = 0.5 * float((f - y).square().sum()) + beta * float(path_norm(layers))
-    assert objective == pytest.approx(done.solution.certificate.primal, rel=1e-9)
+    assert objective == pytest.approx(done.certificate.primal, rel=1e-9)
 
 
 @pytest.mark.parametrize("seed", range(4))

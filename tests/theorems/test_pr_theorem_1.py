@@ -8,7 +8,8 @@ from bidual.losses import Squared
 from bidual.losses.datafit import Datafit
 from bidual.problems.certificate import Scope
 from bidual.problems.parallel import ParallelProblem
-from bidual.training.parallel.training import ParallelTrainer
+from bidual.problems.solution import Limits
+from bidual.training.parallel.plan import ParallelPlan
 from oracles.parallel_cases import data
 from oracles.parallel_oracle import three_layer_optimum
 
@@ -23,8 +24,8 @@ CASES = [
 @pytest.mark.parametrize(("n", "width", "seed", "beta", "kind"), CASES)
 def test_columns_reach_the_optimum_over_all_cells(n: int, width: int, seed: int, beta: float, kind: str) -> None:
     X, y = data(n, seed, kind)
-    done = ParallelTrainer(X, width).train(ParallelProblem(X, Datafit(Squared(), y), beta, width), tol=1e-6)
-    certificate = done.solution.certificate
+    done = ParallelPlan(X, width).train(ParallelProblem(X, Datafit(Squared(), y), beta, width), Limits(1e-6))
+    certificate = done.certificate
     optimum = three_layer_optimum(X.numpy(), y[:, 0].numpy(), beta, width)
     assert certificate.scope is Scope.ALL_PATTERNS
     assert certificate.relative_gap <= 1e-6
@@ -38,8 +39,8 @@ def test_the_printed_program_8_is_too_low_by_known_numbers() -> None:
     X, W, w, z = (rng.standard_normal(size) for size in ((4, 2), (5, 2, 2), (5, 2, 1), (5, 1, 1)))
     y = (np.maximum(np.maximum(X @ W, 0) @ w, 0) @ z).sum(0)[:, 0]
     samples, targets = torch.from_numpy(X), torch.from_numpy(y)[:, None]
-    done = ParallelTrainer(samples, 2).train(ParallelProblem(samples, Datafit(Squared(), targets), 0.1, 2), tol=1e-7)
-    assert done.solution.certificate.primal == pytest.approx(0.06622550, rel=1e-6)
+    done = ParallelPlan(samples, 2).train(ParallelProblem(samples, Datafit(Squared(), targets), 0.1, 2), Limits(1e-7))
+    assert done.certificate.primal == pytest.approx(0.06622550, rel=1e-6)
     assert three_layer_optimum(X, y, 0.1, 2, printed=True) == pytest.approx(0.065836, abs=1e-6)
 
 

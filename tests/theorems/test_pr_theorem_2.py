@@ -7,9 +7,10 @@ import torch
 
 from bidual.losses import LOSSES, Squared
 from bidual.losses.datafit import Datafit
+from bidual.papers.methods.low_rank import LowRankGuarantee, _Cut, guarantee, rank_for, train_low_rank, truncated
 from bidual.problems.parallel import ParallelProblem
-from bidual.training.parallel.low_rank import LowRankGuarantee, _Cut, guarantee, rank_for, train_low_rank, truncated
-from bidual.training.parallel.training import ParallelTrainer
+from bidual.problems.solution import Limits
+from bidual.training.parallel.plan import ParallelPlan
 
 
 def problem(loss: str, n: int = 6, seed: int = 0, beta: float = 0.3, sigma: float = 0.1) -> ParallelProblem:
@@ -25,8 +26,8 @@ def problem(loss: str, n: int = 6, seed: int = 0, beta: float = 0.3, sigma: floa
 @pytest.mark.parametrize("seed", [0, 1])
 def test_the_ratio_never_exceeds_the_bound(loss: str, seed: int) -> None:
     full = problem(loss, seed=seed)
-    best = ParallelTrainer(full.X, 1).train(full, tol=1e-5).solution.certificate
-    low = train_low_rank(full, 1, tol=1e-5)
+    best = ParallelPlan(full.X, 1).train(full, Limits(1e-5)).certificate
+    low = train_low_rank(full, 1, Limits(1e-5))
     assert low.guarantee.factor is not None
     assert low.certificate.primal <= low.guarantee.factor * best.primal * (1 + 1e-4)
     assert low.certificate.primal >= best.dual * (1 - 1e-9)
@@ -35,8 +36,8 @@ def test_the_ratio_never_exceeds_the_bound(loss: str, seed: int) -> None:
 
 def test_objectives_on_both_samples_agree() -> None:
     """The first layer lies in the row space of X_r, where X and X_r agree: p_r is the optimum on X_r."""
-    low = train_low_rank(problem("huber"), 1, tol=1e-6)
-    assert low.certificate.primal == pytest.approx(low.training.solution.certificate.primal, rel=1e-9)
+    low = train_low_rank(problem("huber"), 1, Limits(1e-6))
+    assert low.certificate.primal == pytest.approx(low.solution.certificate.primal, rel=1e-9)
 
 
 def test_squared_loss_is_a_counterexample_to_the_printed_bound() -> None:
@@ -47,8 +48,8 @@ def test_squared_loss_is_a_counterexample_to_the_printed_bound() -> None:
         X = torch.from_numpy(U * np.array([3.0, 1.0]) @ Vt)
         y = size * torch.relu(X @ torch.from_numpy(Vt[1:]).T)
         full = ParallelProblem(X, Datafit(Squared(), y), 0.1, 1)
-        best = ParallelTrainer(X, 1).train(full, tol=1e-4).solution.certificate
-        low = train_low_rank(full, 1, tol=1e-4)
+        best = ParallelPlan(X, 1).train(full, Limits(1e-4)).certificate
+        low = train_low_rank(full, 1, Limits(1e-4))
         ratios.append(low.certificate.primal / best.dual)
         assert low.certificate.dual <= best.primal * (1 + 1e-9)
         known = guarantee(full, 1).factor
@@ -64,8 +65,8 @@ def test_squared_loss_with_weights_and_an_intercept(intercept: bool) -> None:
     X = truncated(torch.from_numpy(rng.standard_normal((6, 2))), 2)
     y, weight = torch.from_numpy(rng.standard_normal((6, 1))), torch.from_numpy(rng.uniform(0.2, 5.0, 6))
     full = ParallelProblem(X, Datafit(Squared(), y, weight, intercept), 0.2, 2)
-    best = ParallelTrainer(X, 2).train(full, tol=1e-5).solution.certificate
-    low = train_low_rank(full, 1, tol=1e-5)
+    best = ParallelPlan(X, 2).train(full, Limits(1e-5)).certificate
+    low = train_low_rank(full, 1, Limits(1e-5))
     known = low.guarantee.factor
     assert known is not None
     assert best.dual * (1 - 1e-9) <= low.certificate.primal <= known * best.primal * (1 + 1e-4)

@@ -19,7 +19,7 @@ from bidual.operators.patches import TokenPairs
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SelfAttention(OnPatches):
-    """What the three families share: sequences of tokens of length ``d``, and whether predictions are averaged.
+    """The common part of the three families: sequences of tokens of length ``d``, and whether predictions are averaged.
 
     A head's U is stacked by columns, and so are gates.
     """

@@ -1,4 +1,4 @@
-"""A network family: how its data are lifted, what its weights cost, and how a lifted solution becomes a network."""
+"""A network family: the lifting of its data, the price of its weights, and the decoding of a lifted solution."""
 
 from abc import ABC, abstractmethod
 from typing import ClassVar, Self
@@ -26,7 +26,7 @@ class Architecture(ABC):
 
     @abstractmethod
     def gauge(self) -> Gauge:
-        """What a lifted variable costs."""
+        """The price of a lifted variable."""
 
     def decode(self, Z: Blocks, offset: Float[Tensor, " c"] | None = None) -> RebuildableModule:
         """An ordinary network with predictions A Z + offset, whose weights cost Omega(Z)."""

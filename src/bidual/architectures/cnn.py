@@ -16,7 +16,7 @@ from bidual.operators.patches import Convolution, ImagePatches
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ConvolutionalNetwork(OnPatches):
-    """What the three families share: images of one shape, and how they are cut and pooled.
+    """The common part of the three families: images of one shape, and how they are cut and pooled.
 
     ``image_shape`` is (channels, height, width) or (channels, length); ``bias`` adds a penalised bias to filters.
     """

@@ -19,9 +19,9 @@ from bidual.patterns import with_constant
 class GatedParallel(Architecture):
     r"""f(X) = sum_k D_2k sum_j D_1kj X U_kj with the patterns of given gates, priced sum_k |U_k|_F.
 
-    What is left of PR (11) as lambda -> 0: without the cone constraints z - z' is any U_k, so it is a gated linear
-    model and not a ReLU network; :mod:`bidual.training.parallel.gated_report` says what it is worth as one. The
-    gates act on the samples as they are passed; with ``bias`` they have one weight more, for a constant 1.
+    The limit of PR (11) as lambda -> 0: without the cone constraints z - z' is any U_k, so it is a gated linear model
+    and not a ReLU network; :mod:`bidual.papers.methods.gated_report` compares it with one. The gates act on the
+    samples as they are passed; with ``bias`` they have one weight more, for a constant 1.
     """
 
     gates: SubNetworkGates
@@ -37,7 +37,7 @@ class GatedParallel(Architecture):
 
     def _decode(self, Z: Tensor, offset: Tensor) -> RebuildableModule:
         used = Z.flatten(1).any(1)
-        used[0] |= not bool(used.any())  # the zero model keeps one sub-network, which does nothing
+        used[0] |= not bool(used.any())  # the zero model keeps one sub-network, whose output is zero
         gates, d = self.gates.to(Z)[used], self.gates.weights.shape[1]
         module = GatedParallelNetwork(d - self.bias, gates.width, Z.shape[2], len(gates), constant=int(self.bias))
         with torch.no_grad():

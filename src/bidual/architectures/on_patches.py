@@ -28,7 +28,7 @@ class Gating:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class OnPatches(Architecture):
-    """What a family says of itself: how samples are cut, and its modules."""
+    """The parts that a family defines: how samples are cut, and its modules."""
 
     network: ClassVar[type[RebuildableModule]]
 

@@ -47,7 +47,7 @@ class ParallelMLP(Architecture):
         """PR Proposition 1: the columns of W_1, their signs as W_2, ..., and z as output weights."""
         used = Z.flatten(1).any(1)
         neurons, weights = self.neurons.to(Z)[used], Z[used]
-        if not len(neurons):  # the zero network keeps one sub-network, which does nothing
+        if not len(neurons):  # the zero network keeps one sub-network, whose output is zero
             neurons, weights = neurons.new_zeros(1, neurons.shape[1]), Z.new_zeros(1, *Z.shape[1:])
         columns, signs = _tree(neurons, as_widths(self.widths))
         layers = [columns.mT, *(_block_diagonal(sign) for sign in signs), weights]

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from bidual.architectures.modules.parallel import ParallelNetwork
 
-Stack = Float[Tensor, "k _rows _cols"]
+Stack = Float[Tensor, "k _ _"]  # rows and columns differ from layer to layer
 _PLAIN = (nn.ReLU, nn.Identity, nn.Flatten)  # modules without weights
 
 

@@ -1,4 +1,4 @@
-"""Neurons from lifted variables, and what they cost."""
+"""Neurons from lifted variables, and their prices."""
 
 import torch
 from jaxtyping import Float, Int

@@ -15,11 +15,11 @@ from bidual.runtime.registry import Part
 class SubNetworkGates(Part):
     r"""The gates of K sub-networks h_k = sum_j s_kj (X w_kj)_+: where their units are on, in both layers.
 
-    Sub-network w' lies in cell k if (PR A.4, the set C' of eq. 21)
+    Sub-network w' has the gates of w_k if it is in the cone (PR A.4, the set C' of eq. 21)
 
-        (2 D_1kj - I) X w'_j >= 0   and   (2 D_2k - I) sum_j s_kj D_1kj X w'_j >= 0;
+        (2 D_1kj - I) X w'_j >= 0   and   (2 D_2k - I) sum_j s_kj D_1kj X w'_j >= 0,
 
-    w_k itself does. On its cell a sub-network is linear: (h)_+ = D_2 sum_j s_j D_1j X w'_j (PR eq. 7).
+    on which it is linear: (h)_+ = D_2 sum_j s_j D_1j X w'_j (PR eq. 7).
 
     Attributes:
         weights: w_kj as columns, with the size of the second-layer weight in them.
@@ -49,7 +49,7 @@ class SubNetworkGates(Part):
 
     @classmethod
     def sample(cls, d: int, count: int, width: int, generator: torch.Generator) -> Self:
-        """SubNetworkGates of ``count`` normal draws of (W_1, w_2) with m_1 = ``width`` (PR A.1)."""
+        """The gates of ``count`` normal draws of (W_1, w_2) with m_1 = ``width`` (PR A.1)."""
         _positive(d=d, count=count, width=width)
         return cls.of(_normal((count, d, width), generator), _normal((count, width), generator))
 
@@ -69,7 +69,7 @@ class SubNetworkGates(Part):
 
     @property
     def interior(self) -> Float[Tensor, "k m d"]:
-        """s_kj w_kj, a point of every cell, in the coordinates z = s w of the lifted variable."""
+        """s_kj w_kj, a point of every cone, in the coordinates z = s w of the lifted variable."""
         return self.signs[:, :, None] * self.weights.mT
 
     def __getitem__(self, chosen: Tensor) -> Self:
@@ -88,7 +88,7 @@ class SubNetworkGates(Part):
         return self.activity(X).second
 
     def activity(self, X: Float[Tensor, "n d"]) -> Activity:
-        """Both; what is zero up to rounding counts as on."""
+        """Both; a value that is zero up to rounding counts as on."""
         if X.ndim != 2 or X.shape[1] != self.weights.shape[1]:
             raise ValueError(f"samples must have shape (n, {self.weights.shape[1]}), got {tuple(X.shape)}.")
         return activity(X, self.weights.to(X), self.signs.to(X))

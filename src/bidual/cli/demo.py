@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bidual.cli.output import print_json, print_table, working
 from bidual.cli.training import Json
+from bidual.runtime.console import print_json, print_table, working
 from bidual.runtime.files import write_atomically
 
 if TYPE_CHECKING:

@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bidual.cli.output import print_facts, print_json
 from bidual.estimators.base import ConvexEstimator
 from bidual.io.tables import TableEncoder
+from bidual.runtime.console import print_facts, print_json
 
 
 class Outcome(NamedTuple):

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bidual.cli.output import print_facts, print_json
 from bidual.estimators import LayerwiseCNNClassifier
 from bidual.estimators.saving import save
 from bidual.io.datasets import ImageData, load_folder, load_images
 from bidual.reporting.confusion import confusion_figure, confusion_matrix
 from bidual.reporting.plots import check_figure
+from bidual.runtime.console import print_facts, print_json
 from bidual.runtime.files import check_target, write_atomically
 from bidual.runtime.ranks import Ranks
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bidual.cli import training as t
-from bidual.cli.output import print_json, print_table, say, working
+from bidual.runtime.console import print_json, print_table, say, working
 from bidual.runtime.files import check_target, write_atomically
 
 if TYPE_CHECKING:
@@ -26,13 +26,9 @@ def path(
     task: t.Task = "auto",
     n_betas: Annotated[int, typer.Option(help="How many weight decays.")] = 20,
     ratio: Annotated[float, typer.Option(help="The smallest weight decay, as a fraction of beta_max.")] = 1e-3,
-    figure: Annotated[FilePath | None, typer.Option(help="A PNG, PDF or SVG to write.", show_default=False)] = None,
+    figure: Annotated[FilePath | None, t.option("A PNG, PDF or SVG to write.")] = None,
     seeds: Annotated[
-        str | None,
-        typer.Option(
-            help="Several seeds such as 0,1,2 or 0-9: a path for each, to see how much the gates matter.",
-            show_default=False,
-        ),
+        str | None, t.option("Several seeds such as 0,1,2 or 0-9: a path for each, to see how much the gates matter.")
     ] = None,
     jobs: Annotated[int, typer.Option(help="Processes for the paths of several seeds.")] = 1,
     address: t.Scheduler = None,

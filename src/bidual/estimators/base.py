@@ -2,6 +2,7 @@
 
 import warnings
 from abc import abstractmethod
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -23,10 +24,10 @@ from bidual.estimators.parameters import (
     check_device,
     check_display,
     check_parameters,
-    keywords,
     must,
     one_of,
     parameter,
+    restored_if_refused,
 )
 from bidual.estimators.programs import Fitted, Program, WarmStart
 from bidual.estimators.progress import gap_progress
@@ -34,10 +35,12 @@ from bidual.estimators.saving import SavedEstimator
 from bidual.losses import Loss, resolve_loss
 from bidual.losses.datafit import Datafit
 from bidual.problems.certificate import Certificate
-from bidual.runtime.numerical_errors import LARGEST, check_magnitude, numerical_errors_as_value_error
-from bidual.solvers.driver import Record, Solver
+from bidual.problems.solution import Limits, Record
+from bidual.runtime.numerical_errors import LARGEST, check_magnitude
+from bidual.solvers.driver import Solver
 from bidual.solvers.plan import make_solver
-from bidual.training.relu.trainer import ORACLES, RELU_SOLVERS
+from bidual.training.plan import ORACLES
+from bidual.training.relu.plan import RELU_SOLVERS
 
 
 class Samples(NamedTuple):
@@ -64,7 +67,7 @@ def _check_loss(name: str, value: Any) -> None:
         resolve_loss(value)
 
 
-@keywords
+@dataclass(kw_only=True, eq=False, repr=False)
 class ConvexEstimator(OnnxExport, SavedEstimator):
     """Fits one architecture to a certified optimum. Subclasses say which architecture and how targets are encoded."""
 
@@ -98,14 +101,8 @@ class ConvexEstimator(OnnxExport, SavedEstimator):
             y: labels or targets, shape (n,) or (n, c).
             sample_weight: one non-negative number per sample; a weight of 2 is the same as a repeated sample.
         """
-        before = dict(self.__dict__)
-        try:
-            with numerical_errors_as_value_error():
-                return self._fit(X, y, sample_weight)
-        except BaseException:  # a refused fit leaves the estimator as it was
-            self.__dict__.clear()
-            self.__dict__.update(before)
-            raise
+        with restored_if_refused(self):
+            return self._fit(X, y, sample_weight)
 
     def _fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> Self:
         self._check_parameters()
@@ -134,7 +131,9 @@ class ConvexEstimator(OnnxExport, SavedEstimator):
     def _make_loss(self) -> Loss: ...
 
     def _solver_options(self) -> dict[str, Any]:
-        return {"solver": self.solver, "tol": self.tol, "max_steps": self.max_iter, "max_time": self.max_time}
+        steps = None if self.max_iter is None else int(self.max_iter)
+        seconds = None if self.max_time is None else float(self.max_time)
+        return {"solver": self.solver, "limits": Limits(float(self.tol), steps, seconds)}
 
     def _check_parameters(self) -> None:
         """Refuse what makes no sense whatever the data are: the one place where parameters are checked."""

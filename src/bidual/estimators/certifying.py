@@ -28,10 +28,11 @@ from bidual.numerics.rounding import TINY, gamma, largest_sum, length, rounded_u
 from bidual.patterns import with_constant
 from bidual.problems.certificate import Certificate, SoundnessError
 from bidual.problems.relu import ReluProblem
+from bidual.problems.solution import Limits, Solution
 from bidual.runtime.json_text import one_line
 from bidual.runtime.numerical_errors import check_magnitude, numerical_errors_as_value_error
-from bidual.training.relu.column_generation import Training
-from bidual.training.relu.trainer import ORACLES, ReluTrainer
+from bidual.training.plan import ORACLES
+from bidual.training.relu.plan import ReluPlan
 from bidual.types import Matrix
 
 Network: TypeAlias = foreign.Network | ConvexEstimator
@@ -113,9 +114,10 @@ def certify(
     if len(Y) != len(samples):
         raise ValueError(f"X has {len(samples)} samples and y has {len(Y)}; they must be as many.")
     problem = ReluProblem(samples, Datafit(chosen, Y, intercept=weights.output_bias is not None), float(beta))
-    trainer = ReluTrainer(samples, oracle, n_starts if isinstance(n_starts, str) else int(n_starts))
+    plan = ReluPlan(samples, oracle, n_starts if isinstance(n_starts, str) else int(n_starts))
+    limits = Limits(float(tol), max_time=None if max_time is None else float(max_time))
     with numerical_errors_as_value_error():
-        return _certify(weights, problem, trainer, tol, max_time)
+        return _certify(weights, problem, plan, limits)
 
 
 def read_network(network: Network) -> TwoLayerWeights:
@@ -135,13 +137,11 @@ def from_estimator(estimator: ConvexEstimator) -> TwoLayerWeights:
     return TwoLayerWeights(weights.hidden, weights.output, hidden_bias, output_bias)
 
 
-def _certify(
-    weights: TwoLayerWeights, problem: ReluProblem, trainer: ReluTrainer, tol: float, max_time: float | None
-) -> NetworkCertificate:
+def _certify(weights: TwoLayerWeights, problem: ReluProblem, plan: ReluPlan, limits: Limits) -> NetworkCertificate:
     neurons, own = _neurons(weights), _objective(weights, problem)
     start = L2.unit(neurons[neurons.any(1)])
-    done = trainer.train(problem, tol=tol, max_time=max_time, start=start, candidates=(own.gradient,))
-    certificate = done.solution.certificate
+    done = plan.train(problem, limits, start=start, candidates=(own.gradient,))
+    certificate = done.certificate
     if certificate.dual > own.most:
         raise SoundnessError(f"lower bound {certificate.dual!r} exceeds {own.most!r}; please report this network.")
     module = _module(done, weights.hidden_bias is not None)
@@ -153,7 +153,7 @@ def _certify(
         certificate,
         module if found < own.least else None,
         found if found < own.least else own.most,
-        _status(done, tol),
+        _status(done, limits.tol),
     )
 
 
@@ -164,11 +164,11 @@ def _relative_gap(objective: float, lower_bound: float) -> float:
     return max(objective - lower_bound, 0.0) / objective if objective > 0 else 0.0
 
 
-def _status(done: Training, tol: float) -> str:
-    gap = done.solution.certificate.relative_gap
+def _status(done: Solution, tol: float) -> str:
+    gap = done.certificate.relative_gap
     if gap <= tol:
         return f"the best network that was found is optimal up to {gap:.1e}"
-    return done.solution.status.value
+    return done.status.value
 
 
 class _Objective(NamedTuple):
@@ -210,9 +210,8 @@ def _neurons(weights: TwoLayerWeights) -> Float[Tensor, "m d"]:
     return torch.cat([weights.hidden, weights.hidden_bias[:, None]], 1)
 
 
-def _module(done: Training, bias: bool) -> ReluNetwork:
-    Z = done.solution.Z
-    module = ReluMLP(done.neurons, bias).decode(Z, done.problem.predictions(Z)[1])
+def _module(done: Solution, bias: bool) -> ReluNetwork:
+    module = ReluMLP(done.neurons, bias).decode(done.Z, done.problem.predictions(done.Z)[1])
     assert isinstance(module, ReluNetwork)
     return module
 

@@ -1,6 +1,7 @@
 """Convolutional networks as scikit-learn estimators."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from bidual.architectures import Architecture, GatedCNN, LinearCNN, ReluCNN
 from bidual.estimators.network import matrix
-from bidual.estimators.parameters import Check, is_whole, keywords, must, parameter
+from bidual.estimators.parameters import Check, is_whole, must, parameter
 from bidual.estimators.shaped import ShapedSamples, check_shape
 from bidual.estimators.targets import ClassifierTargets, RegressorTargets
 from bidual.operators.patches import Convolution, ImagePatches
@@ -34,7 +35,7 @@ def _check_pooling(name: str, value: Any) -> None:
         _numbers(1)(name, value)
 
 
-@keywords
+@dataclass(kw_only=True, eq=False, repr=False)
 class ConvexCNN(ShapedSamples):
     """What the convolutional classifier and regressor share: parameters, and filters that see patches."""
 

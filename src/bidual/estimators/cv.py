@@ -4,6 +4,7 @@ import copy
 import numbers
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from bidual.estimators.base import Samples
 from bidual.estimators.mlp import ConvexMLP
-from bidual.estimators.parameters import FRACTION, constant, is_whole, keywords, must, parameter
+from bidual.estimators.parameters import FRACTION, is_whole, must, parameter
 from bidual.estimators.targets import ClassifierTargets, RegressorTargets
 from bidual.losses import Loss
 from bidual.runtime.jobs import Task, run_all
@@ -26,7 +27,7 @@ def _check_betas(name: str, value: Any) -> None:
         check_betas(value)
 
 
-@keywords
+@dataclass(kw_only=True, eq=False, repr=False)
 class CrossValidated(ConvexMLP):
     """Fits a path on every fold, picks the fraction of beta_max with the best mean score, and refits on all samples.
 
@@ -40,8 +41,8 @@ class CrossValidated(ConvexMLP):
     cv: Any = None
     cv_tol: float = parameter(1e-2, FRACTION)
     n_jobs: int | None = None
-    beta: str = constant("auto")
-    warm_start: bool = constant(False)
+    beta: float | str = field(default="auto", init=False)
+    warm_start: bool = field(default=False, init=False)
 
     def _choose_beta(self, samples: Samples | None = None) -> float:
         """By cross-validation; weights count in the fits and in the scores."""
@@ -107,8 +108,9 @@ def _fold_scores(
     """One fold: a path on its training part, and the score of every network on the rest."""
     device = samples.X.device
     program = estimator._program(samples.rows(torch.as_tensor(train, device=device)))
-    options = {**estimator._solver_options(), "tol": max(estimator.cv_tol, estimator.tol), "prove": False}
-    fits = program.path(list(fractions * (program.beta_max or 1.0)), **options)
+    options = estimator._solver_options()
+    limits = replace(options.pop("limits"), tol=max(estimator.cv_tol, estimator.tol))
+    fits = program.path(list(fractions * (program.beta_max or 1.0)), limits, prove=False, **options)
     held_out = samples.rows(torch.as_tensor(test, device=device))
     return [_score(fit.module(), estimator._make_loss(), held_out) for fit in fits]
 

@@ -80,12 +80,12 @@ def check_memory(estimator: Any, sample_shape: tuple[int, ...]) -> None:
     channels, height, width = sample_shape
     if not isinstance(estimator.crop, str) and estimator.crop > min(height, width):
         raise ValueError(f"crop must be at most the side of the images, {min(height, width)}, got {estimator.crop}.")
-    per_stage = estimator.gates * estimator.units * (1 + estimator.factors)
-    seen = 4 * max(channels, estimator.gates * estimator.factors)
+    per_stage = estimator.n_gates * estimator.units * (1 + estimator.factors)
+    seen = 4 * max(channels, estimator.n_gates * estimator.factors)
     batch = min(estimator.batch_size, 128) * height * width
     need = 4 * per_stage * (seen * estimator.kernel_size**2 + batch)
     if need > (there := available_bytes(torch.device(estimator.device))):
         raise ValueError(
-            f"a stage of {estimator.gates} gates with {estimator.factors} factors and {estimator.units} units would "
+            f"a stage of {estimator.n_gates} gates with {estimator.factors} factors and {estimator.units} units would "
             f"need {human_bytes(need)}, and {human_bytes(there)} are free; use fewer."
         )

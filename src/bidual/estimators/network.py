@@ -1,6 +1,7 @@
 """What the estimators of all families share: parameters, and the program for an activation. No mathematics here."""
 
 from abc import abstractmethod
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,7 +12,7 @@ from torch import Tensor
 from bidual.architectures import Architecture
 from bidual.architectures.pricing import make_gauge
 from bidual.estimators.base import ConvexEstimator
-from bidual.estimators.parameters import COUNT, keywords, parameter
+from bidual.estimators.parameters import COUNT, parameter
 from bidual.estimators.programs import FixedProgram, NeuronProgram, Program
 from bidual.gauges import Gauge
 from bidual.losses.datafit import Datafit
@@ -19,14 +20,14 @@ from bidual.patterns import sample_gates
 from bidual.problems.problem import Problem
 from bidual.problems.relu import ReluProblem
 from bidual.runtime.memory import available_bytes, human_bytes
-from bidual.training.relu.trainer import ReluTrainer
+from bidual.training.relu.plan import ReluPlan
 
 
 def _check_penalty(name: str, value: Any) -> None:
     make_gauge(value)
 
 
-@keywords
+@dataclass(kw_only=True, eq=False, repr=False)
 class ConvexNetwork(ConvexEstimator):
     """A two-layer network with a choice of activation. Subclasses say what its neurons see."""
 
@@ -73,9 +74,9 @@ class ConvexNetwork(ConvexEstimator):
             n_starts = self.n_starts if isinstance(self.n_starts, str) else int(self.n_starts)
             self._refuse_beyond_memory(X, 0 if isinstance(n_starts, str) else n_starts, n_outputs)
             problem = self._relu_problem(X, datafit)
-            trainer = ReluTrainer(problem.X, self.oracle, n_starts, self._seed(), problem.readout)
-            trainer.check(problem, str(self.solver), self.max_time)
-            return NeuronProgram(problem, lambda neurons: self._relu(X, neurons), trainer)
+            plan = ReluPlan(problem.X, self.oracle, n_starts, self._seed(), problem.readout)
+            plan.check(problem, str(self.solver), self.max_time)
+            return NeuronProgram(problem, lambda neurons: self._relu(X, neurons), plan)
         architecture = self._make_architecture(X, datafit.weight, n_outputs)
         operator = architecture.lift(X, n_outputs)
         return FixedProgram(Problem(operator, datafit, architecture.gauge(), 1.0), architecture)

@@ -1,5 +1,6 @@
 """Parallel networks of three layers and more as scikit-learn estimators."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -8,7 +9,7 @@ from torch import Tensor
 from bidual.architectures import GatedParallel, ParallelMLP
 from bidual.architectures.sub_network_gates import SubNetworkGates
 from bidual.estimators.base import ConvexEstimator
-from bidual.estimators.parameters import COUNT, keywords, one_of, parameter
+from bidual.estimators.parameters import COUNT, one_of, parameter
 from bidual.estimators.programs import FixedProgram, NeuronProgram, Program
 from bidual.estimators.targets import ClassifierTargets, RegressorTargets
 from bidual.losses.datafit import Datafit
@@ -17,7 +18,7 @@ from bidual.patterns import with_constant
 from bidual.problems.parallel import ParallelProblem
 from bidual.problems.problem import Problem
 from bidual.runtime.memory import available_bytes, human_bytes
-from bidual.training.parallel.training import PARALLEL_SOLVERS, ParallelTrainer
+from bidual.training.parallel.plan import PARALLEL_SOLVERS, ParallelPlan
 
 _SAMPLED = 40  # sub-networks of the gated model, as in PR A.1
 
@@ -26,7 +27,7 @@ def _check_widths(name: str, value: Any) -> None:
     as_widths(value)
 
 
-@keywords
+@dataclass(kw_only=True, eq=False, repr=False)
 class ConvexParallel(ConvexEstimator):
     """What the parallel classifier and regressor share: parameters, and the program for an activation."""
 
@@ -48,8 +49,8 @@ class ConvexParallel(ConvexEstimator):
         widths, bias = as_widths(self.widths), bool(self.hidden_bias)
         problem = ParallelProblem(with_constant(X) if bias else X, datafit, 1.0, widths)
         n_starts = self.n_starts if isinstance(self.n_starts, str) else int(self.n_starts)
-        trainer = ParallelTrainer(problem.X, widths, self.oracle, n_starts, self._seed())
-        return NeuronProgram(problem, lambda neurons: ParallelMLP(neurons, widths, bias), trainer)
+        plan = ParallelPlan(problem.X, widths, self.oracle, n_starts, self._seed())
+        return NeuronProgram(problem, lambda neurons: ParallelMLP(neurons, widths, bias), plan)
 
     def _gated(self, X: Tensor, datafit: Datafit) -> Program:
         n_outputs = datafit.targets.shape[1]
@@ -105,8 +106,8 @@ class ConvexParallelClassifier(ClassifierTargets, ConvexParallel):
             inputs per unit; ``module_`` holds them in dense layers of m_1 m_2 ..., m_2 ..., ... units, which could do
             better with the weights that are zero in a tree.
         module_: the network, a :class:`bidual.architectures.modules.ParallelNetwork`; ``n_neurons_`` counts its
-        sub-networks. beta_, beta_max_, n_iter_, history_, solver_, classes_, n_features_in_: as in
-        :class:`ConvexMLPClassifier`.
+            sub-networks.
+        beta_, beta_max_, n_iter_, history_, solver_, classes_, n_features_in_: as in :class:`ConvexMLPClassifier`.
     """
 
 

@@ -1,36 +1,27 @@
 """Constructor parameters of estimators: declared once as dataclass fields, each with its check beside it.
 
-An estimator is a ``@keywords`` class whose fields are its parameters. Subclasses inherit them, may change a default
-(the check stays), and take one away with ``x: T = constant(value)``.
+An estimator is a ``@dataclass(kw_only=True, eq=False, repr=False)`` whose fields are its parameters; scikit-learn reads
+them from the signature. Subclasses inherit them, may change a default (the check stays), and take one away with
+``field(default=value, init=False)``.
 """
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import Field, dataclass, field, fields
-from typing import Any, TypeVar, dataclass_transform
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import Field, field, fields
+from typing import Any
 
 import numpy as np
 import torch
 
 from bidual.runtime.extras import need
+from bidual.runtime.numerical_errors import numerical_errors_as_value_error
 
-_T = TypeVar("_T")
 Check = Callable[[str, Any], None]
-
-
-@dataclass_transform(kw_only_default=True, eq_default=False)
-def keywords(cls: type[_T]) -> type[_T]:
-    """Make the fields of an estimator the keywords of its constructor, as scikit-learn's ``get_params`` reads them."""
-    return dataclass(kw_only=True, eq=False, repr=False)(cls)
 
 
 def parameter(default: Any, check: Check | None = None, *, activation: str | None = None) -> Any:
     """A field with its check; ``activation`` is the only one that the parameter has a meaning for."""
     return field(default=default, metadata={"check": check, "activation": activation})
-
-
-def constant(value: Any) -> Any:
-    """In place of an inherited parameter: a value that is no keyword."""
-    return field(default=value, init=False)
 
 
 def check_parameters(estimator: Any) -> None:
@@ -59,6 +50,19 @@ def _declaration(cls: type, name: str) -> dict[str, Any]:
 def _is_given(value: Any, declared: "Field[Any]") -> bool:
     default = declared.default
     return value is not default and not (isinstance(value, str) and value == default)
+
+
+@contextmanager
+def restored_if_refused(estimator: Any) -> Iterator[None]:
+    """A fit that raises leaves the estimator as it was; numerical errors are raised as ValueError."""
+    before = dict(estimator.__dict__)
+    try:
+        with numerical_errors_as_value_error():
+            yield
+    except BaseException:
+        estimator.__dict__.clear()
+        estimator.__dict__.update(before)
+        raise
 
 
 def must(be: str, holds: Callable[[Any], bool], hint: str = "") -> Check:
@@ -118,7 +122,6 @@ def check_device(name: str, value: Any) -> None:
         raise ValueError(f"{name} must be one that torch has here, such as 'cpu', got {value!r}.") from error
 
 
-TEXT = must("a string", lambda value: isinstance(value, str))
 FLAG = must("True or False", lambda value: isinstance(value, (bool, np.bool_)))
 COUNT = must("'auto' or a positive whole number", lambda value: is_auto(value) or is_whole(value, 1))
 FRACTION = must("between 0 and 1", lambda value: is_number(value) and 0 < value < 1)

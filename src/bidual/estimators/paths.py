@@ -12,9 +12,9 @@ from sklearn.exceptions import ConvergenceWarning
 from bidual.architectures.modules import RebuildableModule
 from bidual.estimators.base import ConvexEstimator
 from bidual.estimators.parameters import is_whole
+from bidual.problems.solution import Solution
 from bidual.runtime.jobs import OnDone, Task, run_all
 from bidual.runtime.numerical_errors import numerical_errors_as_value_error
-from bidual.solvers.driver import Solution
 from bidual.solvers.plan import beta_grid, check_betas
 
 

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -13,9 +13,9 @@ from bidual.polar import Neurons
 from bidual.problems.certificate import SoundnessError
 from bidual.problems.neuron_problem import NeuronProblem
 from bidual.problems.problem import Problem
-from bidual.solvers.driver import Callback, Solution
+from bidual.problems.solution import Callback, Limits, Solution
 from bidual.solvers.plan import solve_auto
-from bidual.training.relu.column_generation import Training
+from bidual.training.plan import NeuronPlan
 from bidual.types import Blocks, Matrix
 
 
@@ -29,22 +29,22 @@ class WarmStart(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """A solution with the problem and the architecture that its Z belongs to."""
+    """A solution with the architecture that its Z belongs to."""
 
-    problem: Problem
     architecture: Architecture
     solution: Solution
 
     def module(self) -> RebuildableModule:
         """The ordinary network."""
-        return self.architecture.decode(self.solution.Z, self.problem.predictions(self.solution.Z)[1])
+        Z = self.solution.Z
+        return self.architecture.decode(Z, self.solution.problem.predictions(Z)[1])
 
     def expected(self) -> "Expected":
         """Networks add up the same terms as the program, in another order; terms may cancel."""
-        predictions, offset = self.problem.predictions(self.solution.Z)
+        problem, Z = self.solution.problem, self.solution.Z
+        predictions, offset = problem.predictions(Z)
         size = float(predictions.abs().max() + offset.abs().max())
-        rounding = 64 * self.problem.rounding_of_forward(self.solution.Z)
-        return Expected(predictions + offset, 1e-6 * size + rounding + 1e-300)
+        return Expected(predictions + offset, 1e-6 * size + 64 * problem.rounding_of_forward(Z) + 1e-300)
 
     @property
     def start(self) -> WarmStart:
@@ -53,7 +53,8 @@ class Fitted:
     @property
     def loss(self) -> float:
         """The data term F, the primal without the price of the weights."""
-        return self.problem.datafit.value(self.problem.operator.forward(self.solution.Z))
+        problem = self.solution.problem
+        return problem.datafit.value(problem.operator.forward(self.solution.Z))
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,23 +85,21 @@ class Program(ABC):
     def train(
         self,
         beta: float,
+        limits: Limits,
         *,
         solver: str = "auto",
-        tol: float = 1e-4,
-        max_steps: int | None = None,
-        max_time: float | None = None,
         start: WarmStart | None = None,
         callback: Callback | None = None,
         prove: bool = True,
     ) -> Fitted:
         """Train for one beta, from an earlier solution if given; without ``prove``, certificates may be weaker."""
 
-    def path(self, betas: Sequence[float], **options: Any) -> list[Fitted]:
+    def path(self, betas: Sequence[float], limits: Limits, **options: Any) -> list[Fitted]:
         """Train for every beta, largest first, each from the last; in the order in which betas were given."""
         fits: dict[int, Fitted] = {}
         for index in sorted(range(len(betas)), key=lambda i: -betas[i]):
             start = self._predict(list(fits.values())[-2:], float(betas[index]))
-            fits[index] = self.train(float(betas[index]), start=start, **options)
+            fits[index] = self.train(float(betas[index]), limits, start=start, **options)
         return [fits[i] for i in range(len(betas))]
 
     def _predict(self, last: list[Fitted], beta: float) -> WarmStart | None:
@@ -119,10 +118,12 @@ class FixedProgram(Program):
     def beta_max(self) -> float:
         return self.problem.beta_max
 
-    def train(self, beta: float, *, start: WarmStart | None = None, prove: bool = True, **options: Any) -> Fitted:
+    def train(
+        self, beta: float, limits: Limits, *, start: WarmStart | None = None, prove: bool = True, **options: Any
+    ) -> Fitted:
         point, dual = (None, None) if start is None else self._warm(start)
         problem = self.problem.with_beta(beta)
-        return Fitted(problem, self.architecture, solve_auto(problem, start=point, dual=dual, **options))
+        return Fitted(self.architecture, solve_auto(problem, limits, start=point, dual=dual, **options))
 
     def _warm(self, start: WarmStart) -> tuple[Tensor | None, Tensor | None]:
         if tuple(start.point.shape) != self.problem.operator.block_shape:
@@ -131,21 +132,13 @@ class FixedProgram(Program):
 
     def _predict(self, last: list[Fitted], beta: float) -> WarmStart | None:
         """On a straight line in beta through the last two: for squared loss and norms that is nearly how paths run."""
-        if len(last) < 2 or last[0].problem.beta <= last[1].problem.beta:
+        betas = [fit.solution.problem.beta for fit in last]
+        if len(last) < 2 or betas[0] <= betas[1]:
             return super()._predict(last, beta)
         old, new = last[0].start, last[1].start
-        share = min((last[1].problem.beta - beta) / (last[0].problem.beta - last[1].problem.beta), 2.0)
+        share = min((betas[1] - beta) / (betas[0] - betas[1]), 2.0)
         point = (new.point + share * (new.point - old.point)) * new.point.flatten(1).any(1)[:, None, None]
         return new._replace(point=point, dual=new.dual + share * (new.dual - old.dual))
-
-
-class Trainer(Protocol):
-    """Finds the neurons of networks on fixed samples."""
-
-    def beta_max(self, problem: Any) -> float: ...
-
-    @property
-    def train(self) -> Callable[..., Training]: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,15 +147,15 @@ class NeuronProgram(Program):
 
     problem: NeuronProblem
     architecture: Callable[[Neurons], Architecture]
-    trainer: Trainer
+    plan: NeuronPlan
 
     @property
     def beta_max(self) -> float:
-        return self.trainer.beta_max(self.problem)
+        return self.plan.beta_max(self.problem)
 
-    def train(self, beta: float, *, start: WarmStart | None = None, **options: Any) -> Fitted:
+    def train(self, beta: float, limits: Limits, *, start: WarmStart | None = None, **options: Any) -> Fitted:
         neurons = None if start is None else getattr(start.architecture, "neurons", None)
         if neurons is not None and neurons.shape[1] != self.problem.neuron_size:
             neurons = None
-        done = self.trainer.train(self.problem.with_beta(beta), start=neurons, **options)
-        return Fitted(done.problem, self.architecture(done.neurons), done.solution)
+        done = self.plan.train(self.problem.with_beta(beta), limits, start=neurons, **options)
+        return Fitted(self.architecture(done.neurons), done)

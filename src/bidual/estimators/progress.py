@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from bidual.problems.solution import Callback, Record
 from bidual.runtime.extras import extra
-from bidual.solvers.driver import Callback, Record
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Any, ClassVar
 
@@ -10,7 +11,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from bidual.estimators.network import ConvexNetwork
-from bidual.estimators.parameters import Check, is_list, is_whole, keywords, must
+from bidual.estimators.parameters import Check, is_list, is_whole, must
 from bidual.losses.datafit import Datafit
 from bidual.operators.patches import Patches
 from bidual.problems.relu import ReluProblem
@@ -26,7 +27,7 @@ def check_shape(axes: dict[int, str]) -> Check:
     return must(f"{' or '.join(axes.values())} in positive whole numbers, at most one of them -1", holds)
 
 
-@keywords
+@dataclass(kw_only=True, eq=False, repr=False)
 class ShapedSamples(ConvexNetwork):
     """Networks on patches. Takes arrays of samples as they are, or flat ones whose shape is a parameter.
 

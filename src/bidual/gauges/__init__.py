@@ -11,12 +11,11 @@ from bidual.gauges.base import (
     Gauge,
     Proximable,
 )
+from bidual.gauges.columns import LargestPerOutput, PerOutput
 from bidual.gauges.group import Group
-from bidual.gauges.largest import Largest, LargestPerOutput
 from bidual.gauges.nuclear import Nuclear
 from bidual.gauges.pairs import output_gauge, pair_gauge
-from bidual.gauges.per_output import PerOutput
-from bidual.gauges.rows import Entries, PerInput, RowGauge
+from bidual.gauges.rows import Entries, Largest, PerInput, RowGauge
 from bidual.runtime.registry import Registry
 from bidual.types import Blocks
 

@@ -1,4 +1,4 @@
-"""The price Omega of a lifted variable, its polar, and what some gauges can do besides."""
+"""The price Omega of a lifted variable, its polar, and optional abilities of a gauge."""
 
 import math
 from abc import ABC, abstractmethod
@@ -14,7 +14,7 @@ from bidual.types import Blocks
 
 @dataclass(frozen=True)
 class Bracket:
-    """An interval around a number: certificates divide by ``upper``, which is proved, searches climb ``lower``."""
+    """An interval around a number: certificates divide by ``upper``, which is proved; searches raise ``lower``."""
 
     lower: float
     upper: float
@@ -41,7 +41,7 @@ class Gauge(ABC):
         return self._value(Z)
 
     def polar(self, G: Blocks) -> Bracket:
-        """Omega°(G), bracketed; G is scaled to size one first, because gauges square and squares leave the range."""
+        """Omega°(G), bracketed; G is scaled to size one first, because squares of its entries may overflow."""
         _three_dimensional(G)
         size = float(G.abs().max()) if G.numel() else 0.0
         if size == 0 or not math.isfinite(size):
@@ -52,7 +52,7 @@ class Gauge(ABC):
         return Bracket(size * bracket.lower, rounded_up(size * (bracket.upper + error)))
 
     def upper_bound(self, Z: Blocks) -> float:
-        """An upper bound of Omega(Z) in real arithmetic, and as near to it as rounding allows."""
+        """An upper bound of Omega(Z) in real arithmetic, tight up to rounding."""
         _three_dimensional(Z)
         size = float(Z.abs().max()) if Z.numel() else 0.0
         if size == 0 or not math.isfinite(size):
@@ -60,11 +60,11 @@ class Gauge(ABC):
         return rounded_up(size * self._upper_bound(Z / size) * (1 + gamma(4, Z.dtype)))
 
     def per_frobenius(self, rows: int, cols: int) -> float:
-        """The largest Omega°(G) of one block (rows, cols) with |G|_F = 1: rounding errors are known in that norm."""
+        """The largest Omega°(G) of one block (rows, cols) with |G|_F = 1."""
         return math.sqrt(rows * cols)
 
     def n_atoms(self, Z: Blocks) -> int:
-        """How many atoms of the gauge Z is made of: nonzero blocks, unless a subclass knows smaller ones."""
+        """The number of atoms of the gauge in Z: nonzero blocks, unless a subclass has smaller atoms."""
         return int(Z.flatten(1).any(1).sum())
 
     @abstractmethod
@@ -74,12 +74,12 @@ class Gauge(ABC):
     def _polar(self, G: Tensor) -> Bracket: ...
 
     def _upper_bound(self, Z: Tensor) -> float:
-        """For a Z of largest entry one. Values are sums of norms, of one rounding for every entry unless overridden."""
+        """For a Z of largest entry one: values are sums of norms, with one rounding per entry unless overridden."""
         return self._value(Z) * (1 + gamma(Z.numel() + 8, Z.dtype))
 
 
 class BlockGauge(Gauge):
-    """A gauge that is a sum over blocks: its polar is the largest over blocks. Subclasses price one block at a time."""
+    """A sum over blocks, whose polar is the largest over blocks. Subclasses price one block at a time."""
 
     @abstractmethod
     def block_value(self, Z: Blocks) -> Float[Tensor, " p"]:
@@ -108,7 +108,7 @@ class Proximable(Protocol):
 class Factorised(Protocol):
     r"""Omega(Z) = min over Z_p = U_p W_p^T of ``factor_penalty``; ``split`` attains the minimum (BM Lemma 3.1).
 
-    ``smooth_factors(cols)`` says whether the penalty is 1/2 (|U|^2 + |W|^2), so that smooth methods may use it.
+    ``smooth_factors(cols)`` is whether the penalty is 1/2 (|U|^2 + |W|^2), so that smooth methods may use it.
     """
 
     def factor_penalty(self, factors: Factors) -> float: ...
@@ -120,7 +120,7 @@ class Factorised(Protocol):
 
 @runtime_checkable
 class FactorSteps(Protocol):
-    r"""What first-order methods on factors need of a price, besides being Factorised (BM eq. 14).
+    r"""The operations that first-order methods on factors need, besides Factorised (BM eq. 14).
 
     ``factor_subgradient(factors)`` is a subgradient S of the penalty with <S, factors> = 2 penalty;
     ``factor_prox(factors, step)`` = argmin_Q step * penalty(Q) + 1/2 |Q - factors|^2. ``steepest(G)`` are factors of
@@ -143,7 +143,7 @@ class EuclideanGroups(Protocol):
 
 @runtime_checkable
 class Conic(Protocol):
-    """Omega can be written with second-order or semidefinite cones: ``cone(cols)`` names which."""
+    """Omega can be written with second-order or semidefinite cones: ``cone(cols)`` is their name."""
 
     def cone(self, cols: int) -> str: ...
 

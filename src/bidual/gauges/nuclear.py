@@ -49,7 +49,7 @@ class Nuclear(NormPair, BlockGauge):
 
     def _upper_bound(self, Z: Tensor) -> float:
         """sum_j |Z q_j| |q_j| + sqrt(k) |Z - sum_j (Z q_j) q_j^T|_F for any vectors q_j, by the triangle inequality:
-        exact for right singular vectors, and proved for what was computed as such."""
+        exact for right singular vectors, and valid for computed ones."""
         if min(Z.shape[1:]) == 1:
             return super()._upper_bound(Z)
         Z = Z[Z.flatten(1).any(1)]

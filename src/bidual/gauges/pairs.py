@@ -1,11 +1,10 @@
-"""Which gauge goes with which pair of norms on the two layers."""
+"""The gauge of each pair of norms on the two layers."""
 
 from bidual.gauges.base import Gauge
+from bidual.gauges.columns import LargestPerOutput, PerOutput
 from bidual.gauges.group import Group
-from bidual.gauges.largest import Largest, LargestPerOutput
 from bidual.gauges.nuclear import Nuclear
-from bidual.gauges.per_output import PerOutput
-from bidual.gauges.rows import Entries, PerInput
+from bidual.gauges.rows import Entries, Largest, PerInput
 from bidual.numerics.norms import Norm
 
 _PAIRS: dict[tuple[str, str], type[Gauge]] = {

@@ -7,7 +7,7 @@ from torch import Tensor
 from bidual.gauges.base import BlockGauge, Factors
 from bidual.gauges.factor_prices import NormPair, steepest_of_blocks, unit_vectors
 from bidual.gauges.group import inverse
-from bidual.numerics.norms import L1, L2, Norm
+from bidual.numerics.norms import L1, L2, LINF, Norm
 
 
 class RowGauge(NormPair, BlockGauge):
@@ -66,3 +66,18 @@ class Entries(RowGauge):
 
     def cone(self, cols: int) -> str:
         return "largest_per_entry"
+
+
+class Largest(RowGauge):
+    r"""The largest entry of every row, sum_p sum_i max_k |Z_p[i, k]|: the pair C = 1, R = infinity of BM (14)-(15).
+
+    On a dictionary of neurons, with blocks of one row, it is sum_j |z_j|_inf: the price of the outputs' linf norm
+    under any norm of the hidden weights (BM Theorem B.1). Its polar is the largest l1 norm of a row, and its prox the
+    residual of a projection on the l1 ball.
+    """
+
+    name = "largest"
+    output_norm = LINF
+
+    def cone(self, cols: int) -> str:
+        return "largest_per_row"

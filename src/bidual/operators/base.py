@@ -14,9 +14,9 @@ from bidual.types import Blocks, Matrix
 
 
 class Depth(NamedTuple):
-    """How many roundings a product of an entry of A with one of Z, or of V, goes through on its way into A Z, or A* V.
+    """The number of roundings of a term A_ij Z_j of A Z (``forward``), or A_ij V_i of A* V (``adjoint``).
 
-    That of a plain sum of k products is k. Rounding errors are at most this many units of |A| |Z| and |A|^T |V|.
+    For a plain sum of k products it is k. Rounding errors are at most this many units of |A| |Z| and |A|^T |V|.
     """
 
     forward: int
@@ -48,30 +48,27 @@ class LiftedOperator(ABC):
     @property
     @abstractmethod
     def magnitude(self) -> float:
-        r"""A number m with | |A_p|^T |V| |_F <= m |V|_F for every block p: what rounding errors scale with."""
+        r"""A number m with | |A_p|^T |V| |_F <= m |V|_F for every block p; rounding errors are proportional to it."""
 
     @property
     def excess(self) -> float:
-        """By how much hidden weights of price one can be longer than that, relatively, besides rounding in float64."""
+        """The relative excess of the lengths of hidden weights over their price, besides rounding in float64."""
         return 0.0
 
     @property
     def depth(self) -> Depth:
-        """How rounding adds up in the two products; that of plain sums over all entries unless a subclass says more.
-
-        Entries of A that are computed themselves, like features, count with the operations that they took.
-        """
+        """Of plain sums over all entries, unless overridden; computed entries of A count with their own operations."""
         (p, a, b), (n, c) = self.block_shape, self.output_shape
         return Depth(p * a * b + 64, n * c + p + 64)
 
     @property
     def multiplications(self) -> int:
-        """Of one product, from its shapes."""
+        """The multiplications of one product, from its shapes."""
         return self.output_shape[0] * math.prod(self.block_shape)
 
     @property
     def unit(self) -> str:
-        """What its neurons are called, in the plural."""
+        """The word for its neurons, in the plural."""
         return "neurons"
 
     @abstractmethod
@@ -79,7 +76,7 @@ class LiftedOperator(ABC):
         """The same operator in another precision."""
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what is only kept to save time."""
+        """The state without caches."""
         return {name: value for name, value in self.__dict__.items() if not name.startswith("_kept")}
 
     def forward(self, Z: Blocks) -> Matrix:

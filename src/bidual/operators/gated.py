@@ -9,7 +9,7 @@ from torch import Tensor
 from bidual.operators.base import Depth, SampleOperator
 
 _KEPT_BYTES = 2**28  # patterns are kept as numbers up to this size; beyond it they stay one byte each
-_AT_ONCE = 2**23  # numbers that a tile of samples may take
+_AT_ONCE = 2**23  # numbers per tile of samples
 
 
 class GatedOperator(SampleOperator):
@@ -19,8 +19,7 @@ class GatedOperator(SampleOperator):
 
         A Z = rowsum_d( X o (D Z) ),      A* V = D^T [v_1 X | ... | v_c X],      A A* = (X X^T) o (D D^T).
 
-    D may carry signs, -1 instead of 1. Both go over tiles of samples, so that the (n, d c) array in between is never
-    whole where it is large.
+    D may carry signs, -1 instead of 1. Both go over tiles of samples, so that no (n, d c) array is made.
     """
 
     def __init__(
@@ -43,7 +42,7 @@ class GatedOperator(SampleOperator):
         return Depth(p + d, min(size, len(self.X)) + -(-len(self.X) // size) + 4)
 
     def to(self, dtype: torch.dtype) -> Self:
-        """Kept, so that what is computed once in another precision serves a whole path."""
+        """Cached, so that caches of the converted operator serve a whole path."""
         if dtype == self.X.dtype:
             return self
         if dtype not in self._kept_conversions:

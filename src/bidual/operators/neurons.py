@@ -38,7 +38,7 @@ class NeuronOperator(LiftedOperator):
 
     @property
     def excess(self) -> float:
-        """Neurons that were made units in single precision are so up to its rounding, in any precision later on."""
+        """Neurons scaled to length one in single precision have that length up to its rounding."""
         return gamma(self.neurons.shape[1] + 8, self.made_in) if self.made_in != torch.float64 else 0.0
 
     @cached_property
@@ -49,7 +49,7 @@ class NeuronOperator(LiftedOperator):
 
     @cached_property
     def magnitude(self) -> float:
-        """|X|_F, times the length of the longest neuron, here or anywhere: those of norm one in linf are longer."""
+        """|X|_F times the length of the longest neuron, here or anywhere: neurons of linf norm one are longer."""
         here = float(torch.linalg.vector_norm(self.neurons, dim=1).max()) if len(self.neurons) else 1.0
         size = length(self.X) if self.readout is None else self.readout.magnitude
         return size * max(here, self.longest)
@@ -115,5 +115,5 @@ class NeuronOperator(LiftedOperator):
 
 
 def coarser(one: torch.dtype, other: torch.dtype) -> torch.dtype:
-    """The less precise of two kinds of numbers."""
+    """The less precise of two types."""
     return max(one, other, key=lambda dtype: torch.finfo(dtype).eps)

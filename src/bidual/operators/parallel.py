@@ -24,8 +24,8 @@ class ParallelOperator(NeuronOperator):
     sub-network is a tree whose units have at most m_l inputs, of signs +1 and -1.
 
     One row of ``neurons`` holds all first-layer weights (2, m_(L-2), ..., 2, m_1, d), those of sign +1 first, with
-    zeros in the places that are not taken. With rows of length one, the group norm of Z is the path norm of the network
-    (PR Lemma 1): every path begins at one first-layer unit and goes through weights +-1 to z.
+    zeros in empty places. With rows of length one, the group norm of Z is the path norm of the network (PR Lemma 1):
+    every path begins at one first-layer unit and goes through weights +-1 to z.
     """
 
     def __init__(
@@ -52,8 +52,8 @@ class ParallelOperator(NeuronOperator):
 
     @cached_property
     def magnitude(self) -> float:
-        """sqrt(2 m_1 2 m_2 ...) |X|_F: that many units of total squared length one add up to at most that, with those
-        that are subtracted, whose rounding counts too."""
+        """sqrt(2 m_1 2 m_2 ...) |X|_F, the bound of a sum of that many units of total squared length one, subtracted
+        ones included, whose rounding counts too."""
         longest = float(torch.linalg.vector_norm(self.neurons, dim=1).max()) if len(self.neurons) else 1.0
         return sqrt(prod(2 * m for m in self.widths)) * length(self.X) * max(longest, 1.0)
 
@@ -82,7 +82,7 @@ def as_widths(widths: object) -> tuple[int, ...]:
 
 
 def places(widths: tuple[int, ...]) -> tuple[int, ...]:
-    """(2, m_(L-2), ..., 2, m_1): where the first-layer units of a sub-network are."""
+    """(2, m_(L-2), ..., 2, m_1), the array of first-layer units of a sub-network."""
     return tuple(size for m in reversed(widths) for size in (2, m))
 
 

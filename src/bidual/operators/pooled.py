@@ -12,7 +12,7 @@ from bidual.operators.patches import Patches
 from bidual.runtime.memory import available_bytes
 
 _AT_ONCE = 2**23  # numbers of the design that are made at a time
-_SHARE = 8  # of the free memory, one part may go to a design that is kept
+_SHARE = 8  # a design is kept if it takes at most 1/8 of the free memory
 _FEW = 0.3  # of all blocks: copying their part of the design is then cheaper than a product with all of it
 
 
@@ -20,9 +20,9 @@ class PooledOperator(LiftedOperator):
     r"""A Z = sum_p L[D_p X Z_p]: a gated network on patches with a linear readout (BM eq. 130, 135).
 
     Z_p is (h, a c) with columns ordered by readout and output, so that A Z = B Z.reshape(-1, c) with the design
-    B (N, P h a) made of L[D_p X]. B is kept if it takes little of the free memory, and else made again, some samples at
-    a time. Patterns are those of ``gates`` (h, P) or given as they are; with neither there is one block that is always
-    active, the linear network (BM eq. 127, 104).
+    B (N, P h a) made of L[D_p X]. B is kept if it takes little of the free memory, and otherwise made again, some
+    samples at a time. Patterns are those of ``gates`` (h, P), or ``patterns``; with neither there is one block that is
+    always active, the linear network (BM eq. 127, 104).
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class PooledOperator(LiftedOperator):
         return Depth(made + self.design_width, made + 2 * self.output_shape[0] + 4)
 
     def to(self, dtype: torch.dtype) -> Self:
-        """Patterns stay those of the samples as they were given: in lower precision some would flip."""
+        """Patterns stay those of the given samples: in lower precision some would flip."""
         if dtype == self.dtype:
             return self
         other = self._with(self.gates, self.patterns, dtype, self.n_blocks)
@@ -99,9 +99,8 @@ class PooledOperator(LiftedOperator):
         patterns = None if self.patterns is None else self.patterns[blocks]
         part = self._with(gates, patterns, self.dtype, len(blocks))
         if self._kept is not None:
-            part.__dict__["_kept"] = self._kept.reshape(self._count, self._per_block, self.output_shape[0])[
-                blocks
-            ].flatten(0, 1)
+            by_block = self._kept.reshape(self._count, self._per_block, self.output_shape[0])
+            part.__dict__["_kept"] = by_block[blocks].flatten(0, 1)
         return part
 
     def forward_of(self, Z: Tensor, blocks: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""The gated operator on samples that stay on disk: a tile of rows at a time."""
+"""The gated operator on samples that stay on disk, read a tile of rows at a time."""
 
 import mmap
 import os
@@ -19,11 +19,10 @@ from bidual.operators.base import Depth, LiftedOperator
 from bidual.patterns.sampling import activations
 
 _TILE_BYTES = 2**24
-_KEPT_BYTES = 2**30  # patterns are kept as bits up to this size; beyond it they are found again from the gates
-_FEW = 0.7  # of all blocks: up to here a product with the blocks that are not zero is cheaper than with all
+_KEPT_BYTES = 2**30  # patterns are kept as bits up to this size; beyond it they are computed again from the gates
+_FEW = 0.7  # of all blocks: up to here a product with the nonzero blocks is cheaper than with all
 
-
-# what numpy raises for a header that is none
+# errors of numpy for a file without a valid header
 _NO_ARRAY = (ValueError, EOFError, TypeError, SyntaxError, TokenError, OverflowError, RecursionError, MemoryError)
 
 
@@ -31,7 +30,7 @@ _NO_ARRAY = (ValueError, EOFError, TypeError, SyntaxError, TokenError, OverflowE
 class MappedRows:
     """Rows of a memory-mapped array (n, k), as samples: some columns, standardised, with a constant behind them.
 
-    What was read of the map is given back to the system after every tile, so the resident part of it stays a tile.
+    Pages of the map are released after every tile, so at most a tile of it is resident.
 
     Attributes:
         array: the rows, of real numbers.
@@ -75,7 +74,7 @@ class MappedRows:
         """A copy of some rows, as numbers of this type."""
         part = self.array[rows] if self.columns is None else self.array[rows][:, self.columns]
         part = np.array(part, dtype=part.dtype if part.dtype in (np.float32, np.float64) else np.float64)
-        self._give_back()
+        self._release()
         X = torch.from_numpy(part).to(dtype)
         if self.centre is not None:
             X -= self.centre.to(dtype)
@@ -83,7 +82,7 @@ class MappedRows:
             X /= torch.where(self.scale > 0, self.scale, torch.inf).to(dtype)
         return torch.cat([X, X.new_ones(len(X), 1)], 1) if self.constant else X
 
-    def _give_back(self) -> None:
+    def _release(self) -> None:
         mapped = getattr(self.array, "_mmap", None)
         if isinstance(mapped, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
             mapped.madvise(mmap.MADV_DONTNEED)
@@ -92,12 +91,11 @@ class MappedRows:
 class TiledOperator(LiftedOperator):
     r"""A Z = sum_p D_p X Z_p as :class:`GatedOperator`, for an X that is never in memory as a whole.
 
-    Samples, gates and bits are the CPU's; products are made on ``device``, to which tiles are brought.
-
-    Both products read X once, a tile of about ``tile_bytes`` at a time. The patterns D_p = 1{X g_p >= 0} are found in
-    float64, whatever the precision of the products, so that all precisions have the same ones. They are kept as bits,
-    n P / 8 bytes where X takes 4 n d or 8 n d on disk; where these are more than ``kept_bytes`` they are found again
-    from the gates at every tile, which triples the work. Sums over tiles are taken in float64.
+    Samples, gates and bits are on the CPU; tiles are copied to ``device`` for products. Both products read X once, a
+    tile of about ``tile_bytes`` at a time. The patterns D_p = 1{X g_p >= 0} are computed in float64, so that all
+    precisions have the same ones. They are kept as bits, n P / 8 bytes where X takes 4 n d or 8 n d on disk; beyond
+    ``kept_bytes`` they are computed again from the gates at every tile, which triples the work. Sums over tiles are
+    taken in float64.
     """
 
     def __init__(
@@ -133,11 +131,8 @@ class TiledOperator(LiftedOperator):
     @cached_property
     def magnitude(self) -> float:
         """|X|_F, from one pass in float64."""
-        return length(
-            torch.tensor(
-                [length(self.samples.tile(rows, torch.float64)) for rows in self._slices()], dtype=torch.float64
-            )
-        )
+        lengths = [length(self.samples.tile(rows, torch.float64)) for rows in self._slices()]
+        return length(torch.tensor(lengths, dtype=torch.float64))
 
     @property
     def depth(self) -> Depth:
@@ -185,7 +180,8 @@ class TiledOperator(LiftedOperator):
             exact = self.samples.tile(rows, torch.float64)
             return exact.to(self.like), activations(exact, self.gates[:, self.blocks]).T.to(self.like)
         bits = self._kept_bits[rows].to(self.device)
-        D = self._bytes_as_numbers.index_select(0, bits.flatten().int()).view(len(bits), -1)
+        numbers = torch.from_numpy(np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1)).to(self.like)
+        D = numbers.index_select(0, bits.flatten().int()).view(len(bits), -1)
         whole = len(self.blocks) == self.gates.shape[1] and bool((self.blocks.diff() == 1).all())
         X = self.samples.tile(rows, self.dtype).to(self.device)
         return X, D[:, : len(self.blocks)] if whole else D[:, self.blocks]
@@ -203,12 +199,8 @@ class TiledOperator(LiftedOperator):
     def _bytes_per_row(self) -> int:
         return -(-self.gates.shape[1] // 8)
 
-    @property
-    def _bytes_as_numbers(self) -> Float[Tensor, "256 8"]:
-        return torch.from_numpy(np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1)).to(self.like)
-
     def _slices(self) -> Iterator[slice]:
-        """Of samples, such that everything made for a slice takes about ``tile_bytes``."""
+        """Slices of samples whose arrays take about ``tile_bytes``."""
         n, d = len(self.samples), self.samples.width
         size = max(self.tile_bytes // (8 * (2 * d + 2 * d * self.n_outputs + 2 * self.gates.shape[1])), 1)
         yield from (slice(start, min(start + size, n)) for start in range(0, n, size))

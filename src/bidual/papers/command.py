@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bidual.cli.output import print_json, print_table, say
+from bidual.runtime.console import print_json, print_table, say
 from bidual.runtime.files import check_target
 
 if TYPE_CHECKING:

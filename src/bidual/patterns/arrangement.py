@@ -53,10 +53,10 @@ class Arrangement:
     """All flats of dimension two and more of the rows of X (n, r), of length one or zero, with their cells.
 
     Attributes:
-        coarseness: the largest relative distance that was taken for zero so far, at most ``2 * MERGE``.
-        spread: the largest distance between two bases that were taken for one so far, at most ``SAME``. Where rows are
-            nearly dependent, a flat that is found in two ways is known twice: no rounding of the one is that of the
-            other, and only together they have all the borders of the flats that they lie in.
+        coarseness: the largest relative distance that counted as zero so far, at most ``2 * MERGE``.
+        spread: the largest distance between two bases that counted as one so far, at most ``SAME``. Where rows are
+            nearly dependent, a flat that is found in two ways is kept twice: their roundings differ, and only together
+            they have all the borders of the flats that contain them.
     """
 
     def __init__(self, X: Float[ndarray, "n r"]) -> None:
@@ -83,7 +83,7 @@ class Arrangement:
         return self._children[flat]
 
     def _shared(self, flat: Flat) -> Flat:
-        """The same flat as it was found before, if it was."""
+        """The flat with this basis that was found before, if any, or this one."""
         twins = self._known.setdefault(np.packbits(flat.vanishing).tobytes(), [])
         for twin in twins:
             apart = float(np.linalg.norm(flat.basis - twin.basis @ (twin.basis.T @ flat.basis)))
@@ -96,25 +96,24 @@ class Arrangement:
     def cells(self, flat: Flat) -> Cells:
         """One cell of every antipodal pair of the flat."""
         if flat not in self._cells:
-            self._cells[flat] = _line(flat) if flat.dimension < 2 else self._cut(flat)
+            if flat.dimension > 2:
+                parts = [_lifted(flat, child, self.cells(child)) for child in self.children(flat)]
+                self._cells[flat] = _merged(flat, parts)
+            else:
+                self._cells[flat] = self._arcs(flat) if flat.dimension == 2 else _line(flat)
         return self._cells[flat]
 
-    def _cut(self, flat: Flat) -> Cells:
-        if flat.dimension == 2:
-            return self._arcs(flat)
-        return _merged(flat, [_lifted(flat, child, self.cells(child)) for child in self.children(flat)])
-
     def _negligible(self, sizes: ndarray, limit: float = MERGE) -> Bool[ndarray, "..."]:
-        """Which of some relative sizes count as zero; the largest of them is remembered."""
+        """Which relative sizes count as zero; ``coarseness`` keeps the largest of them."""
         small = sizes <= limit
         self.coarseness = max(self.coarseness, float(np.max(sizes, where=small, initial=0.0)))
         return small
 
     def _child(self, flat: Flat, row: int, normal: Float[ndarray, " k"]) -> Flat:
-        """Where one row vanishes, and others perhaps with it."""
+        """The flat inside this one on which ``row`` vanishes, and every row that vanishes with it."""
         basis = flat.basis @ _complement(normal)
         rows = self.X @ basis
-        # compared with the row on the parent too: rows were grouped by their directions there, however short
+        # relative to the row on the parent too, where rows of any length were grouped by their directions
         there = np.minimum(self.lengths, np.linalg.norm(flat.rows, axis=1) * 2)
         sizes = np.linalg.norm(rows, axis=1) / np.where(flat.vanishing, 1.0, np.maximum(there, 1e-300))
         vanishing = flat.vanishing | self._negligible(np.where(flat.vanishing, 0.0, sizes), 2 * MERGE)

@@ -8,11 +8,11 @@ from jaxtyping import Bool, Float
 from numpy import ndarray
 from torch import Tensor
 
-from bidual.patterns.cone_pca import pattern_cone
+from bidual.patterns.pattern_cone import pattern_cone
 
-_PASSES = 40  # exchanges per constraint before the search for a face is given up
+_PASSES = 40  # the most exchanges per constraint
 _OUTSIDE = 1e-10
-_APEX = 1e-14  # what is shorter, relative to the point, is the rounding of zero
+_APEX = 1e-14  # shorter projections, relative to the point, are rounded zeros
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +39,7 @@ class Cones:
         """The nearest point of its cone for every column: u + K^T l, l >= 0, the shortest of these (Moreau)."""
         p, d, m = U.shape
         K = self.rows.repeat_interleave(m, 0)
-        points = U.mT.reshape(p * m, d).to(self.rows)  # faces are told apart in double precision only
+        points = U.mT.reshape(p * m, d).to(self.rows)  # in double precision, which faces need
         outside = ((K @ points[:, :, None])[:, :, 0] < 0).any(1)
         result = points.clone()
         if bool(outside.any()):
@@ -81,8 +81,8 @@ def _exchange(
     flat: Float[Tensor, " q"],
 ) -> tuple[Float[Tensor, "q f"], Bool[Tensor, "q f"], Bool[Tensor, " q"]]:
     """One pass: x, the free variables, and which problems are solved."""
-    target = _least_squares(A * free[:, None, :], b)
-    target = torch.where(free, target, 0.0)
+    shortest = torch.linalg.pinv(A * free[:, None, :], rtol=1e-13) @ b[:, :, None]
+    target = torch.where(free, shortest[:, :, 0], 0.0)
     blocked = free & (target <= 0)
     ratio = torch.where(blocked, x / (x - target).clamp(min=torch.finfo(x.dtype).tiny), 1.0)
     step = ratio.amin(1, keepdim=True)
@@ -96,11 +96,6 @@ def _exchange(
     done = inside & (steepest <= flat)
     enters = torch.nn.functional.one_hot(slope.argmax(1), x.shape[1]).bool() & (inside & ~done)[:, None]
     return x, free | enters, done
-
-
-def _least_squares(A: Float[Tensor, "q d f"], b: Float[Tensor, "q d"]) -> Float[Tensor, "q f"]:
-    """The shortest minimiser of |A x - b|; columns of zeros get zero."""
-    return (torch.linalg.pinv(A, rtol=1e-13) @ b[:, :, None])[:, :, 0]
 
 
 def _normals(X: Float[ndarray, "n d"], pattern: Bool[ndarray, " n"]) -> Float[ndarray, "f d"]:

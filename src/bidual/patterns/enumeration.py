@@ -44,7 +44,7 @@ def enumeration_bytes(n: int, r: int) -> int:
 
 
 def check_enumerable(n: int, r: int) -> None:
-    """Refuse before any work if enumeration would need more memory than there is."""
+    """Refuse before any work if enumeration would need more memory than is free."""
     need, there = enumeration_bytes(n, r), available_bytes(torch.device("cpu"))
     if need > there:
         raise ValueError(
@@ -56,8 +56,8 @@ def check_enumerable(n: int, r: int) -> None:
 def enumerate(X: Float[Tensor, "n d"]) -> Patterns:
     """Every activation pattern of X that an open cone of directions has, with a direction in the middle of it.
 
-    Directions on the border of two cones make further sign patterns, but no network needs them: their features
-    (X u)_+ are those of the cones' patterns too. Rows that are zero count as active.
+    Directions on the border of two cones have further sign patterns, but the same features (X u)_+ as the patterns of
+    the cones. Rows that are zero count as active.
     """
     if X.ndim != 2 or not bool(torch.isfinite(X).all()):
         raise ValueError(f"X must be a finite matrix of samples, got shape {tuple(X.shape)}.")

@@ -1,4 +1,4 @@
-"""Which of the inequalities (2 D_p - I) X u >= 0 of a pattern's cone are worth writing down."""
+"""The inequalities (2 D_p - I) X u >= 0 that bound the cone of a pattern, without redundant ones."""
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -6,7 +6,7 @@ from numpy import ndarray
 
 from bidual.numerics.linear_algebra import nonnegative_multipliers
 
-# Unit rows that differ by less than this are one hyperplane, as they are for the enumeration of patterns.
+# Unit rows that differ by less than this are one hyperplane, as in the enumeration of patterns.
 _SAME = 1e-11
 
 
@@ -15,9 +15,9 @@ def needed_rows(
 ) -> Bool[ndarray, "p n"]:
     """The rows of X that bound the cone of every pattern, without zero rows and repeated hyperplanes.
 
-    With ``complete`` the list is vouched to hold every pattern of X. Then a hyperplane bounds a cone exactly if the
-    pattern on its other side is in the list too, since two cones that one hyperplane alone separates share a facet:
-    only irredundant rows are left, about 2 d of n on average.
+    With ``complete`` the caller guarantees that the list holds every pattern of X. Then a hyperplane bounds a cone
+    exactly if the pattern on its other side is in the list too, since two cones that one hyperplane alone separates
+    share a facet: only irredundant rows are left, about 2 d of n on average.
     """
     leader, side, nonzero = hyperplanes(X)
     towards = np.where(patterns, side, -side)
@@ -39,15 +39,10 @@ def irredundant(A: Float[ndarray, "k d"]) -> Float[ndarray, "f d"]:
     kept = list(range(len(A)))
     for row in range(len(A)):
         others = [i for i in kept if i != row]
-        if others and _follows(A[others], A[row]):
-            kept = others
+        if others:  # the residual is computed here: scipy's may be wrong
+            combined = A[others].T @ nonnegative_multipliers(A[others], A[row])
+            kept = others if np.linalg.norm(combined - A[row]) <= _SAME else kept
     return A[kept]
-
-
-def _follows(others: Float[ndarray, "k d"], row: Float[ndarray, " d"]) -> bool:
-    """Whether non-negative multipliers make the row from the others; what scipy says of its residual is not trusted."""
-    multipliers = nonnegative_multipliers(others, row)
-    return bool(np.linalg.norm(others.T @ multipliers - row) <= _SAME)
 
 
 def hyperplanes(

@@ -13,7 +13,7 @@ from bidual.numerics.eigenvalue_bounds import orthogonality_error
 from bidual.numerics.gram import norm_bound
 from bidual.numerics.rounding import TINY, gamma, length, rounded_up
 
-# Singular values below this share of the largest are cut; what is cut is accounted for by `remainder`.
+# Singular values below this share of the largest are cut; `remainder` accounts for them.
 RANK_CUT = 1e-10
 _ROUNDING = 1e-12  # a remainder that is not larger is rounding, for rows of length one
 
@@ -22,8 +22,8 @@ _ROUNDING = 1e-12  # a remainder that is not larger is rounding, for rows of len
 class Reduced:
     r"""X = samples @ Q^T + a remainder, for a matrix Q of exactly orthonormal columns that ``basis`` is a rounding of.
 
-    Neurons outside the row space of X cost and do nothing (CP eq. 22), so u' = Q^T u with u' in R^r and |u'| <= |u|. As
-    the ReLU is 1-Lipschitz, for every V
+    Parts of neurons outside the row space of X cost and have no effect (CP eq. 22), so u' = Q^T u with u' in R^r and
+    |u'| <= |u|. As the ReLU is 1-Lipschitz, for every V
 
         max_{|u|<=1} |V^T (X u)_+| <= max_{|u'|<=1} |V^T (samples u')_+| + remainder * |V|_2.
 
@@ -31,7 +31,7 @@ class Reduced:
         samples: (n, r), X in the coordinates of its row space.
         basis: (d, r).
         remainder: a bound of the spectral norm of X - samples Q^T: the rank cut, rounding, and Q in the place of basis.
-        skew: a bound of |basis - Q|_2, for whoever multiplies other rows by ``basis``.
+        skew: a bound of |basis - Q|_2, for products of other rows with ``basis``.
     """
 
     samples: Float[ndarray, "n r"]
@@ -66,7 +66,7 @@ def reduce_rank(X: Float[ndarray, "n d"]) -> Reduced:
 def left_over(
     X: Float[ndarray, "n d"], samples: Float[ndarray, "n r"], basis: Float[ndarray, "d r"], skew: float
 ) -> float:
-    r"""A bound of |X - samples Q^T|_2 <= |X - samples basis^T|_F + |samples|_2 skew, whoever found samples and basis.
+    r"""A bound of |X - samples Q^T|_2 <= |X - samples basis^T|_F + |samples|_2 skew for any samples and basis.
 
     An entry of the difference has r + 1 terms, which go through r + 1 operations, one where the basis is the identity;
     the sum of their absolute values is |X| + |samples| |basis|^T, of norm |X|_F + |samples|_F |basis|_F at most.

@@ -1,4 +1,4 @@
-"""Rows that are positive multiples of one another: a neuron is active on all of them or on none."""
+"""Rows of one direction, positive multiples of one another: a neuron is active on all of them or on none."""
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -22,7 +22,7 @@ def unit_rows(X: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
 def direction_groups(X: Float[Tensor, "n d"], tol: float = ROUNDING) -> Int[Tensor, " n"]:
     """One label 0, 1, ... per direction x_i / |x_i|, equal up to ``tol``; -1 for zero rows.
 
-    Neighbours in the order of one random projection are compared, so n may be large. Two rows of one direction get two
+    It compares neighbours in the order of one random projection, so n may be large. Two rows of one direction get two
     labels only if a third direction has the same projection.
     """
     unit = unit_rows(X)
@@ -46,7 +46,7 @@ def representatives(labels: Int[Tensor, " n"]) -> Int[Tensor, " k"]:
 
 
 def exactly_aligned(X: Float[Tensor, "m d"], R: Float[Tensor, "m d"]) -> Bool[Tensor, " m"]:
-    r"""Whether rows x and r are positive multiples of each other in real arithmetic; False also where that is not seen.
+    r"""Whether rows x and r are positive multiples of each other in real arithmetic; False also where undecided.
 
     They are if x_j r_k = r_j x_k for all j and one k with r_k x_k > 0. Products are compared without rounding: a b is
     its float64 value plus an error that is a float64 number too, if neither overflows or underflows (Dekker 1971).

@@ -8,7 +8,7 @@ from bidual.numerics.gate_margin import is_on
 
 
 def activations(X: Float[Tensor, "n d"], gates: Float[Tensor, "d p"]) -> Bool[Tensor, "p n"]:
-    """1{X h_p >= 0}, one row per gate; what is zero up to rounding counts as active."""
+    """1{X h_p >= 0}, one row per gate; values that are zero up to rounding count as active."""
     if X.shape[1] != len(gates):
         raise ValueError(f"gates must have one row per feature ({X.shape[1]}), got {len(gates)}.")
     return is_on(X @ gates, X.abs() @ gates.abs(), len(gates)).T.contiguous()

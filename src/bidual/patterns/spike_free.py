@@ -1,4 +1,4 @@
-"""Is a data matrix spike-free (CP eq. 7)? An exact test in polynomial time, with a witness where it is not."""
+"""An exact polynomial-time test whether a data matrix is spike-free (CP eq. 7), with a witness where it is not."""
 
 import math
 from dataclasses import dataclass
@@ -14,23 +14,23 @@ from bidual.numerics.rounding import gamma, rounded_up
 from bidual.patterns.row_directions import direction_groups, exactly_aligned, representatives, unit_rows
 from bidual.patterns.spike_witness import Witness, outside_range, partial_correlation
 
-_UNIT_ROUNDINGS = 3  # of an entry of a unit row: x_ij / max_j |x_ij|, and that over the length that was left
+_UNIT_ROUNDINGS = 3  # of an entry of a unit row: x_ij / max_j |x_ij|, and that over the length of the scaled row
 
 
 @dataclass(frozen=True, eq=False)
 class SpikeFree:
-    r"""The answer to CP eq. (7), {(X u)_+ : |u| <= 1} = {X u : |u| <= 1} ∩ R^n_+.
+    r"""Whether CP eq. (7) holds, {(X u)_+ : |u| <= 1} = {X u : |u| <= 1} ∩ R^n_+.
 
     Attributes:
-        holds: True, False, or None where rounding does not let it be decided.
-        certain: proved for X as given. A True that is not certain holds up to rounding, or up to ``tol``.
+        holds: True, False, or None where rounding leaves it undecided.
+        certain: proved for the given X. A True that is not certain holds up to rounding, or up to ``tol``.
         reason: one sentence.
         spike: brackets max over |u| <= 1 of the shortest |w| with X w = (X u)_+, which is 1 for spike-free matrices and
             infinity where (X u)_+ leaves the range. The polar of the ReLU gauge is at most ``spike.upper`` times
             max { |V^T X u| : |u| <= 1, X u >= 0 }.
         witness: proves a False.
         moved: where it is not zero, ``spike.upper`` is that of another matrix X', whose rows are off by at most
-            ``moved`` |x_i|: rows that are parallel up to rounding only are so exactly in X'.
+            ``moved`` |x_i|: rows that have one direction up to rounding have it exactly in X'.
     """
 
     holds: bool | None
@@ -44,11 +44,11 @@ class SpikeFree:
 def is_spike_free(X: Float[Tensor, "n d"], tol: float = 1e-9) -> SpikeFree:
     r"""Decide CP eq. (7) from the inverse Gram matrix of the directions of the rows.
 
-    Every X u >= 0 is its own positive part, so the question is whether each (X u)_+ has a preimage of length <= |u|.
+    Every X u >= 0 is its own positive part, so (7) holds if each (X u)_+ has a preimage of length <= |u|.
 
-    1. A subspace of R^n that holds its positive parts is spanned by non-negative vectors of disjoint support. So
-       (X u)_+ stays in the range of X exactly when the directions t_1, ..., t_r of the nonzero rows, parallel rows
-       counted once, are linearly independent (opposite rows are not).
+    1. A subspace of R^n that contains its positive parts is spanned by non-negative vectors of disjoint support. So
+       (X u)_+ stays in the range of X exactly when the directions t_1, ..., t_r of the nonzero rows, rows of one
+       direction counted once, are linearly independent (opposite rows are not).
     2. Then let H = (T T^T)^-1. The shortest preimage of t = T u has |.|^2 = t^T H t, and with t = p - q, p = t_+,
        t^T H t - p^T H p = q^T H q - 2 p^T H q, which is >= 0 for all disjoint p, q >= 0 exactly when H_ij <= 0 for all
        i != j (T T^T is an inverse M-matrix): partial correlations of rows must not be negative.
@@ -75,7 +75,7 @@ def is_spike_free(X: Float[Tensor, "n d"], tol: float = 1e-9) -> SpikeFree:
 
 
 def _distance(X: Tensor, labels: Tensor, rows: Tensor) -> float:
-    """How far rows are at most, relatively, from multiples of the row that stands for them; 0 only if proved."""
+    """The largest relative distance of a row to the multiples of its representative; 0 only if proved."""
     taken = (labels >= 0).nonzero()[:, 0]
     others = rows[labels[taken]]
     taken, others = taken[taken != others], others[taken != others]
@@ -88,7 +88,7 @@ def _distance(X: Tensor, labels: Tensor, rows: Tensor) -> float:
 
 
 def _dependent(X: Tensor, T: Tensor, rows: Tensor) -> SpikeFree:
-    """Step 1 fails, or nearly: look for a neuron whose positive part leaves the range of X."""
+    """Step 1 fails, or nearly: search for a neuron whose positive part leaves the range of X."""
     witness = outside_range(T).lifted(X, rows)
     if witness.margin(X) > 0:
         reason = f"the {len(T)} directions of the rows are linearly dependent: a positive part leaves the range of X."

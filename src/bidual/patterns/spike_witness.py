@@ -23,7 +23,7 @@ class Witness:
     z: Float[Tensor, " n"]
 
     def margin(self, X: Float[Tensor, "n d"]) -> float:
-        """z^T (X u)_+ - |X^T z| |u|, less what rounding may have added; positive proves that X is not spike-free."""
+        """z^T (X u)_+ - |X^T z| |u|, less an allowance for rounding; positive proves that X is not spike-free."""
         reach, size = self._sides(X)
         return reach - size
 
@@ -33,7 +33,7 @@ class Witness:
         return reach / max(size, _EPS * reach) * (1 - 4 * _EPS)
 
     def lifted(self, X: Float[Tensor, "n d"], rows: Int[Tensor, " r"]) -> Self:
-        """The same witness for X, made for the unit directions of some of its rows."""
+        """The witness for X, from this one for the unit directions of some of its rows."""
         z = X.new_zeros(len(X))
         z[rows] = self.z / torch.linalg.vector_norm(X[rows], dim=1)
         return type(self)(self.u / torch.linalg.vector_norm(self.u), z / torch.linalg.vector_norm(z))

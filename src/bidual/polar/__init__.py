@@ -4,16 +4,13 @@ from bidual.polar.base import NeuronOracle, Neurons, SteepestNeurons, bound_near
 from bidual.polar.exact.faces import Faces
 from bidual.polar.exact.norms import NormFaces
 from bidual.polar.pooled import Pooled, oracle_for
-from bidual.polar.relaxations.branch_and_bound import BranchAndBound
 from bidual.polar.relaxations.diagonal import DiagonalBound
-from bidual.polar.relaxations.semidefinite import SemidefiniteBound
 from bidual.polar.search.local import LocalSearch
 from bidual.polar.search.norms import NormSearch
 from bidual.polar.search.ridges import RidgeSearch
 from bidual.polar.sphere.oracle import Sphere
 
 __all__ = [
-    "BranchAndBound",
     "DiagonalBound",
     "Faces",
     "LocalSearch",
@@ -23,7 +20,6 @@ __all__ = [
     "NormSearch",
     "Pooled",
     "RidgeSearch",
-    "SemidefiniteBound",
     "Sphere",
     "SteepestNeurons",
     "bound_near",

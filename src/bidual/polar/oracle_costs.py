@@ -1,4 +1,4 @@
-"""What the exact oracle and branch and bound on the sphere cost on given data."""
+"""The cost of the exact oracle and of branch and bound on the sphere for given data."""
 
 from math import comb
 

@@ -1,1 +1,1 @@
-"""What is minimised, and what is proved about a point."""
+"""Training problems, and certificates of their points."""

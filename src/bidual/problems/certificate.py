@@ -1,4 +1,4 @@
-"""The one routine that judges a point: dual <= optimum <= primal, in float64, at the point that is returned."""
+"""Certificates: dual <= optimum <= primal, in float64, at the returned point."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -17,24 +17,24 @@ from bidual.types import Blocks, Matrix
 
 
 class Scope(Enum):
-    """Which optimum a certificate speaks about."""
+    """The optimum that a certificate bounds."""
 
     BLOCKS = "the convex program over the given activation patterns"
     ALL_PATTERNS = "the network over all activation patterns"
 
 
 class SoundnessError(AssertionError):
-    """A dual value came out above a primal value: a bug, never to be hidden."""
+    """A dual value exceeds a primal value: a bug."""
 
 
 @dataclass(frozen=True, eq=False)
 class Certificate(Part):
-    """Bounds on an optimum with their witnesses, which hold in real arithmetic: rounding is allowed for in both.
+    """Bounds on an optimum with their witnesses. Both hold in real arithmetic: they allow for rounding.
 
     Attributes:
         primal: P(Z) at ``point``, rounded up.
         dual: -F*(V) at ``dual_point``, which is dual feasible, rounded down; a lower bound of the optimum.
-        point: the lifted variable Z that was judged.
+        point: the lifted variable Z.
         dual_point: the witness V of the lower bound.
         polar: an upper bound of Omega°(-A* V), at most beta.
         scope: which optimum is bounded.
@@ -52,7 +52,7 @@ class Certificate(Part):
 
     @property
     def gap(self) -> float:
-        """primal - dual, how far the point can be from the optimum."""
+        """primal - dual, a bound of the distance of P(Z) to the optimum."""
         return max(self.primal - self.dual, 0.0)
 
     @property
@@ -64,17 +64,17 @@ class Certificate(Part):
 
     @property
     def exhausted(self) -> bool:
-        """Whether the gap is down to what float64 leaves of differences of the data term; no solver can do better."""
+        """Whether the gap is down to the float64 rounding of differences of the data term."""
         return self.gap <= 1e-13 * self.scale
 
     def within(self, tol: float) -> bool:
-        """Whether nothing is left to do: the relative gap is at most ``tol``, or as small as float64 allows."""
+        """Whether the relative gap is at most ``tol``, or as small as float64 allows."""
         return self.relative_gap <= tol or self.exhausted
 
     def with_dual_of(self, other: "Certificate") -> Self:
-        """This point with the better of the two lower bounds; both must speak of one problem."""
+        """This point with the better of the two lower bounds; both must be of one problem."""
         if other.scope is not self.scope:
-            raise ValueError(f"a dual of scope {other.scope.name} says nothing about scope {self.scope.name}.")
+            raise ValueError(f"a dual of scope {other.scope.name} does not bound scope {self.scope.name}.")
         if other.dual <= self.dual:
             return self
         _assert_weak_duality(self.primal, other.dual)
@@ -116,11 +116,11 @@ class Certificate(Part):
 def certify(
     problem: Problem, Z: Blocks, candidates: Sequence[Matrix] = (), oracle: NeuronOracle | None = None
 ) -> Certificate:
-    r"""Judge Z: evaluate P(Z), and the best lower bound from grad F(A Z) and the solver's own dual candidates.
+    r"""The certificate of Z: P(Z), and the best lower bound from grad F(A Z) and the solver's dual candidates.
 
     Every candidate is moved into dom F*, scaled by the s in [0, beta / Omega°(-A* V)] that maximises -F*(s V), and
-    evaluated. Sound at any point: nothing is assumed about Z or the candidates. With an oracle for ``oracle``, the
-    polar is over all activation patterns, and so is the scope.
+    evaluated. It is sound at any Z and for any candidates. With an ``oracle``, the polar is over all activation
+    patterns, and so is the scope.
     """
     problem, Z = problem.to(torch.float64), Z.to(torch.float64)
     scope = Scope.BLOCKS if oracle is None else Scope.ALL_PATTERNS
@@ -139,10 +139,9 @@ PolarBound = Callable[[Matrix], float]
 def judge(
     problem: Problem, Z: Blocks, V: Matrix, polar: PolarBound, scope: Scope, predictions: Matrix | None = None
 ) -> Certificate:
-    """Judge Z by one dual candidate V; ``predictions`` is A Z, where it is known already.
+    """The certificate of Z by one dual candidate V; ``predictions`` is A Z, if already computed.
 
-    V is moved into dom F* first, and ``polar`` is asked for the point that came out: an upper bound of its polar over
-    what ``scope`` says. Nothing else is trusted about V.
+    V is moved into dom F* first; ``polar`` is an upper bound of the polar there, over ``scope``. Any V is valid.
     """
     problem, Z, V = problem.to(torch.float64), Z.to(torch.float64), V.to(torch.float64)
     if not bool(torch.isfinite(Z).all()):
@@ -179,11 +178,11 @@ def _assert_weak_duality(primal: float, dual: float) -> None:
 def _lower_bound(problem: Problem, V: Tensor, polar: float) -> tuple[float, Tensor, float]:
     """(dual value, feasible V, upper bound of its polar) from any V.
 
-    A V of rounded numbers is not quite in the domain of F*, or not quite balanced; a point W that is lies within some
-    distance. D is concave with D(0) = 0, so that D(t W) >= t D(W) for the t <= 1 that makes W feasible.
+    A rounded V is in the domain of F*, and balanced, up to rounding; some point W within ``distance`` is so exactly. D
+    is concave with D(0) = 0, so that D(t W) >= t D(W) for the t <= 1 that makes W feasible.
     """
     largest = math.inf if polar == 0 else problem.beta / polar if polar > 0 else 0.0  # NaN allows nothing
-    inside = 1 - gamma(64 + 8 * V.shape[1])  # so that no rounding leads out of the domain
+    inside = 1 - gamma(64 + 8 * V.shape[1])  # so that rounding does not leave the domain
     scale = inside * _best_scale(lambda s: -problem.datafit.conjugate(s * V), largest)
     V = scale * V
     value, distance = problem.datafit.dual_lower_bound(V)

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from typing import Self
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -36,6 +37,10 @@ class NeuronProblem(ABC):
     @abstractmethod
     def with_beta(self, beta: float) -> Self:
         """The same problem at another beta."""
+
+    @abstractmethod
+    def to(self, dtype: torch.dtype) -> Self:
+        """The same problem in another precision; self if nothing changes."""
 
     @abstractmethod
     def check_oracle(self, oracle: NeuronOracle) -> None:

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Self
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -72,6 +73,11 @@ class ParallelProblem(NeuronProblem):
                 f"{type(oracle).__name__} was made for other samples or widths than the problem's; make it for X "
                 f"and widths {self.widths}."
             )
+
+    def to(self, dtype: torch.dtype) -> Self:
+        if self.X.dtype == self.datafit.targets.dtype == dtype:
+            return self
+        return replace(self, X=self.X.to(dtype), datafit=self.datafit.to(dtype))
 
     def with_beta(self, beta: float) -> Self:
         return replace(self, beta=beta)

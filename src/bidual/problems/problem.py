@@ -41,10 +41,9 @@ class Problem:
         return self.datafit.value(self.operator.forward(Z)) + self.beta * self.gauge.value(Z)
 
     def upper_bound(self, Z: Blocks, predictions: Matrix) -> float:
-        """An upper bound of P(Z) in real arithmetic, where ``predictions`` are A Z as it was computed.
+        """An upper bound of P(Z) in real arithmetic; ``predictions`` are the computed A Z.
 
-        Prices of neurons count their hidden weights as of length one, which they are to as many roundings as they have
-        entries.
+        Prices count hidden weights as of length one, which they are up to as many roundings as they have entries.
         """
         fit = self.datafit.upper_bound(predictions, self.rounding_of_forward(Z))
         price = self.gauge.upper_bound(Z) * (1 + gamma(self.operator.depth.forward + 4) + self.operator.excess)
@@ -70,24 +69,24 @@ class Problem:
 
     @property
     def sensitivity(self) -> float:
-        """By how much Omega°(A* V) changes at most where V changes by one in the Frobenius norm."""
+        """A bound of the change of Omega°(A* V) per unit change of V in the Frobenius norm."""
         return self.operator.magnitude * self.gauge.per_frobenius(*self.operator.block_shape[1:]) * 1.001
 
     def rounding_of_polar(self, V: Matrix) -> float:
-        """How much rounding of V and of the products in A* V can change the polar."""
+        """A bound of the error of the polar from rounding V and the products in A* V."""
         _, a, b = self.operator.block_shape
         underflow = TINY * V.numel() * self.gauge.per_frobenius(a, b) * math.sqrt(a * b)
         error = gamma(self.operator.depth.adjoint + 4, V.dtype) * length(V) * self.sensitivity
         return rounded_up(error + underflow)
 
     def likely_rounding_of_polar(self, V: Matrix) -> float:
-        """How much rounding is likely to change the polar, which adds up like its root (Higham & Mary 2019): to tell a
-        slope from noise, never for a proof. In single precision the bound may exceed every slope there is."""
+        """An estimate of the error of the polar, whose roundings add up like a root (Higham & Mary 2019): to separate a
+        slope from noise, not for proofs. In single precision the proved bound may exceed every slope."""
         steps = self.operator.depth.adjoint + 4
         return min(self.rounding_of_polar(V), 8 * gamma(math.sqrt(steps), V.dtype) * length(V) * self.sensitivity)
 
     def rounding_of_forward(self, Z: Blocks) -> float:
-        """How far A Z can be from its real value, in the Frobenius norm: |A_p| |Z_p| adds up over blocks."""
+        """A bound of the error of A Z in the Frobenius norm: |A_p| |Z_p| adds up over blocks."""
         if not bool(Z.any()):
             return 0.0
         underflow = TINY * Z.numel() * math.sqrt(math.prod(self.operator.output_shape))
@@ -104,7 +103,7 @@ class Problem:
         return replace(self, operator=self.operator.to(dtype), datafit=self.datafit.to(dtype))
 
     def predictions(self, Z: Blocks) -> tuple[Tensor, Tensor]:
-        """A Z and the intercept that goes with it, in the units of the targets that were given."""
+        """A Z and its intercept, in the units of the given targets."""
         P = self.operator.forward(Z)
         assert self.datafit.shift is not None
         return P, self.datafit.offset(P) + self.datafit.shift

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bidual.estimators.base import ConvexEstimator
+from bidual.problems.solution import Record
 from bidual.runtime.extras import extra, need
 from bidual.runtime.files import check_target
-from bidual.solvers.driver import Record
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -60,7 +60,11 @@ class Container(Generic[H]):
     def to_bytes(self, header: H, tensors: Tensors) -> bytes:
         """The content of such a file."""
         about = {"kind": self.kind, "format": self.format, "version": version("bidual"), "header": header.model_dump()}
-        held = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+        held: Tensors = {}
+        for name, tensor in tensors.items():
+            plain = tensor.detach().cpu().contiguous()
+            shared = any(plain.data_ptr() == other.data_ptr() for other in held.values())  # which safetensors refuses
+            held[name] = plain.clone() if shared else plain
         return safetensors.torch.save(held, metadata={_KEY: json.dumps(about)})
 
     def read(self, path: str | os.PathLike[str]) -> tuple[H, Tensors]:

@@ -31,7 +31,7 @@ class Registry(Mapping[str, type[T]]):
         base: type[T],
         what: str,
         key: str = "name",
-        accepts: Callable[[type], bool] = lambda cls: not inspect.isabstract(cls),
+        accepts: Callable[[Any], bool] = lambda cls: not inspect.isabstract(cls),
     ) -> None:
         self.base, self.what, self.key, self.accepts = base, what, key, accepts
 
@@ -86,12 +86,12 @@ PARTS: Registry[Part] = Registry(Part, "part")
 
 def settings_of(thing: object) -> dict[str, Any]:
     """What makes an object again, given its class: the fields of a dataclass."""
-    if dataclasses.is_dataclass(thing):
-        return {field.name: getattr(thing, field.name) for field in dataclasses.fields(thing) if field.init}
-    if vars(thing):
+    fields = dataclasses.fields(thing) if dataclasses.is_dataclass(thing) else ()
+    known = {field.name: getattr(thing, field.name) for field in fields if field.init}
+    if "__dataclass_fields__" not in vars(type(thing)) and not vars(thing).keys() <= known.keys():
         name = type(thing).__name__
         raise ValueError(f"cannot save a {name}: its settings are not known; make {name} a frozen dataclass.")
-    return {}
+    return known
 
 
 def descendants(base: type[T]) -> Iterator[type[T]]:

@@ -31,7 +31,7 @@ class _State:
     G: Blocks = field(init=False)  # -A* V, V the gradient of F there
     dual: float = -inf
     V: Matrix | None = None  # the best dual point so far
-    fresh: bool = True  # whether that is the gradient at the present point
+    fresh: bool = True  # whether V is the gradient at the current point
     guess: float = 1.0
     best_guess: float = inf
     since_best: int = 0
@@ -50,7 +50,7 @@ class ActiveNeurons(Solver):
     2. ``chunk`` iterations of L-BFGS move all neurons, preconditioned with X^T X; slopes along a line cost no product;
     3. neurons that have vanished are dropped. What L-BFGS remembers of the others is kept.
 
-    Then V and Omega°(-A* V) over all blocks tell the gap. The program is not convex, its certificate is.
+    Then V and Omega°(-A* V) over all blocks give the gap. The program is not convex, but its certificate is valid.
     """
 
     dtype: str = "float32"
@@ -65,9 +65,7 @@ class ActiveNeurons(Solver):
     check_every = 20
 
     def _refusal(self, problem: Problem) -> str | None:
-        if as_protocol(problem.gauge, Factorised).smooth_factors(problem.operator.block_shape[2]):
-            return None
-        return f"active_neurons needs a smooth price on factors; {problem.gauge.name} with several outputs has none."
+        return smooth_price_refusal(self.name, problem)
 
     def init(self, problem: Problem, start: Tensor | None, dual: Tensor | None) -> _State:
         work = problem.to(getattr(torch, self.dtype))
@@ -105,6 +103,13 @@ class ActiveNeurons(Solver):
         return state.stuck or state.since_best >= self.patience
 
 
+def smooth_price_refusal(name: str, problem: Problem) -> str | None:
+    """Why a smooth method on factors does not apply, if it does not."""
+    if as_protocol(problem.gauge, Factorised).smooth_factors(problem.operator.block_shape[2]):
+        return None
+    return f"{name} needs a smooth price on factors; {problem.gauge.name} with several outputs has none."
+
+
 def _neurons(work: Problem, Z: Blocks) -> tuple[Rows, Tensor]:
     """The cheapest neurons of a lifted variable."""
     used = Z.flatten(1).any(1).nonzero()[:, 0]
@@ -116,7 +121,7 @@ def _neurons(work: Problem, Z: Blocks) -> tuple[Rows, Tensor]:
 
 
 def _pass(problem: Problem, state: _State, P: Matrix) -> None:
-    """A* V over all blocks, and with it a guess of the gap."""
+    """A* V over all blocks, and from it an estimate of the gap."""
     data, work, state.P = problem.datafit, state.work, P
     P = P.to(data.targets)
     V = data.into_domain(data.grad(P))
@@ -134,7 +139,7 @@ def _pass(problem: Problem, state: _State, P: Matrix) -> None:
 
 
 def _add_violated(state: _State) -> bool:
-    """New neurons in the violated blocks that need some, weighted by how much; False if there are none."""
+    """Add neurons to the violated blocks that need some, weighted by their violation; False if there are none."""
     work = state.work
     p, a, b = work.operator.block_shape
     excess = (as_protocol(work.gauge, BlockGauge).block_polar(state.G) / work.beta - 1).clamp(min=0)
@@ -155,7 +160,7 @@ def _add_violated(state: _State) -> bool:
 
 
 def _likeness(state: _State, new: Rows) -> Float[Tensor, " p"]:
-    """The cosine between u w^T and the neuron of the same block that is most like it; 0 in blocks without neurons."""
+    """The largest cosine between u w^T and a neuron of the same block; 0 in blocks without neurons."""
     a, there = state.work.operator.block_shape[1], new[state.block]
     inner = [(state.rows[:, part] * there[:, part]).sum(1) for part in (slice(a), slice(a, None))]
     size = torch.stack([_sizes(rows, a) for rows in (state.rows, there)]).prod(0)
@@ -164,7 +169,7 @@ def _likeness(state: _State, new: Rows) -> Float[Tensor, " p"]:
 
 
 def _best_length(work: Problem, P: Matrix, along: Matrix, price: float) -> float:
-    """A t that all but minimises F(P + t along) + t price, by doubling or halving; 0 if that does not fall."""
+    """A t near the minimum of F(P + t along) + t price, by doubling or halving; 0 if that does not fall."""
     b = work.datafit.offset(P)
 
     def falls(t: float) -> bool:
@@ -176,7 +181,7 @@ def _best_length(work: Problem, P: Matrix, along: Matrix, price: float) -> float
 
 
 def _loss_gradient(work: Problem, P: Matrix, b: Tensor) -> Matrix:
-    """Of the loss at a given intercept: grad F where that is the best one."""
+    """The gradient of the loss at the intercept b; grad F if b is the best one."""
     return work.datafit.weights * work.datafit.loss.grad(P + b, work.datafit.targets)
 
 
@@ -195,7 +200,7 @@ def _drop_dust(state: _State) -> None:
 
 
 def _descend(work: Problem, products: NeuronProducts, memory: Memory, steps: int) -> bool:
-    """Iterations of L-BFGS; False if not one of them was possible."""
+    """Iterations of L-BFGS; False if none was possible."""
     curvature = products.curvature(work)
     divide: Callable[[Rows], Rows] = (lambda rows: rows / work.beta) if curvature is None else curvature.divide
     gradient, b = _gradient(work, products)
@@ -215,13 +220,13 @@ def _descend(work: Problem, products: NeuronProducts, memory: Memory, steps: int
 
 
 def _gradient(work: Problem, products: NeuronProducts) -> tuple[Rows, Tensor]:
-    """The gradient of the objective, and the best intercept, at which it is taken."""
+    """The gradient of the objective at the best intercept, and that intercept."""
     b = work.datafit.offset(products.P)
     return products.pull(_loss_gradient(work, products.P, b)).add_(products.rows, alpha=work.beta), b
 
 
 def _line_search(work: Problem, products: NeuronProducts, step: Rows, falls: float, b: Tensor) -> tuple[float, Matrix]:
-    """A step length and the predictions there; 0 where nothing falls. The intercept stays, which bounds F above."""
+    """A step length and the predictions there; 0 without descent. The intercept is fixed, which bounds F from above."""
     if not falls < 0:
         return 0.0, products.P
     (first, second), P = products.along(step), products.P

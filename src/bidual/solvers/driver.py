@@ -3,71 +3,50 @@
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from enum import Enum
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Any, ClassVar, Self
 
 from torch import Tensor
 
-from bidual.problems.certificate import Certificate, certify
+from bidual.problems.certificate import certify
+from bidual.problems.neuron_problem import NeuronProblem
 from bidual.problems.problem import Problem
-from bidual.runtime.registry import Part
+from bidual.problems.solution import DEFAULT_LIMITS, Callback, Limits, Record, Solution, Status, Verdict, Watch
+from bidual.runtime.threads import one_thread, threads_for
 from bidual.types import Blocks, Matrix
-
-
-class Status(Enum):
-    """How a run ended; the value is what to tell the user."""
-
-    CERTIFIED = "the certified relative gap is within the tolerance"
-    EXHAUSTED = "the gap is as small as float64 can prove; a larger beta leaves more digits"
-    MAX_STEPS = "the step limit was reached first; raise max_iter, or tol"
-    MAX_TIME = "the time limit was reached first; raise max_time, or tol"
-    SEARCHED = "search finds no neuron worth adding, and proving more needs data of lower rank, or fewer samples"
-    STALLED = "the solver could make no more progress; try a larger beta, or a larger tol"
-
-
-@dataclass(frozen=True)
-class Record(Part):
-    """One line of a run's history."""
-
-    solver: str
-    step: int
-    seconds: float
-    primal: float
-    dual: float
-    relative_gap: float
-    name = "record"
-
-
-@dataclass(frozen=True, eq=False)
-class Solution:
-    """What a solver returns: the point, its certificate, and how it got there."""
-
-    Z: Blocks
-    certificate: Certificate
-    status: Status
-    n_steps: int
-    seconds: float
-    history: tuple[Record, ...]
-    solver: str
 
 
 class Solver(ABC):
     """One algorithm. Settings are a frozen dataclass; what changes lives in a private state.
 
-    ``needs`` maps a part of the problem ("operator", "gauge") to the Protocols it must satisfy; ``instead`` is said
-    when it does not. ``check_every`` is how many steps pass between certificates.
+    ``takes`` is the kind of problem that it solves. ``needs`` maps a part of the problem ("operator", "gauge") to the
+    Protocols it must satisfy; ``instead`` names another solver where it does not. ``untimed_steps`` is how many steps
+    a time limit does not prevent.
     """
 
     name: ClassVar[str]
+    takes: ClassVar[type] = Problem
     needs: ClassVar[dict[str, tuple[type, ...]]] = {}
     needs_smooth_loss: ClassVar[bool] = False
     instead: ClassVar[str] = "interior_point"
-    check_every: ClassVar[int] = 10
+    untimed_steps: ClassVar[int] = 0
 
-    def refusal(self, problem: Problem) -> str | None:
+    @property
+    def check_every(self) -> int:
+        """How many steps pass between certificates."""
+        return 10
+
+    @property
+    def max_steps(self) -> int:
+        """The limit where none is given."""
+        return 10_000
+
+    def refusal(self, problem: Any) -> str | None:
         """Why this solver cannot take the problem, in one sentence; None if it can."""
+        kind: Any = self.takes  # mypy would narrow the problem to it
+        if not isinstance(problem, kind):
+            return f"{self.name} solves a {self.takes.__name__}, got a {type(problem).__name__}."
         for part, protocols in self.needs.items():
             thing = getattr(problem, part)
             for protocol in protocols:
@@ -77,132 +56,189 @@ class Solver(ABC):
             return f"{self.name} needs a smooth loss; {problem.datafit.loss.name} has kinks."
         return self._refusal(problem)
 
-    def limited(self, seconds: float | None) -> "Solver":
-        """The solver with a limit on one step; only solvers whose steps are long need to know."""
-        return self
-
-    def check(self, problem: Problem) -> None:
-        """Raise before any work is done if the solver cannot take the problem."""
-        if reason := self.refusal(problem):
-            raise ValueError(f"{reason} Use solver={self.instead!r} or 'auto'.")
-
-    def _refusal(self, problem: Problem) -> str | None:
+    def _refusal(self, problem: Any) -> str | None:
         return None
 
-    @abstractmethod
-    def init(self, problem: Problem, start: Tensor | None, dual: Tensor | None) -> Any:
-        """The state to begin with, warm if a lifted variable or a dual point is given."""
+    def check(self, problem: Any) -> None:
+        """Raise before any work is done if the solver cannot take the problem."""
+        if reason := self.refusal(problem):
+            others = dict.fromkeys((self.instead, "auto"))
+            raise ValueError(f"{reason} Use solver={' or '.join(map(repr, others))}.")
+
+    def within(self, limits: Limits) -> Self:
+        """The solver with the limits of a run; only solvers whose steps are long need them."""
+        return self
 
     @abstractmethod
-    def step(self, problem: Problem, state: Any) -> Any:
+    def init(self, problem: Any, start: Tensor | None, dual: Tensor | None) -> Any:
+        """The state to begin with, warm if a start (a lifted variable, or neurons) or a dual point is given."""
+
+    def resume(self, problem: Any, done: Solution) -> Any:
+        """The state to begin with where another solver has ended."""
+        return self.init(problem, *(point.to(_like(problem)) for point in (done.Z, done.certificate.dual_point)))
+
+    @abstractmethod
+    def step(self, problem: Any, state: Any) -> Any:
         """One iteration."""
 
     @abstractmethod
-    def point(self, problem: Problem, state: Any) -> Blocks:
+    def point(self, problem: Any, state: Any) -> Blocks:
         """The lifted variable of a state."""
 
-    def candidates(self, problem: Problem, state: Any) -> Sequence[Matrix]:
+    def candidates(self, problem: Any, state: Any) -> Sequence[Matrix]:
         """Dual points of the solver's own; they matter for losses with kinks."""
         return ()
 
-    def estimate(self, problem: Problem, state: Any) -> float | None:
+    def first(self, problem: Any, start: Tensor | None, dual: Tensor | None) -> Verdict | None:
+        """The starting point, judged; None for solvers that have a point after their first step only."""
+        Z = problem.operator.zeros() if start is None else start
+        return Verdict(problem, certify(problem, Z, () if dual is None else (dual,)))
+
+    def certified(self, problem: Any, state: Any) -> Verdict:
+        """The point of a state, judged."""
+        return Verdict(problem, certify(problem, self.point(problem, state), self.candidates(problem, state)))
+
+    def estimate(self, problem: Any, state: Any) -> float | None:
         """A cheap guess of the relative gap, to decide when a certificate is worth its time."""
         return None
 
-    def finished(self, state: Any) -> bool:
-        """True when further steps are useless."""
-        return False
-
-
-Callback = Callable[[Record], None]
-Watch = Callable[[Certificate], None]
+    def finished(self, state: Any) -> Status | bool | None:
+        """Whether further steps are useless, or why; True is STALLED."""
+        return None
 
 
 def solve(
-    problem: Problem,
+    problem: Any,
     solver: Solver,
+    limits: Limits = DEFAULT_LIMITS,
     *,
-    tol: float = 1e-4,
-    max_steps: int = 10_000,
-    max_time: float | None = None,
-    start: Blocks | None = None,
+    start: Tensor | Solution | None = None,
     dual: Matrix | None = None,
     callback: Callback | None = None,
-    known: Certificate | None = None,
     watch: Watch | None = None,
 ) -> Solution:
-    """Run ``solver`` until the certified relative gap is at most ``tol``, and return the best point seen.
+    """Run ``solver`` until the certified relative gap is at most ``limits.tol``, and return the best point seen.
 
-    ``known`` is the certificate of ``start`` for this very problem, where there is one. ``watch`` is shown the best
-    certificate so far whenever ``callback`` is told of it.
+    Args:
+        problem: a :class:`Problem`, a :class:`NeuronProblem`, or what else the solver takes.
+        start: a lifted variable, or neurons for a problem over all patterns; or a solution of this very problem, whose
+            certificate, history, steps and seconds are continued.
+        dual: a dual point to start from.
+        callback: is called with every record.
+        watch: is called with the best certificate so far, after every record.
     """
-    if math.isnan(tol):
-        raise ValueError("tol must be a number, got nan. It is a relative duality gap, like 1e-4.")
-    solver.check(problem)
-    solver = solver.limited(max_time)
-    start = None if start is None else start.to(problem.operator.like)
-    dual = None if dual is None else dual.to(problem.operator.like)
-    judge = _Judge(problem, solver.name, callback, watch)
-    if known is None:
-        judge.look(0, problem.operator.zeros() if start is None else start, () if dual is None else (dual,))
-    else:
-        judge.keep(0, known)
-    status, step = Status.CERTIFIED, 0
-    state = None if judge.best.within(tol) else solver.init(problem, start, dual)
-    while not judge.best.within(tol):
-        if max_time is not None and judge.seconds > max_time:
-            status = Status.MAX_TIME
-        elif step >= max_steps:
-            status = Status.MAX_STEPS
-        elif solver.finished(state):
-            status = Status.STALLED
-        else:
-            step += 1
-            state = solver.step(problem, state)
-            if _worth_a_look(problem, solver, state, step, tol):
-                judge.look(step, solver.point(problem, state), solver.candidates(problem, state))
-            continue
-        if step and judge.last_step < step:
-            judge.look(step, solver.point(problem, state), solver.candidates(problem, state))
-        break
-    if judge.best.within(tol):
-        status = Status.CERTIFIED if judge.best.relative_gap <= tol else Status.EXHAUSTED
-    return Solution(judge.best.point, judge.best, status, step, judge.seconds, tuple(judge.history), solver.name)
+    progress = Progress(problem, callback, watch, start if isinstance(start, Solution) else None)
+    with threads_of(problem):
+        return progress.run(solver, limits, None if isinstance(start, Solution) else start, dual)
 
 
-def _worth_a_look(problem: Problem, solver: Solver, state: Any, step: int, tol: float) -> bool:
-    guess = solver.estimate(problem, state)
-    return step % solver.check_every == 0 or solver.finished(state) or (guess is not None and guess <= tol)
+class Progress:
+    """The best point and the best dual of a run so far, its history and its clock; solvers take turns on it."""
 
-
-class _Judge:
-    """Certifies points as they come and keeps the best point and the best dual."""
-
-    best: Certificate
-
-    def __init__(self, problem: Problem, name: str, callback: Callback | None, watch: Watch | None = None) -> None:
-        self.problem, self.name, self.callback, self.watch = problem, name, callback, watch
-        self.began = time.perf_counter()
+    def __init__(
+        self,
+        problem: Any,
+        callback: Callback | None = None,
+        watch: Watch | None = None,
+        done: Solution | None = None,
+    ) -> None:
+        self.problem, self.callback, self.watch, self.done = problem, callback, watch, done
+        self.began, self.steps, self.looked = time.perf_counter(), 0, 0
         self.history: list[Record] = []
-        self.last_step = -1
+        self.best: Verdict | None = None
+        if done is not None:
+            self.began -= done.seconds
+            self.steps = self.looked = done.n_steps
+            self.history = list(done.history)
+            self.best = self.last = Verdict(done.problem, done.certificate, done.dual_point, done.search_gap)
 
     @property
     def seconds(self) -> float:
         return time.perf_counter() - self.began
 
-    def look(self, step: int, Z: Tensor, candidates: Sequence[Tensor]) -> None:
-        certificate = certify(self.problem, Z, candidates)
-        if self.history:
-            better = certificate if certificate.primal < self.best.primal else self.best
-            certificate = better.with_dual_of(certificate).with_dual_of(self.best)
-        self.keep(step, certificate)
+    def run(self, solver: Solver, limits: Limits, start: Tensor | None = None, dual: Matrix | None = None) -> Solution:
+        """One solver from where the last one has ended, or from ``start``."""
+        problem, steps, began = self.problem, self.steps, self.seconds
+        solver.check(problem)
+        solver = solver.within(limits)
+        start, dual = (None if point is None else point.to(_like(problem)) for point in (start, dual))
+        if self.best is None and (first := solver.first(problem, start, dual)) is not None:
+            self._keep(solver, first)
+        status, state = self._reached(limits), None
+        if status is None:
+            state = solver.init(problem, start, dual) if self.done is None else solver.resume(problem, self.done)
+        while status is None:
+            status = self._stopped(solver, state, limits, self.steps - steps, self.seconds - began)
+            if status is None:
+                self.steps += 1
+                state = solver.step(problem, state)
+                if _worth_a_look(problem, solver, state, self.steps - steps, limits.tol):
+                    self._keep(solver, solver.certified(problem, state))
+                status = self._reached(limits)
+        if self.looked < self.steps:
+            self._keep(solver, solver.certified(problem, state))
+        self.done = self._solution(solver, self._reached(limits) or status)
+        return self.done
 
-    def keep(self, step: int, certificate: Certificate) -> None:
+    def _keep(self, solver: Solver, found: Verdict) -> None:
         """The best so far, written down."""
-        self.best, self.last_step = certificate, step
-        values = (certificate.primal, certificate.dual, certificate.relative_gap)
-        self.history.append(Record(self.name, step, self.seconds, *values))
+        self.last, self.looked = found, self.steps
+        self.best = found if self.best is None else found.improving(self.best)
+        self.history.append(self.best.record(solver.name, self.steps, self.seconds))
         if self.callback is not None:
             self.callback(self.history[-1])
         if self.watch is not None:
-            self.watch(certificate)
+            self.watch(self.best.certificate)
+
+    def _reached(self, limits: Limits) -> Status | None:
+        if self.best is None or not self.best.within(limits.tol):
+            return None
+        return Status.CERTIFIED if self.best.certificate.relative_gap <= limits.tol else Status.EXHAUSTED
+
+    def _stopped(self, solver: Solver, state: Any, limits: Limits, steps: int, seconds: float) -> Status | None:
+        """Why the solver must stop short of the tolerance. No limit applies before there is a point to return."""
+        ended = solver.finished(state)
+        if ended is Status.SEARCHED:  # no neuron is left to find, however late it is
+            return Status.SEARCHED
+        if self.best is None and not steps:
+            return None
+        if steps >= solver.untimed_steps and seconds > (limits.max_time or math.inf):
+            return Status.MAX_TIME
+        if ended:
+            return Status.STALLED if ended is True else ended
+        most = solver.max_steps if limits.max_steps is None else limits.max_steps
+        return Status.MAX_STEPS if steps >= most else None
+
+    def _solution(self, solver: Solver, status: Status) -> Solution:
+        assert self.best is not None
+        before = "" if self.done is None else self.done.solver
+        again = before == solver.name or before.endswith("+" + solver.name)
+        name = before if again else "+".join(filter(None, (before, solver.name)))
+        best, V = self.best.certificate, self.last.dual_point
+        return Solution(
+            self.best.problem,
+            best.point,
+            best,
+            status,
+            self.steps,
+            self.seconds,
+            tuple(self.history),
+            name,
+            best.dual_point if V is None else V,
+            self.last.search_gap,
+            self.best,
+        )
+
+
+def threads_of(problem: Any) -> AbstractContextManager[None]:
+    """As many threads as the products of a problem are worth; over all neurons products are many and small."""
+    return one_thread() if isinstance(problem, NeuronProblem) else threads_for(problem.operator.multiplications)
+
+
+def _like(problem: Any) -> Tensor:
+    return problem.X if isinstance(problem, NeuronProblem) else problem.operator.like
+
+
+def _worth_a_look(problem: Any, solver: Solver, state: Any, step: int, tol: float) -> bool:
+    guess = solver.estimate(problem, state)
+    return step % solver.check_every == 0 or bool(solver.finished(state)) or (guess is not None and guess <= tol)

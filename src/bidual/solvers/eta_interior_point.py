@@ -1,6 +1,5 @@
-"""A primal-dual interior point in one variable per neuron: squared loss over a dictionary, from cold to 1e-9."""
+"""A primal-dual interior point in one variable per neuron: squared loss over a dictionary, to a gap of 1e-9."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -37,11 +36,11 @@ class EtaInteriorPoint(Solver):
         min_{eta >= 0}  phi(eta) = 1/2 tr Y^T (I + A diag(eta) A^T / beta)^-1 Y / beta + 1/2 sum eta,
 
     with Z = E C^-1 E A^T Y, E = diag(eta)^(1/2), C = beta I + E A^T A E, S = A^T (Y - A Z) / beta, gradient
-    (1 - |S_p|^2) / 2 and scaled Hessian E H E = (S S^T) o (I - beta C^-1), summed over the a rows of each neuron. After
-    A^T A is known, nothing depends on n but one product with A: a step costs two factorisations of size m a.
+    (1 - |S_p|^2) / 2 and scaled Hessian E H E = (S S^T) o (I - beta C^-1), summed over the a rows of each neuron. Given
+    A^T A, only one product with A depends on n: a step costs two factorisations of size m a.
     """
 
-    shrink: float = 0.1  # how much the complementarity aims to fall in a step
+    shrink: float = 0.1  # the factor by which a step aims to reduce the complementarity
     name = "eta_interior_point"
     needs = {"operator": (HasKernel,), "gauge": (EuclideanGroups,)}  # noqa: RUF012
     instead = "eta_newton"
@@ -56,7 +55,7 @@ class EtaInteriorPoint(Solver):
             return f"{self.name} needs a dictionary of neurons with one norm each."
         need = 8 * (2 * n * m + 6 * m * m)
         if need > available_bytes(problem.operator.like.device):
-            return f"{self.name} needs {human_bytes(need)} for its matrices, more than there is."
+            return f"{self.name} needs {human_bytes(need)} for its matrices, more than is free."
         return None
 
     def init(self, problem: Problem, start: Tensor | None, dual: Tensor | None) -> _State:
@@ -65,7 +64,7 @@ class EtaInteriorPoint(Solver):
         size = float(torch.linalg.matrix_norm(Y)) / (float(gram.diagonal().mean()) ** 0.5 + 1e-300)
         eta, unset = A.new_full((problem.operator.block_shape[0],), size), A.new_zeros(0)
         state = _State(A, Y, gram, correlation, eta, unset, unset, unset, unset)
-        while True:  # far enough out, every neuron is slack, which makes the multipliers feasible
+        while True:  # for large eta every neuron is slack, which makes the multipliers feasible
             _evaluate(problem, state)
             slack = _slope(state)
             if float(slack.min()) > 0.05:
@@ -90,9 +89,6 @@ class EtaInteriorPoint(Solver):
 
     def point(self, problem: Problem, state: _State) -> Tensor:
         return state.Z.reshape(problem.operator.block_shape) * (state.eta > 1e-3 * state.z)[:, None, None]
-
-    def candidates(self, problem: Problem, state: _State) -> Sequence[Tensor]:
-        return ()
 
     def estimate(self, problem: Problem, state: _State) -> float | None:
         return state.gap

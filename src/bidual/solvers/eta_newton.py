@@ -1,4 +1,4 @@
-"""Newton's method in one variable per group: the fast finish to a tight gap for sums of Euclidean norms."""
+"""Newton's method in one variable per group: fast convergence to a tight gap for sums of Euclidean norms."""
 
 import math
 from collections.abc import Collection, Sequence
@@ -15,9 +15,9 @@ from bidual.runtime.memory import available_bytes, human_bytes
 from bidual.solvers.driver import Solver
 from bidual.types import as_protocol
 
-_EXACT = {torch.float32: 1e-12, torch.float64: 1e-15}  # the relative size of changes that mean nothing any more
+_EXACT = {torch.float32: 1e-12, torch.float64: 1e-15}  # the relative size of changes that are rounding
 _ROUNDS = 8  # of refinement
-_SHORT = 700  # up to so many samples a factor in float64 costs less than refining one in float32
+_SHORT = 700  # samples up to which a factor in float64 costs less than refining one in float32
 
 
 @dataclass
@@ -73,7 +73,7 @@ class EtaNewton(Solver):
         n, p = problem.operator.output_shape[0], problem.operator.block_shape[0]
         need = 8 * ((4 + len(_groups(problem))) * n * n + 3 * n * p + 3 * p * p)
         if need > available_bytes(problem.operator.like.device):
-            return f"eta_newton needs {human_bytes(need)} for its matrices, more than there is."
+            return f"eta_newton needs {human_bytes(need)} for its matrices, more than is free."
         return None
 
     def init(self, problem: Problem, start: Tensor | None, dual: Tensor | None) -> _State:
@@ -102,7 +102,7 @@ class EtaNewton(Solver):
                 eta[:, k] = (eta[:, k] + 0.5**halving * move).clamp(min=0)
             accepted = _accept(problem, state, eta, moves)
             moves = {k: move for k, move in moves.items() if k not in accepted}
-        # Where dropping bounds spoiled the direction: eta_p <- |Z_p|, the majorisation step, which never goes up.
+        # otherwise eta_p <- |Z_p|, the majorisation step, which never increases the objective
         accepted = _accept(problem, state, state.point.eta * (1 - 2 * slopes).clamp(min=0).sqrt(), moves)
         state.done = [done or (k in moves and k not in accepted) for k, done in enumerate(state.done)]
         return state
@@ -122,7 +122,7 @@ class EtaNewton(Solver):
 
 
 def _groups(problem: Problem) -> list[list[int]]:
-    """The outputs that share their norms; none where a norm takes some readouts of an output only."""
+    """The outputs that share their norms; none where a norm has only some readouts of an output."""
     outputs, columns = problem.operator.output_shape[1], problem.operator.block_shape[2]
     groups = as_protocol(problem.gauge, EuclideanGroups).column_groups(columns)
     if columns == outputs:
@@ -138,7 +138,7 @@ def _by_output(problem: Problem, Z: Tensor) -> Tensor:
 def _minimise(
     problem: Problem, small: Problem, sets: list[list[int]], eta: Tensor, wanted: Collection[int]
 ) -> tuple[Problem, _Point]:
-    """The inner minimum for the wanted sets, in float64 if the given precision is too low for it."""
+    """The inner minimum for the wanted sets, in float64 if the given precision is too low."""
     Y, factors = problem.datafit.targets, [eta.new_empty(0)] * len(sets)
     spread = torch.zeros_like(Y)  # which set a column belongs to, as eta by column below
     by_column = eta.new_zeros(len(eta), Y.shape[1])
@@ -201,7 +201,7 @@ def _move(problem: Problem, state: _State, number: int, slope: Tensor) -> Tensor
 
 
 def _accept(problem: Problem, state: _State, eta: Tensor, wanted: Collection[int]) -> set[int]:
-    """Take the new eta of those sets whose value does not rise; mark those done where nothing changes any more."""
+    """Accept the new eta of those sets whose value does not rise; mark those that no longer change as done."""
     eta = torch.where(eta < 1e-14 * eta.amax(0), 0.0, eta)
     state.small, found = _minimise(problem, state.small, state.sets, eta, wanted)
     exact, accepted = _EXACT[state.small.operator.like.dtype], set()

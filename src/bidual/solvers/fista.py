@@ -1,4 +1,4 @@
-"""Accelerated proximal gradient with restarts: needs nothing but forward, adjoint and prox."""
+"""Accelerated proximal gradient with restarts: needs only forward, adjoint and prox."""
 
 from dataclasses import dataclass
 from math import sqrt
@@ -42,7 +42,7 @@ class FISTA(Solver):
         Z = working.operator.zeros() if start is None else start.to(working.operator.like)
         AZ = working.operator.forward(Z)
         norm = working.operator.norm_squared(torch.Generator().manual_seed(0))
-        # half the bound: backtracking raises it where needed, and seldom is
+        # half the bound is usually enough; backtracking raises it where it is not
         guess = 0.5 * float(working.datafit.smoothness or 1.0) * max(norm, 1e-30)
         return _State(working, Z, AZ, Z, AZ, 1.0, guess)
 

@@ -1,4 +1,4 @@
-"""Solving (K + diag(shift)) nu = R, the linear system behind every kernel method here."""
+"""Solving (K + diag(shift)) nu = R, the linear system of the kernel methods."""
 
 from collections.abc import Callable
 
@@ -23,7 +23,7 @@ class ShiftedKernel:
 
     @classmethod
     def of(cls, operator: LiftedOperator, intercept: bool) -> "ShiftedKernel":
-        """The kernel that an operator has used before, if it is small enough to be kept with it."""
+        """The kernel of an operator, cached with it if small."""
         kept = operator.__dict__.get(_KEPT)
         if kept is None or kept.intercept is not intercept:
             kept = cls(operator, intercept)
@@ -37,12 +37,11 @@ class ShiftedKernel:
         source = as_protocol(operator, HasKernel)
         self.matrix = source.design().to(torch.float64) if self.narrow else source.kernel()
         self.mean_diagonal = float((self.matrix.square().sum(1) if self.narrow else self.matrix.diagonal()).mean())
-
         self.last: tuple[Tensor, Solve] | None = None
 
     def factor(self, shift: Float[Tensor, " n"]) -> Solve:
         """A solver for this shift."""
-        last = self.last  # another thread may replace it meanwhile
+        last = self.last  # read once: another thread may replace it
         if last is None or not torch.equal(last[0], shift):
             last = self.last = (shift, self._factor(shift))
         return last[1]
@@ -69,7 +68,7 @@ class ShiftedKernel:
     def _narrow(self, shift: Tensor) -> Callable[[Tensor], Tensor]:
         """Woodbury: (S + B B^T)^-1 = S^-1 - S^-1 B (I + B^T S^-1 B)^-1 B^T S^-1.
 
-        The difference cancels where B B^T is large beside S, so it is taken in float64 whatever the precision of R.
+        The difference cancels where B B^T is large beside S, so it is taken in float64 for any precision of R.
         """
         B, inverse = self.matrix, (1 / shift.to(self.matrix))[:, None]
         inner = B.T @ (inverse * B)
@@ -88,12 +87,12 @@ def is_narrow(operator: LiftedOperator) -> bool:
 
 
 def kernel_bytes(operator: LiftedOperator, itemsize: int) -> int:
-    """What the kernel and its factor need."""
+    """The memory of the kernel and its factor."""
     n, k = operator.output_shape[0], as_protocol(operator, HasKernel).design_width
     return 8 * k * (2 * n + 2 * k) if is_narrow(operator) else 3 * itemsize * n * n
 
 
 def _cholesky_solver(M: Tensor) -> Callable[[Tensor], Tensor]:
-    """Two triangular solves, which for few columns are many times as fast as one call of ``cholesky_solve``."""
+    """Two triangular solves, for few columns many times as fast as ``cholesky_solve``."""
     L = robust_cholesky(M)
     return lambda R: torch.linalg.solve_triangular(L.mT, torch.linalg.solve_triangular(L, R, upper=False), upper=True)

@@ -1,8 +1,8 @@
-"""ADMM on the gated kernel with Anderson acceleration: the fast way to a moderate gap."""
+"""ADMM on the gated kernel with Anderson acceleration: fast to a moderate gap."""
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -25,7 +25,7 @@ class _State:
     """x = (V, v, A V) is the fixed-point variable, flat, and its parts are views of it.
 
     Z = prox(V) with multiplier V - Z; the same for the predictions, q = prox_F(v) with multiplier v - q, which squared
-    loss does without.
+    loss does not need.
     """
 
     problem: Problem
@@ -33,18 +33,18 @@ class _State:
     direct: bool
     rho: float
     tau: float
-    x: Tensor
     Z: Tensor
     AZ: Tensor
-    q: Tensor
-    solve: Solve
-    shift: Tensor  # (n, 1)
-    nu: Tensor
-    G: Tensor
     b: Tensor
+    q: Tensor
     some: "_Some"
     prox: Callable[[Tensor, float], Tensor]
-    anderson: Anderson
+    x: Tensor = field(init=False)
+    solve: Solve = field(init=False)
+    shift: Tensor = field(init=False)  # (n, 1)
+    nu: Tensor = field(init=False)
+    G: Tensor = field(init=False)
+    anderson: Anderson = field(default_factory=Anderson)
     steps: int = 0
     dual: float = 0.0  # the best seen
     guess: float = 1.0
@@ -59,7 +59,7 @@ class _State:
 
     @property
     def v(self) -> Tensor:
-        """Of the size of the predictions; without meaning if direct."""
+        """Of the size of the predictions; unused if direct."""
         return self.x[self.Z.numel() : -self.AZ.numel()].view(-1, self.AZ.shape[1])
 
     @property
@@ -71,7 +71,7 @@ class _State:
 
 
 class _Some:
-    """A Z for a sparse Z: the operator of a few more blocks than are active is kept until others become active."""
+    """A Z for a sparse Z, by an operator of a few more blocks than are active, kept until others become active."""
 
     def __init__(self, operator: LiftedOperator) -> None:
         self.operator, self.part, self.count = operator, operator, operator.block_shape[0]
@@ -115,7 +115,7 @@ class KernelADMM(Solver):
         need = kernel_bytes(problem.operator, 4 if self.dtype == "float32" else 8)
         if need <= available_bytes(problem.operator.like.device):
             return None
-        return f"kernel_admm needs {human_bytes(need)} for its kernel matrix, more than there is."
+        return f"kernel_admm needs {human_bytes(need)} for its kernel matrix, more than is free."
 
     def init(self, problem: Problem, start: Tensor | None, dual: Tensor | None) -> _State:
         small = problem.to(getattr(torch, self.dtype))
@@ -133,27 +133,9 @@ class KernelADMM(Solver):
         if dual is not None:
             dual = dual.to(AZ)
             V, v = Z - small.operator.adjoint(dual) / rho, v + dual / tau
-        none, some = torch.zeros_like(AZ), _Some(small.operator)
         prox = as_protocol(small.gauge, Proximable).prox
-        state = _State(
-            small,
-            kernel,
-            direct,
-            rho,
-            tau,
-            none,
-            Z,
-            AZ,
-            AZ + b,
-            _unset,
-            none,
-            none,
-            torch.zeros_like(Z),
-            b,
-            some,
-            prox,
-            Anderson(),
-        )
+        state = _State(small, kernel, direct, rho, tau, Z, AZ, b, AZ + b, _Some(small.operator), prox)
+        state.nu, state.G = torch.zeros_like(AZ), torch.zeros_like(Z)
         state.put(V, v, small.operator.forward(V) if dual is not None else AZ)
         _factor(state)
         _take_proxes(state)
@@ -165,7 +147,7 @@ class KernelADMM(Solver):
         state.steps += 1
         try:
             self._advance(state)
-        except torch.linalg.LinAlgError:  # numbers that have outgrown the precision
+        except torch.linalg.LinAlgError:  # numbers beyond the precision
             state.lost = True
         if state.lost:
             return state
@@ -198,13 +180,13 @@ class KernelADMM(Solver):
         _take_proxes(state)
 
     def _watch(self, state: _State) -> None:
-        """A guess of the relative gap in working precision, and how long since it last fell."""
+        """An estimate of the relative gap in working precision, and the number of steps since it last fell."""
         problem, theta = state.problem, -state.rho * state.nu
         primal = problem.datafit.value_at(state.AZ, state.b) + problem.beta * problem.gauge.value(state.Z)
         polar = problem.gauge.polar(state.rho * state.G).upper
         scale = min(1.0, problem.beta / polar) if polar > 0 else 1.0
         dual = -problem.datafit.conjugate(scale * problem.datafit.into_domain(theta))
-        # only squared loss takes theta as it is: elsewhere its polar is a guess, and no bound to be remembered
+        # only squared loss uses theta unchanged: elsewhere the polar is an estimate, and the dual value no bound
         state.dual = max(state.dual, dual) if state.direct else dual
         state.guess = (primal - state.dual) / primal if primal > 0 else 0.0
         if 0 < state.guess < 0.9 * state.best_guess:
@@ -228,14 +210,10 @@ class KernelADMM(Solver):
 
 
 def _power_of_two(rho: float) -> float:
-    """The nearest one: neighbours on a path then share a factor of the kernel."""
+    """The nearest power of two: neighbours on a path then share a factor of the kernel."""
     if not math.isfinite(rho):
         raise FloatingPointError("the kernel is beyond the range of its precision; scale the features.")
     return 2.0 ** round(math.log2(max(rho, 1e-30)))
-
-
-def _unset(R: Tensor) -> tuple[Tensor, Tensor]:
-    raise RuntimeError("the kernel has not been factored yet")
 
 
 def _factor(state: _State) -> None:
@@ -253,7 +231,7 @@ def _take_proxes(state: _State) -> None:
 
 
 def _rescale(state: _State) -> None:
-    """rho <- 0.45 beta (atoms) / Omega(Z), a multiplier over a variable, and the same for tau, when off by 1.6."""
+    """rho <- 0.45 beta (atoms) / Omega(Z), a multiplier over a variable, and the same for tau, if off by 1.6."""
     problem = state.problem
     value = problem.gauge.value(state.Z)
     up = 0.45 * problem.beta * problem.gauge.n_atoms(state.Z) / value / state.rho if value > 0 else 1.0

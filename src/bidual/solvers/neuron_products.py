@@ -1,7 +1,6 @@
-"""Predictions of a list of neurons, and their change along a line, without lifted variables where that is cheaper."""
+"""Predictions of a list of neurons and their change along a line, without lifted variables where that is cheaper."""
 
 from abc import ABC, abstractmethod
-from functools import partial
 
 import torch
 from jaxtyping import Float
@@ -12,7 +11,7 @@ from bidual.operators import GatedOperator, LiftedOperator, LinearOperator
 from bidual.problems.problem import Problem
 from bidual.types import Matrix
 
-_ROTATED = 3000  # up to so many features, X^T X is diagonalised for the curvature
+_ROTATED = 3000  # features up to which X^T X is diagonalised for the curvature
 
 
 class NeuronProducts(ABC):
@@ -41,7 +40,7 @@ class NeuronProducts(ABC):
 
     @abstractmethod
     def move(self, step: Rows, t: float, P: Matrix) -> None:
-        """Go to rows + t step, where the predictions are P; ``step`` is the one that was last asked about."""
+        """Move to rows + t step, with predictions P; ``step`` is that of the last call of ``along``."""
 
     def curvature(self, problem: Problem) -> "Curvature | None":
         """An approximation of the Hessian, neuron by neuron; None if there is none cheaper than A."""
@@ -152,23 +151,16 @@ class Curvature:
 
 
 class ProductsFor:
-    """Makes the products of changing lists of neurons; what depends on the data alone is computed once."""
+    """Makes the products of changing lists of neurons; the spectrum of the data is computed once."""
 
     def __init__(self, operator: LiftedOperator) -> None:
-        self.make = (
-            partial(_on_samples, operator, Spectrum(operator.X))
-            if isinstance(operator, GatedOperator | LinearOperator)
-            else partial(LiftedProducts, operator)
-        )
+        self.operator = operator
+        self.spectrum = Spectrum(operator.X) if isinstance(operator, GatedOperator | LinearOperator) else None
 
     def __call__(self, block: Tensor, rows: Rows) -> NeuronProducts:
-        return self.make(block, rows)
-
-
-def _on_samples(
-    operator: GatedOperator | LinearOperator, spectrum: Spectrum, block: Tensor, rows: Rows
-) -> NeuronProducts:
-    return SampleProducts(operator, block, rows, spectrum)
+        if self.spectrum is None or not isinstance(self.operator, GatedOperator | LinearOperator):
+            return LiftedProducts(self.operator, block, rows)
+        return SampleProducts(self.operator, block, rows, self.spectrum)
 
 
 def lifted(operator: LiftedOperator, block: Tensor, U: Tensor, W: Tensor) -> Float[Tensor, "p a b"]:

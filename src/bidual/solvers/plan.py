@@ -1,20 +1,22 @@
 """Which solver for which problem, and solving along a path of betas."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
 from numbers import Real
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from bidual.gauges import Conic, Factorised
 from bidual.operators import HasKernel
 from bidual.problems.certificate import certify
+from bidual.problems.neuron_problem import NeuronProblem
 from bidual.problems.problem import Problem
+from bidual.problems.solution import DEFAULT_LIMITS, Callback, Limits, Solution, Status, Watch
 from bidual.runtime.numerical_errors import NUMERICAL
-from bidual.runtime.threads import threads_for
 from bidual.solvers import (
     FISTA,
     SOLVERS,
@@ -25,7 +27,7 @@ from bidual.solvers import (
     PrimalDual,
     QInteriorPoint,
 )
-from bidual.solvers.driver import Callback, Record, Solution, Solver, Status, Watch, solve
+from bidual.solvers.driver import Progress, Solver, threads_of
 from bidual.solvers.kernel import is_narrow
 from bidual.types import Blocks, Matrix
 
@@ -73,17 +75,71 @@ _COST = 1e-2  # of the gap, what dropping them may cost
 
 @dataclass(frozen=True)
 class Stage:
-    """A solver with the gap at which it hands over, and its step limit."""
+    """A solver with the limits of its turn: the gap at which it hands over, its steps and its seconds."""
 
     solver: Solver
-    tol: float
-    max_steps: int
+    limits: Limits
 
 
-def plan(problem: Problem, tol: float) -> tuple[Stage, ...]:
-    """Solvers to run one after another, each from where the last one stopped, until ``tol`` is certified."""
-    stages = [stage for stage in _candidates(problem, tol) if stage.solver.refusal(problem) is None]
-    return tuple(stages)
+# Yields stages, each made when the last one has ended, and is sent what has been found so far. A numerical error of a
+# stage is raised where the stage was yielded.
+Plan = Generator[Stage, Solution, None]
+
+
+def plan(problem: Problem, limits: Limits) -> Plan:
+    """Solvers to run one after another, each from where the last one stopped, until ``limits.tol`` is certified."""
+    stages = (stage for stage in _candidates(problem, limits.tol) if stage.solver.refusal(problem) is None)
+    return in_turn(stages, limits)
+
+
+def in_turn(stages: Iterable[Stage], limits: Limits) -> Plan:
+    """Given stages in turn, within ``limits`` together; one that fails for numerical reasons is left out."""
+    began, done, failure = time.perf_counter(), None, None
+    for stage in stages:
+        left = limits.after(time.perf_counter() - began, 0 if done is None else done.n_steps)
+        if done is not None and (done.status is Status.MAX_TIME or left.max_steps == 0):
+            return
+        steps = stage.limits.max_steps if left.max_steps is None else left.max_steps
+        try:
+            done = yield Stage(stage.solver, Limits(stage.limits.tol, steps, left.max_time))
+        except NUMERICAL as error:  # numbers beyond this stage's precision; the next may have more
+            failure = error
+    if done is None and failure is not None:
+        raise failure
+
+
+def run(
+    problem: Problem | NeuronProblem,
+    stages: Plan,
+    tol: float,
+    *,
+    start: Tensor | None = None,
+    dual: Matrix | None = None,
+    callback: Callback | None = None,
+    watch: Watch | None = None,
+) -> Solution:
+    """Run the stages of a plan until ``tol`` is certified; point, neurons, best dual and history are handed over."""
+    progress = Progress(problem, callback, watch)
+    try:
+        stage = next(stages)
+        while True:
+            try:
+                done = progress.run(stage.solver, stage.limits, start, dual)
+            except NUMERICAL as error:
+                stage = stages.throw(error)
+                continue
+            if done.certificate.within(tol):
+                break
+            stage = stages.send(done)
+    except StopIteration:
+        pass
+    finally:
+        stages.close()
+    if progress.done is None:
+        raise ValueError(
+            "no solver can take this problem in the memory there is; lower patterns, or use fewer samples."
+        )
+    return progress.done
 
 
 def _candidates(problem: Problem, tol: float, at: Crossovers = CROSSOVERS) -> Iterator[Stage]:
@@ -92,18 +148,18 @@ def _candidates(problem: Problem, tol: float, at: Crossovers = CROSSOVERS) -> It
     cones = p * ((a + c) * (a + c + 1) / 2) ** 3 if coupled else 0.0
     small = n * p * a * c <= (at.small_design if coupled else at.tiny_design)
     if coupled and p * a * (a + 1) / 2 <= at.q_entries and n <= at.q_samples:
-        yield Stage(QInteriorPoint(), tol, 60)
+        yield Stage(QInteriorPoint(), Limits(tol, 60))
     if small and cones <= at.cheap_cones and (coupled or tol < 1e-4):
-        yield Stage(InteriorPoint(), tol, 2)
+        yield Stage(InteriorPoint(), Limits(tol, 2))
     narrow = 2 * p * a <= at.largest_kernel and isinstance(problem.operator, HasKernel)
     if n <= at.largest_kernel or narrow:
         yield from _kernel_stages(problem, tol, at)
         if cones <= at.tolerable_cones and n * p * a * c <= 20 * at.small_design:
-            yield Stage(InteriorPoint(), tol, 2)
+            yield Stage(InteriorPoint(), Limits(tol, 2))
     else:
-        yield Stage(ActiveNeurons(), tol, 400)
-    yield Stage(FISTA(), tol, 20_000)
-    yield Stage(PrimalDual(), tol, 20_000)
+        yield Stage(ActiveNeurons(), Limits(tol, 400))
+    yield Stage(FISTA(), Limits(tol, 20_000))
+    yield Stage(PrimalDual(), Limits(tol, 20_000))
 
 
 def _kernel_stages(problem: Problem, tol: float, at: Crossovers) -> Iterator[Stage]:
@@ -111,83 +167,33 @@ def _kernel_stages(problem: Problem, tol: float, at: Crossovers) -> Iterator[Sta
     wide = isinstance(problem.operator, HasKernel) and not is_narrow(problem.operator)
     if newton.refusal(problem) is None and (short or wide):  # its matrices are n x n even where the design is narrow
         gap, steps = (at.hand_over_short, at.steps_short) if short else (at.hand_over, at.steps)
-        yield Stage(KernelADMM("float32"), max(tol, gap), steps)
-        yield Stage(newton, tol if problem.operator.output_shape[0] > at.tiny else 0.0, 60)
+        yield Stage(KernelADMM("float32"), Limits(max(tol, gap), steps))
+        yield Stage(newton, Limits(tol if problem.operator.output_shape[0] > at.tiny else 0.0, 60))
     if tol >= at.single:
-        yield Stage(KernelADMM("float32"), tol, 1000)
-    yield Stage(KernelADMM("float64"), tol, 4000)
+        yield Stage(KernelADMM("float32"), Limits(tol, 1000))
+    yield Stage(KernelADMM("float64"), Limits(tol, 4000))
 
 
 def solve_auto(
     problem: Problem,
+    limits: Limits = DEFAULT_LIMITS,
     *,
-    tol: float = 1e-4,
-    max_steps: int | None = None,
-    max_time: float | None = None,
     start: Blocks | None = None,
     dual: Matrix | None = None,
     callback: Callback | None = None,
     solver: str | Solver | Sequence[Stage] = "auto",
     watch: Watch | None = None,
 ) -> Solution:
-    """Solve with a named solver, with given stages, or with the plan for this problem.
-
-    The best dual is carried from stage to stage. ``watch`` is shown the best certificates as they come.
-    """
+    """Solve with a named solver, with given stages, or with the plan for this problem; see :func:`solve`."""
     if solver == "auto":
-        stages: Sequence[Stage] = plan(problem, tol)
+        stages = plan(problem, limits)
     elif isinstance(solver, str | Solver):
-        stages = (Stage(make_solver(solver), tol, 10_000 if max_steps is None else max_steps),)
+        stages = in_turn((Stage(make_solver(solver), limits),), limits)
     else:
-        stages = solver
-    with threads_for(problem.operator.multiplications):
-        return _run(problem, stages, tol, max_steps, max_time, start, dual, callback, watch)
-
-
-def _run(
-    problem: Problem,
-    stages: Sequence[Stage],
-    tol: float,
-    max_steps: int | None,
-    max_time: float | None,
-    start: Blocks | None,
-    dual: Matrix | None,
-    callback: Callback | None,
-    watch: Watch | None,
-) -> Solution:
-    began, done, failure = time.perf_counter(), None, None
-    for stage in stages:
-        spent = time.perf_counter() - began
-        try:
-            solution = solve(
-                problem,
-                stage.solver,
-                tol=stage.tol,
-                max_steps=stage.max_steps if max_steps is None else max_steps - (done.n_steps if done else 0),
-                max_time=None if max_time is None else max(max_time - spent, 0.0),
-                start=start,
-                dual=dual,
-                callback=_later(callback, spent, done),
-                known=None if done is None else done.certificate,
-                watch=watch,
-            )
-        except NUMERICAL as error:  # numbers beyond this stage's precision; the next may have more
-            failure = error
-            continue
-        done = solution if done is None else _continue(done, solution, spent)
-        start, dual = done.Z, done.certificate.dual_point
-        out_of_steps = max_steps is not None and done.n_steps >= max_steps
-        if done.certificate.within(tol) or done.status is Status.MAX_TIME or out_of_steps:
-            break
-    if done is None:
-        if failure is not None:
-            raise failure
-        raise ValueError(
-            "no solver can take this problem in the memory there is; lower patterns, or use fewer samples."
-        )
-    if done.certificate.within(tol):
-        done = replace(done, status=Status.CERTIFIED)
-    return _without_dust(problem, done, tol)
+        stages = in_turn(solver, limits)
+    with threads_of(problem):
+        done = run(problem, stages, limits.tol, start=start, dual=dual, callback=callback, watch=watch)
+        return _without_dust(problem, done, limits.tol)
 
 
 def _without_dust(problem: Problem, done: Solution, tol: float) -> Solution:
@@ -204,7 +210,7 @@ def _without_dust(problem: Problem, done: Solution, tol: float) -> Solution:
     dear = certificate.primal > old.primal + _COST * max(old.gap, 1e-12 * old.primal)
     if dear or certificate.relative_gap > max(old.relative_gap, tol):
         return done
-    return replace(done, Z=certificate.point, certificate=certificate)
+    return replace(done, Z=certificate.point, certificate=certificate, verdict=None)
 
 
 def make_solver(solver: str | Solver) -> Solver:
@@ -213,32 +219,6 @@ def make_solver(solver: str | Solver) -> Solver:
     if solver not in SOLVERS:
         raise ValueError(f"solver must be 'auto' or one of {sorted(SOLVERS)}, got {solver!r}.")
     return SOLVERS[solver]()
-
-
-def _later(callback: Callback | None, seconds: float, done: Solution | None) -> Callback | None:
-    if callback is None or done is None:
-        return callback
-    return lambda record: callback(_shifted(record, done, seconds))
-
-
-def _shifted(record: Record, done: Solution, seconds: float) -> Record:
-    return replace(record, seconds=record.seconds + seconds, step=record.step + done.n_steps)
-
-
-def _continue(first: Solution, second: Solution, spent: float) -> Solution:
-    """One solution from two runs on the same problem: the better point, the better dual, both histories."""
-    better = second if second.certificate.primal <= first.certificate.primal else first
-    certificate = better.certificate.with_dual_of(first.certificate).with_dual_of(second.certificate)
-    later = tuple(_shifted(record, first, spent) for record in second.history)
-    return Solution(
-        better.Z,
-        certificate,
-        second.status,
-        first.n_steps + second.n_steps,
-        spent + second.seconds,
-        first.history + later,
-        f"{first.solver}+{second.solver}",
-    )
 
 
 def beta_grid(beta_max: float, count: int, ratio: float) -> list[float]:

@@ -77,7 +77,7 @@ class PrimalDual(Solver):
 
 
 def _restart(problem: Problem, state: _State) -> None:
-    """Go on from the average, and lean the steps towards the side that travelled further."""
+    """Continue from the average, and favour steps of the side that travelled further."""
     Z, b, V = (part / state.since for part in state.total)
     travelled = [float(torch.linalg.vector_norm(new - old)) for new, old in zip((Z, V), state.began, strict=True)]
     if min(travelled) > 1e-12:

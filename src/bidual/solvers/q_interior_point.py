@@ -1,6 +1,5 @@
 """A primal-dual interior point in one small matrix per block: squared loss with nuclear norms of short blocks."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations_with_replacement
 
@@ -49,12 +48,12 @@ class QInteriorPoint(Solver):
 
         grad_p phi = 1/2 (I - S_p S_p^T),     D^2 phi [U, U] = sum_pq tr (U_p A_p^T M^-1 A_q U_q S_q S_p^T).
 
-    There are P d (d + 1) / 2 unknowns, whatever the number of outputs, and the kernel stays n x n.
+    There are P d (d + 1) / 2 unknowns for any number of outputs, and the kernel is n x n.
 
     A step is Mehrotra's predictor and corrector in the direction of Nesterov and Todd for grad phi = Lambda, Q Lambda =
     mu I. Q and its multiplier are kept as Q = F F^T, Lambda = F^-T diag(g) F^-1: in the coordinates of F, where Q = I,
-    the scaling is the diagonal sqrt(g_i g_j), and updates are products, so nothing small is lost beside something
-    large. Weights and intercept are dealt with as in EtaInteriorPoint. All is done on the CPU in float64.
+    the scaling is the diagonal sqrt(g_i g_j), and updates are products, so no small entry is lost beside a large one.
+    Weights and intercept are treated as in EtaInteriorPoint. It runs on the CPU in float64.
     """
 
     max_rows: int = 4
@@ -75,7 +74,7 @@ class QInteriorPoint(Solver):
         k, unknowns, least = p * rows, p * rows * (rows + 1) // 2, min(n, p * rows + c)
         need = 8 * (2 * n * k + 3 * least * k + 3 * least**2 + 3 * k**2 + 2 * unknowns**2)
         if need > available_bytes(torch.device("cpu")):
-            return f"{self.name} needs {human_bytes(need)} for its matrices, more than there is."
+            return f"{self.name} needs {human_bytes(need)} for its matrices, more than is free."
         return None
 
     def init(self, problem: Problem, start: Tensor | None, dual: Tensor | None) -> _State:
@@ -91,13 +90,13 @@ class QInteriorPoint(Solver):
         try:
             with np.errstate(all="ignore"):
                 return self._step(problem, state)
-        except np.linalg.LinAlgError:  # of numbers that are not finite
+        except np.linalg.LinAlgError:  # numbers are not finite
             return replace(state, idle=_PATIENCE)
 
     def _step(self, problem: Problem, state: _State) -> _State:
         slope, before, now, one = _slope(state), state.gap, diagonal(state.g), diagonal(np.ones_like(state.g))
         newton = _Newton(state)
-        if newton.failed:  # rounding has the last word
+        if newton.failed:  # by rounding
             return replace(state, idle=_PATIENCE)
         U, N = newton.solve(-now, slope)
         a, b = newton.lengths(U, N, 1.0)
@@ -117,9 +116,6 @@ class QInteriorPoint(Solver):
     def point(self, problem: Problem, state: _State) -> Tensor:
         Z = np.einsum("ijp,jpc->pic", state.F, state.T)
         return torch.from_numpy(Z).to(problem.operator.like.device)
-
-    def candidates(self, problem: Problem, state: _State) -> Sequence[Tensor]:
-        return ()
 
     def estimate(self, problem: Problem, state: _State) -> float | None:
         return state.gap
@@ -164,7 +160,7 @@ class _Newton:
         return a, b
 
     def second_order(self, U: Array, N: Array) -> Array:
-        """What the product of the two moves adds to Q Lambda, in the scaling where Q = Lambda = diag(sqrt(g))."""
+        """The product of the two moves in Q Lambda, in the scaling where Q = Lambda = diag(sqrt(g))."""
         geometric = np.sqrt(self.root[:, None] * self.root)
         mixed = symmetric(product(geometric * U, N / geometric))
         return 2 * geometric / (self.root[:, None] + self.root) * mixed
@@ -186,9 +182,9 @@ def _curvature(G: Array, T: Array, one: tuple[int, int], other: tuple[int, int],
 
 
 def _samples(problem: Problem) -> tuple[Array, Array]:
-    """A (d, P, n) and Y: weighted, without the intercept, and with no more samples than there are columns.
+    """A (d, P, n) and Y: weighted, without the intercept, and with no more samples than columns.
 
-    R of [A, Y] has all their inner products, and so is the same problem.
+    The triangle R of [A, Y] has the same inner products, and so is the same problem.
     """
     (p, d, c), data = problem.operator.block_shape, problem.datafit
     B, Y, w = (_numpy(x) for x in (as_protocol(problem.operator, HasKernel).design(), data.targets, data.weights))

@@ -1,7 +1,8 @@
-"""Contract checks that ship with the package: run them on a loss, gauge, operator or architecture of your own.
+"""Contract checks that ship with the package: run them on a loss, gauge, operator, architecture,
+oracle or solver of your own.
 
 Every ``check_*`` raises an AssertionError that says which promise was broken, and by how much. They draw from the given
-generator only, work in float64 and take a fraction of a second:
+generator only, work in float64 and take seconds at most:
 
     check_loss(MyLoss(), torch.Generator().manual_seed(0))
 """
@@ -12,14 +13,20 @@ from bidual.testing.discovery import concrete_subclasses
 from bidual.testing.gauge import check_gauge
 from bidual.testing.loss import check_loss, example_targets
 from bidual.testing.operator import check_operator
+from bidual.testing.oracle import check_oracle
+from bidual.testing.planted import Planted
+from bidual.testing.solver import check_solver
 from bidual.testing.tools import own_checks_only
 
 __all__ = [
+    "Planted",
     "check_architecture",
     "check_datafit",
     "check_gauge",
     "check_loss",
     "check_operator",
+    "check_oracle",
+    "check_solver",
     "concrete_subclasses",
     "example_targets",
     "own_checks_only",

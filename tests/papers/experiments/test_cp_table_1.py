@@ -6,7 +6,9 @@ import torch
 from bidual.papers.experiments import cp_table_1
 from bidual.papers.experiments.cp_table_1 import Curve, Point, make_data
 from bidual.polar import Faces
+from bidual.problems.solution import Limits
 from bidual.solvers.conic.cone_program import solve_cone_program
+from bidual.solvers.driver import solve
 from bidual.training.copositive import relax
 from bidual.training.relu.column_generation import ColumnGeneration
 
@@ -68,6 +70,6 @@ def test_the_programs_of_one_row_agree_on_white_data() -> None:
     """One output: CP (10), the relaxation (20) and training over all patterns have one value."""
     problem = make_data(4, 0, 1, seed=0)
     cone = solve_cone_program(problem, torch.ones(1, 4, dtype=torch.bool)).objective
-    exact = ColumnGeneration().train(problem, Faces(problem.X), tol=1e-7).solution.certificate
+    exact = solve(problem, ColumnGeneration(Faces(problem.X)), Limits(1e-7)).certificate
     assert cone == pytest.approx(exact.primal, rel=1e-5)
     assert relax(problem, "spike_free").dual == pytest.approx(exact.primal, rel=1e-5)

@@ -5,9 +5,10 @@ from bidual.losses import LOSSES
 from bidual.losses.datafit import Datafit
 from bidual.papers.experiments import pr_figure_4
 from bidual.papers.experiments.pr_figure_4 import Figure4, make_data
+from bidual.papers.methods.low_rank import truncated
 from bidual.problems.parallel import ParallelProblem
-from bidual.training.parallel.low_rank import truncated
-from bidual.training.parallel.training import ParallelTrainer
+from bidual.problems.solution import Limits
+from bidual.training.parallel.plan import ParallelPlan
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +42,7 @@ def test_one_unit_per_layer_is_a_two_layer_network() -> None:
     """The three-layer program with m_1 = 1 has the optimum that the figure takes from two-layer training."""
     X, y = make_data(2, 1, n=6)
     data = Datafit(LOSSES["huber"](), y)
-    three = ParallelTrainer(X, 1).train(ParallelProblem(X, data, pr_figure_4.BETA, 1), tol=1e-5).solution.certificate
+    three = ParallelPlan(X, 1).train(ParallelProblem(X, data, pr_figure_4.BETA, 1), Limits(1e-5)).certificate
     two = pr_figure_4.optimum(X, data, 1e-5)
     assert three.primal == pytest.approx(two.primal, rel=3e-5)
 

@@ -13,9 +13,10 @@ from bidual.papers.experiments import image_panels, pr_figure_5
 from bidual.papers.experiments.image_race import NetworkModel, PenaltyModel, Race, Samples, Watch, stepper
 from bidual.papers.experiments.pr_figure_5 import CONFIGS, Result
 from bidual.papers.experiments.race_results import TITLES, Config, Panel
+from bidual.papers.methods.penalty import PenaltyForm
 from bidual.problems.problem import Problem
+from bidual.problems.solution import Limits
 from bidual.solvers.plan import solve_auto
-from bidual.training.parallel.penalty import PenaltyForm
 from helpers.places import SHARED
 
 DATA = SHARED
@@ -107,7 +108,7 @@ def test_no_optimiser_takes_the_penalty_form_below_its_certified_bound(name: str
     mine = model(data, beta=0.05, lam=1e-5, scale=0.0)
     family = GatedParallel(mine.cells)
     problem = Problem(family.lift(data.X, 3), Datafit(Squared(), data.Y), family.gauge(), len(data) * mine.beta)
-    dual = solve_auto(problem, tol=1e-8).certificate.dual / len(data)
+    dual = solve_auto(problem, Limits(1e-8)).certificate.dual / len(data)
     race, optimiser = Race(40, Watch("wall", torch.device("cpu")), 400), stepper(name, mine.parameters, rate, 0.9)
     values = race.run(mine, optimiser, [1e-9, 600.0], lambda *_: mine.objective(), torch.Generator().manual_seed(0))
     assert dual <= min(values)

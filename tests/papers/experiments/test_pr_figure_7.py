@@ -10,10 +10,11 @@ from bidual.losses import Squared
 from bidual.losses.datafit import Datafit
 from bidual.papers.experiments import pr_figure_7
 from bidual.papers.experiments.pr_figure_7 import Spectrum, spectrum
+from bidual.papers.methods.low_rank import guarantee
 from bidual.papers.reproduction import Context, Scale
 from bidual.problems.parallel import ParallelProblem
-from bidual.training.parallel.low_rank import guarantee
-from bidual.training.parallel.training import ParallelTrainer
+from bidual.problems.solution import Limits
+from bidual.training.parallel.plan import ParallelPlan
 from helpers.places import SHARED
 
 
@@ -86,7 +87,7 @@ def test_steepest_is_beta_max(tiny: tuple[Spectrum, torch.Tensor, torch.Tensor])
     one, X, Y = tiny
     for multiple in (0.97, 1.001):
         problem = ParallelProblem(X, Datafit(Squared(), Y), multiple * one.steepest, 1)
-        certificate = ParallelTrainer(X, 1).train(problem, tol=1e-6).solution.certificate
+        certificate = ParallelPlan(X, 1).train(problem, Limits(1e-6)).certificate
         zero = 0.5 * float(Y.square().sum())
         assert (certificate.primal < zero - 1e-6) == (multiple < 1)
         assert certificate.dual >= min(multiple, 1) * zero - 1e-5  # concave in beta

@@ -10,12 +10,13 @@ import torch
 
 from bidual.architectures.sub_network_gates import SubNetworkGates
 from bidual.losses import Squared
-from bidual.papers.experiments import pr_table_3, uci_study
-from bidual.papers.experiments.penalty_descent import Form, PenaltyDescent, gates_of
-from bidual.papers.experiments.uci_duels import PAIRS, Count, Duel, duels
-from bidual.papers.experiments.uci_models import METHODS, TUNED, Settings, Split
-from bidual.papers.experiments.uci_study import Row
-from bidual.training.parallel.penalty import PenaltyForm, train
+from bidual.papers.experiments import pr_table_3
+from bidual.papers.methods.penalty import PenaltyForm, train
+from bidual.papers.methods.penalty_descent import Form, PenaltyDescent, gates_of
+from bidual.papers.uci import study as uci_study
+from bidual.papers.uci.duels import PAIRS, Count, Duel, duels
+from bidual.papers.uci.models import METHODS, TUNED, Settings, Split
+from bidual.papers.uci.study import Row
 
 SETTINGS = Settings(splits=1, n_networks=4, width=3, steps=10, min_steps=10, batch_size=8, relu_seconds=0.2)
 NAMES = ("balloons", "moons")

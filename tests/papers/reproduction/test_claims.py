@@ -30,10 +30,10 @@ from bidual.papers.experiments.generated_labels import Fit
 from bidual.papers.experiments.pr_figure_4 import Figure4, PatternRow, RankRow, ScaledRow
 from bidual.papers.experiments.race_results import Curve, Panel, Point
 from bidual.papers.experiments.staged_accuracy import StagedRow
-from bidual.papers.experiments.uci_study import Row as UciRow
 from bidual.papers.experiments.whitened_images import Setting
 from bidual.papers.reproduction import Claim
-from bidual.solvers.driver import Record
+from bidual.papers.uci.study import Row as UciRow
+from bidual.problems.solution import Record
 
 
 def holds(claims: tuple[Claim, ...]) -> list[bool]:

@@ -15,6 +15,8 @@ from bidual.losses.datafit import Datafit
 from bidual.polar import Faces, LocalSearch, SteepestNeurons, steepness
 from bidual.problems.certificate import Scope, certify, judge
 from bidual.problems.relu import ReluProblem
+from bidual.problems.solution import Limits
+from bidual.solvers.driver import solve
 from bidual.testing import own_checks_only
 from bidual.training.relu.column_generation import ColumnGeneration
 from oracles.pattern_oracle import steepest
@@ -176,14 +178,14 @@ def test_what_a_search_found_is_never_an_upper_bound() -> None:
     Y = torch.nn.functional.one_hot(torch.arange(n) // 10).double()
     problem = ReluProblem(X, Datafit(Squared(), Y, None, False), 0.5)
     oracle = NaiveSearch(X, starts=20, seed=3)
-    done = ColumnGeneration().train(problem, oracle, tol=1e-5)
-    Z, V = done.solution.Z, done.dual_point
+    done = solve(problem, ColumnGeneration(oracle), Limits(1e-5))
+    Z, V = done.Z, done.dual_point
     peaks = oracle.steepest(V)
     believed = judge(done.problem, Z, V, lambda W: max(peaks.bracket.lower, problem.beta), Scope.ALL_PATTERNS)
     assert done.search_gap <= 1e-5
     assert believed.dual > 1.005 * optimum  # a false bound, if one trusted the search
     assert peaks.bracket.upper == inf
-    assert done.solution.certificate.dual == certify(done.problem, Z, [V], oracle=oracle).dual == 0
-    assert done.solution.certificate.relative_gap == 1
-    better = ColumnGeneration().train(problem, LocalSearch(X), tol=1e-5)
-    assert better.solution.certificate.primal == pytest.approx(optimum, rel=1e-5)
+    assert done.certificate.dual == certify(done.problem, Z, [V], oracle=oracle).dual == 0
+    assert done.certificate.relative_gap == 1
+    better = solve(problem, ColumnGeneration(LocalSearch(X)), Limits(1e-5))
+    assert better.certificate.primal == pytest.approx(optimum, rel=1e-5)

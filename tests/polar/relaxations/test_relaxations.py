@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from bidual.papers.methods.semidefinite import SemidefiniteBound
 from bidual.polar.relaxations.aggregates import Aggregated, RowMultipliers
 from bidual.polar.relaxations.diagonal import DiagonalBound
 from bidual.polar.relaxations.reduction import Scaled
-from bidual.polar.relaxations.semidefinite import SemidefiniteBound
 from bidual.polar.relaxations.sign_regions import SignRegion, clipped
 from helpers.polar_cases import CASES, brute_force, normal, semidefinite_value, steepest
 

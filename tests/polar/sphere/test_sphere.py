@@ -15,6 +15,8 @@ from bidual.polar.sphere.oracle import Sphere
 from bidual.polar.sphere.simplex_bounds import SimplexBounds
 from bidual.polar.sphere.simplices import Simplices, join
 from bidual.problems.relu import ReluProblem
+from bidual.problems.solution import Limits
+from bidual.solvers.driver import solve
 from bidual.training.relu.column_generation import ColumnGeneration
 from helpers.polar_cases import CASES, normal, steepest
 
@@ -106,7 +108,7 @@ def test_it_proves_a_trained_network_optimal(c: int) -> None:
     X[:, 2] = 1
     Y = torch.sin(2 * X[:, :1]) * X[:, 1:2] + 0.2 * normal(60, c, 7)
     problem = ReluProblem(X, Datafit(Squared(), Y, None, True), 0.05)
-    done = ColumnGeneration().train(problem, Faces(X), tol=1e-7)
+    done = solve(problem, ColumnGeneration(Faces(X)), Limits(1e-7))
     found = Sphere(X, tol=1e-6).steepest(done.dual_point, problem.beta, done.neurons)
     exact = Faces(X).steepest(done.dual_point).bracket
     assert exact.lower <= found.bracket.upper <= problem.beta * (1 + 1e-5)
@@ -117,8 +119,8 @@ def test_it_trains() -> None:
     X[:, 2] = 1
     Y = torch.sin(2 * X[:, :1]) * X[:, 1:2]
     problem = ReluProblem(X, Datafit(Squared(), Y, None, True), 0.3)
-    done = ColumnGeneration().train(problem, Sphere(X, tol=3e-4), tol=1e-3)
-    assert done.solution.certificate.relative_gap <= 1e-3
+    done = solve(problem, ColumnGeneration(Sphere(X, tol=3e-4)), Limits(1e-3))
+    assert done.certificate.relative_gap <= 1e-3
 
 
 @pytest.mark.parametrize("limits", [{"max_time": 0.0}, {"max_simplices": 10}, {"max_simplices": 300}])

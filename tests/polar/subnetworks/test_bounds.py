@@ -12,7 +12,7 @@ from torch import Tensor
 from bidual.losses import Squared
 from bidual.losses.datafit import Datafit
 from bidual.numerics.eigenvalue_bounds import orthogonality_error
-from bidual.operators.parallel import sub_network_features, sub_network_size
+from bidual.operators.parallel import as_widths, sub_network_features, sub_network_size
 from bidual.polar import Faces, SteepestNeurons
 from bidual.polar.subnetworks.base import ParallelOracle, copies
 from bidual.polar.subnetworks.bound import RelaxedBound
@@ -20,7 +20,8 @@ from bidual.polar.subnetworks.outputs import AllOutputs, _cone_bound, _principal
 from bidual.polar.subnetworks.pricing import ExactParallel
 from bidual.polar.subnetworks.search import ParallelSearch
 from bidual.problems.parallel import ParallelProblem
-from bidual.training.parallel.training import ParallelTrainer
+from bidual.problems.solution import Limits
+from bidual.training.parallel.plan import ParallelPlan
 
 mpmath.mp.dps = 60
 
@@ -56,11 +57,11 @@ class Recorded(ExactParallel):
 def test_no_answer_in_a_training_is_below_a_sub_network(seed: int) -> None:
     """Near the optimum many networks are equally steep, which random dual points do not show."""
     X, y = teacher(8 if seed else 10, 2, seed)
-    trainer = ParallelTrainer(X, 3)
+    trainer = ParallelPlan(X, 3)
     oracle = Recorded(X, 3)
     trainer.__dict__["_priced"] = oracle  # what the cached property would make
     problem = ParallelProblem(X, Datafit(Squared(), y), 1.0, 3)
-    trainer.train(problem.with_beta(0.02 * trainer.beta_max(problem)), tol=1e-4)
+    trainer.train(problem.with_beta(0.02 * trainer.beta_max(problem)), Limits(1e-4))
     known = torch.cat([neurons for *_, neurons in oracle.answers])
     assert len(oracle.answers) > 2
     for V, above, upper, _ in oracle.answers:
@@ -175,7 +176,7 @@ def test_what_the_bounds_refuse() -> None:
         ExactParallel(X, (2, 2))
     for widths in ((), 0, (2, 0), 1.5, True):
         with pytest.raises(ValueError, match="widths must be a positive whole number or several"):
-            ParallelSearch(X, widths)  # type: ignore[arg-type]
+            as_widths(widths)
 
 
 def exact_bound(G: np.ndarray, b: np.ndarray) -> mpf:

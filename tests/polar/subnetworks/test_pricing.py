@@ -66,7 +66,7 @@ def test_scales_zero_rows_and_zero_duals() -> None:
 
 def test_what_it_refuses() -> None:
     X, v = samples(20, 2, 0)
-    with pytest.raises(ValueError, match=r"looks at 2\^\d+ second-layer patterns"):
+    with pytest.raises(ValueError, match=r"enumerates 2\^\d+ second-layer patterns"):
         ExactParallel(X, 2).steepest(v.abs())
     with pytest.raises(ValueError, match="is for one output, got 2"):
         ExactParallel(X[:4], 2).steepest(torch.ones(4, 2).double())

@@ -8,14 +8,15 @@ from bidual.losses import LOSSES, Huber, Loss, Squared
 from bidual.losses.datafit import Datafit
 from bidual.operators import LinearOperator
 from bidual.problems.problem import Problem
+from bidual.problems.solution import Limits, Status
 from bidual.solvers.conic.interior_point import InteriorPoint
-from bidual.solvers.driver import Status, solve
+from bidual.solvers.driver import solve
 from oracles.cvxpy_oracle import cvxpy_optimum
 from oracles.problems import CASES, gated_problem, normal, repeated_rows, zero_column
 
 
 def assert_solved(problem: Problem) -> None:
-    solution = solve(problem, InteriorPoint(), tol=1e-6)
+    solution = solve(problem, InteriorPoint(), Limits(1e-6))
     assert solution.status is Status.CERTIFIED
     assert solution.certificate.recheck(problem)
     assert solution.certificate.primal == pytest.approx(cvxpy_optimum(problem), rel=1e-6, abs=1e-9)
@@ -45,14 +46,14 @@ def test_units_of_the_targets_do_not_matter(loss: Loss, unit: float) -> None:
     problem = gated_problem(normal(12, 3), loss, 3)
     data = Datafit(loss, unit * problem.datafit.targets)
     scaled = Problem(problem.operator, data, problem.gauge, 1.0)
-    solution = solve(scaled.with_beta(1e-3 * scaled.beta_max), InteriorPoint(), tol=1e-6)
+    solution = solve(scaled.with_beta(1e-3 * scaled.beta_max), InteriorPoint(), Limits(1e-6))
     assert solution.status is Status.CERTIFIED
 
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_small_beta(loss: str) -> None:
     problem = gated_problem(normal(30, 3), LOSSES[loss](), 3, intercept=True)
-    solution = solve(problem.with_beta(1e-5 * problem.beta_max), InteriorPoint(), tol=1e-6)
+    solution = solve(problem.with_beta(1e-5 * problem.beta_max), InteriorPoint(), Limits(1e-6))
     assert solution.status is Status.CERTIFIED
 
 
@@ -62,7 +63,7 @@ def test_an_operator_whose_outputs_may_mix_goes_through_dense() -> None:
 
     data = Datafit(Squared(), normal(8, 2))
     mixed, plain = (Problem(kind(normal(8, 3), 2), data, Nuclear(), 0.5) for kind in (Dense, LinearOperator))
-    values = [solve(problem, InteriorPoint(), tol=1e-8).certificate.primal for problem in (mixed, plain)]
+    values = [solve(problem, InteriorPoint(), Limits(1e-8)).certificate.primal for problem in (mixed, plain)]
     assert values[0] == pytest.approx(values[1], rel=1e-8)
 
 
@@ -74,11 +75,11 @@ def test_refuses_what_it_cannot_store() -> None:
 
 def test_inactive_blocks_are_exactly_zero():
     problem = gated_problem(normal(40, 3), Squared(), 2)
-    solution = solve(problem.with_beta(0.5 * problem.beta_max), InteriorPoint(), tol=1e-8)
+    solution = solve(problem.with_beta(0.5 * problem.beta_max), InteriorPoint(), Limits(1e-8))
     used = solution.Z.flatten(1).any(1)
     assert 0 < int(used.sum()) < len(solution.Z)
 
 
 def test_a_time_limit_stops_a_long_run():
-    solution = solve(gated_problem(normal(200, 8), Squared(), 3), InteriorPoint(), tol=1e-9, max_time=1e-2)
+    solution = solve(gated_problem(normal(200, 8), Squared(), 3), InteriorPoint(), Limits(1e-9, max_time=1e-2))
     assert solution.status is Status.MAX_TIME

@@ -9,17 +9,21 @@ import torch
 from bidual.gauges import Factors
 from bidual.losses import Hinge, Squared
 from bidual.losses.datafit import Datafit
+from bidual.papers.methods.cone_factors import ConeProgram
+from bidual.papers.methods.optimality import optimality_report
 from bidual.patterns import activations, sample_gates
+from bidual.patterns.cone_projection import Cones
 from bidual.problems.problem import Problem
 from bidual.problems.relu import ReluProblem
+from bidual.problems.solution import Limits, Status
 from bidual.solvers import BurerMonteiro
 from bidual.solvers.driver import solve
-from bidual.solvers.factored import ConeProgram, Cones, Descent, Ending, FactoredProgram, optimality_report, train
+from bidual.solvers.factored import Descent, FactoredProgram, factored_point, train
 from helpers.factored_cases import gated, normal
 
 
 def optimum(program: FactoredProgram) -> Factors:
-    return train(program, "lbfgs", tol=1e-8).factors
+    return factored_point(train(program, "lbfgs", tol=1e-8)).factors
 
 
 @pytest.mark.parametrize("method", ["lbfgs", "levenberg_marquardt", "variable_projection"])
@@ -30,8 +34,8 @@ def test_tilted_factors_of_an_optimal_product_are_not_optimal(method: str) -> No
     report, least = optimality_report(program, tilted), program.value(best)
     assert report.certified_bound >= report.value / least - 1 - 1e-6
     run = train(program, method, start=tilted, tol=1e-5)
-    assert run.ending is Ending.CERTIFIED
-    assert run.value == pytest.approx(least, rel=2e-5)
+    assert run.status is Status.CERTIFIED
+    assert factored_point(run).value == pytest.approx(least, rel=2e-5)
 
 
 def test_float32_projections_are_in_their_cones() -> None:
@@ -56,12 +60,10 @@ def test_nan_is_no_tolerance() -> None:
     with pytest.raises(ValueError, match="tol must be a number"):
         train(FactoredProgram(gated(), 1), tol=math.nan)
     with pytest.raises(ValueError, match="tol must be a number"):
-        solve(gated(), BurerMonteiro(), tol=math.nan)
+        solve(gated(), BurerMonteiro(), Limits(math.nan))
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"max_steps": 0}, {"max_steps": -3}, {"max_time": 0.0}, {"scale": math.nan}], ids=str
-)
+@pytest.mark.parametrize("wrong", [{"max_steps": -3}, {"max_time": 0.0}, {"scale": math.nan}], ids=str)
 def test_limits_out_of_range(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be"):
         train(FactoredProgram(gated(), 1), **wrong)
@@ -77,7 +79,7 @@ def test_a_start_that_is_not_finite() -> None:
 def test_a_diverging_rate_ends_the_solver_with_a_warning() -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        solution = solve(gated(), BurerMonteiro(method=Descent(rate=1.0)), tol=1e-6)
+        solution = solve(gated(), BurerMonteiro(method=Descent(rate=1.0)), Limits(1e-6))
     assert any("learning rate" in str(warning.message) for warning in caught)
     assert math.isfinite(solution.certificate.primal)
     assert solution.n_steps < 100

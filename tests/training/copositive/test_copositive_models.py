@@ -5,7 +5,8 @@ import torch
 from torch import Tensor
 
 from bidual.io.datasets import make_spiral
-from bidual.training.copositive import relax, tightness
+from bidual.papers.methods.tightness import tightness
+from bidual.training.copositive import relax
 from bidual.training.copositive.joint import joint_bound
 from helpers.copositive_cases import exact, inverse_m, normal, squared, umbrella, white
 from oracles.copositive_oracle import pattern_value, spike_free_value

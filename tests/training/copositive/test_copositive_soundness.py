@@ -11,6 +11,8 @@ from bidual.losses import LOSSES
 from bidual.patterns.spike_free import is_spike_free
 from bidual.polar import Faces
 from bidual.problems.relu import ReluProblem
+from bidual.problems.solution import Limits
+from bidual.solvers.driver import solve
 from bidual.training.copositive import Relaxed, relax
 from bidual.training.copositive.joint import joint_bound
 from bidual.training.copositive.spike_free import spike_free_bound
@@ -149,6 +151,6 @@ def test_other_losses(loss: str, c: int) -> None:
         (plain, joint_bound(plain, max_steps=50)),
         (spike_free, spike_free_bound(spike_free, max_steps=100)),
     ]:
-        done = ColumnGeneration().train(problem, Faces(problem.X), tol=1e-5, max_time=5)
-        assert excess(problem, found, done.solution.certificate.primal) <= ROUNDING
+        done = solve(problem, ColumnGeneration(Faces(problem.X)), Limits(1e-5, max_time=5))
+        assert excess(problem, found, done.certificate.primal) <= ROUNDING
         assert found.recheck(problem)

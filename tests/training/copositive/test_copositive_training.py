@@ -12,8 +12,9 @@ from bidual.numerics.norms import L1
 from bidual.polar import Faces
 from bidual.problems.certificate import Scope
 from bidual.problems.relu import ReluProblem
-from bidual.solvers.driver import Record, Status
-from bidual.training.copositive import CopositiveProgram, CopositiveTraining, relax
+from bidual.problems.solution import Limits, Record, Status
+from bidual.solvers.driver import solve
+from bidual.training.copositive import Copositive, CopositiveProgram, relax
 from bidual.training.copositive.randomised_rounding import RandomisedRounding
 from helpers.copositive_cases import exact, normal, squared, white
 from oracles.relu_problems import relu_problem
@@ -44,15 +45,15 @@ def test_rounding_stops_in_time() -> None:
 def test_training_is_certified_in_the_plane(rich: bool) -> None:
     problem = relu_problem("squared", 12, 2, 2, seed=4, intercept=rich, weighted=rich)
     seen: list[Record] = []
-    done = CopositiveTraining().train(problem, tol=1e-4, callback=seen.append)
-    certificate, best = done.solution.certificate, exact(problem)
-    assert done.solution.status is Status.CERTIFIED
+    done = solve(problem, Copositive(), Limits(1e-4), callback=seen.append)
+    certificate, best = done.certificate, exact(problem)
+    assert done.status is Status.CERTIFIED
     assert certificate.scope is Scope.ALL_PATTERNS
     assert certificate.dual <= best.primal
     assert best.dual <= certificate.primal <= best.primal * (1 + 1e-4)
     assert certificate.recheck(done.problem, Faces(problem.X))
-    assert tuple(seen) == done.solution.history
-    assert done.solution.Z.shape == (len(done.neurons), 1, 2)
+    assert tuple(seen) == done.history
+    assert done.Z.shape == (len(done.neurons), 1, 2)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +69,7 @@ def test_training_is_certified_in_the_plane(rich: bool) -> None:
     ids=["zero samples", "zero targets", "constant targets", "one sample", "large beta", "white"],
 )
 def test_degenerate_problems(problem: ReluProblem) -> None:
-    certificate = CopositiveTraining().train(problem).solution.certificate
+    certificate = solve(problem, Copositive()).certificate
     best = exact(problem)
     assert certificate.relative_gap <= 1e-4
     assert certificate.dual <= best.primal
@@ -77,7 +78,7 @@ def test_degenerate_problems(problem: ReluProblem) -> None:
 
 def test_training_stops_in_time_with_a_sound_certificate() -> None:
     problem = squared(normal(40, 4), normal(40, 2, seed=1), 0.05)
-    certificate = CopositiveTraining().train(problem, tol=1e-8, max_time=0.5).solution.certificate
+    certificate = solve(problem, Copositive(), Limits(1e-8, max_time=0.5)).certificate
     assert 0 <= certificate.dual <= certificate.primal
 
 
@@ -107,7 +108,7 @@ def test_classifiers(solver: str) -> None:
 def test_other_losses_are_refused(loss: str) -> None:
     problem = relu_problem(loss, 6, 2, 1, seed=0)
     with pytest.raises(ValueError, match=f"solver='copositive' is for the squared loss, got {loss}"):
-        CopositiveTraining().train(problem)
+        solve(problem, Copositive())
     with pytest.raises(ValueError, match=rf"CP \(19\), is for the squared loss, got {loss}; use the form 'joint'"):
         relax(problem, "patterns")
     for solver, what in [("copositive", "for the squared loss"), ("cutting_planes", "for the squared loss")]:
@@ -121,11 +122,11 @@ def test_other_data_norms_and_forms_are_refused() -> None:
     with pytest.raises(ValueError, match=r"form must be 'auto' or one of \['joint', 'patterns', 'spike_free'\], got"):
         relax(PLANE, "dense")
     with pytest.raises(ValueError, match="form must be 'auto'"):
-        CopositiveTraining(form="dense").train(PLANE)
+        solve(PLANE, Copositive(form="dense"))
     with pytest.raises(ValueError, match="norm l2 on both layers; got l1 and l2"):
         relax(replace(PLANE, hidden_norm=L1))
     with pytest.raises(ValueError, match="weight decay"):
-        CopositiveTraining().train(replace(PLANE, output_norm=L1))
+        solve(replace(PLANE, output_norm=L1), Copositive())
 
 
 def test_networks_on_patches_are_refused() -> None:
@@ -148,7 +149,7 @@ def test_what_is_too_large_is_refused_at_once(form: str, n: int, d: int, message
     with pytest.raises(ValueError, match=message):
         relax(problem, form)
     with pytest.raises(ValueError, match=message):
-        CopositiveTraining(form=form).train(problem)
+        solve(problem, Copositive(form=form))
 
 
 def test_spike_free_data_that_are_too_many_are_refused_at_once() -> None:
@@ -173,6 +174,6 @@ def test_numbers_that_make_no_sense_are_refused(settings: dict[str, float], mess
         relax(PLANE, "joint", **settings)
 
 
-def test_training_needs_a_round() -> None:
-    with pytest.raises(ValueError, match="rounds and starts must be at least 1, got 0"):
-        CopositiveTraining(rounds=0).train(PLANE)
+def test_the_search_needs_a_start() -> None:
+    with pytest.raises(ValueError, match="starts must be at least 1, got 0"):
+        Copositive(starts=0)

@@ -9,14 +9,14 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 import bidual
 from bidual import LayerwiseCNNClassifier
 from bidual.runtime.container import UnreadableFileError
-from bidual.training.layerwise.growth import Grown, Growth
+from bidual.training.layerwise.trainer import LayerwiseResult, LayerwiseTrainer
 from helpers.small_images import bars
 
 NAMES = np.array(["row", "column", "none"])
 
 
 def small(**changes: object) -> LayerwiseCNNClassifier:
-    plain: dict[str, object] = {"stages": 2, "gates": 4, "epochs": 2, "learning_rate": 0.1, "certificate_samples": 20}
+    plain: dict[str, object] = {"stages": 2, "n_gates": 4, "epochs": 2, "learning_rate": 0.1, "certificate_samples": 20}
     return LayerwiseCNNClassifier(**(plain | changes))  # type: ignore[arg-type]
 
 
@@ -27,7 +27,7 @@ def data(n: int = 60) -> tuple[np.ndarray, np.ndarray]:
 
 def test_labels_probabilities_and_stages() -> None:
     X, y = data(240)
-    model = small(gates=6, epochs=4, flip=False, crop=0).fit(X, y)
+    model = small(n_gates=6, epochs=4, flip=False, crop=0).fit(X, y)
     assert set(model.classes_) == set(NAMES)
     assert model.score(X, y) > 0.8
     np.testing.assert_allclose(model.predict_proba(X).sum(1), 1, rtol=1e-6)
@@ -110,17 +110,17 @@ def test_checkpoint_is_kept_and_gone_on_with(tmp_path: Path) -> None:
     resumed = small(checkpoint=tmp_path, resume=True).fit(X, y)
     np.testing.assert_array_equal(whole.decision_function(X), resumed.decision_function(X))
     with pytest.raises(ValueError, match="another configuration: gates 4 instead of 5"):
-        small(checkpoint=tmp_path, resume=True, gates=5).fit(X, y)
+        small(checkpoint=tmp_path, resume=True, n_gates=5).fit(X, y)
 
 
 def test_interrupted_fit_warns_and_works(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = Growth.run
+    run = LayerwiseTrainer.run
 
-    def interrupted(self: Growth, resume: object = None) -> Grown:
+    def interrupted(self: LayerwiseTrainer, resume: object = None) -> LayerwiseResult:
         done = run(self, None)
-        return Grown(done.network.upto(1), done.history[:2], done.rates[:1], "interrupted")
+        return LayerwiseResult(done.network.upto(1), done.history[:2], done.rates[:1], "interrupted")
 
-    monkeypatch.setattr(Growth, "run", interrupted)
+    monkeypatch.setattr(LayerwiseTrainer, "run", interrupted)
     X, y = data()
     with pytest.warns(ConvergenceWarning, match=r"after epoch 2 of stage 1 \(interrupted\): the network has 1 stages"):
         model = small().fit(X, y)
@@ -132,7 +132,7 @@ def test_interrupted_fit_warns_and_works(monkeypatch: pytest.MonkeyPatch) -> Non
     ("changes", "message"),
     [
         ({"stages": 0}, "stages must be a whole number of at least 1, got 0"),
-        ({"gates": 2.5}, "gates must be a whole number of at least 1, got 2.5"),
+        ({"n_gates": 2.5}, "n_gates must be a whole number of at least 1, got 2.5"),
         ({"kernel_size": 2}, "kernel_size must be odd"),
         ({"weight_decay": 0}, "weight_decay must be a positive number, got 0"),
         ({"momentum": 1.0}, "momentum must be a number from 0 to below 1, got 1.0"),

@@ -13,8 +13,9 @@ from bidual.polar import Faces, LocalSearch
 from bidual.problems.certificate import Certificate, Scope, certify
 from bidual.problems.problem import Problem
 from bidual.problems.relu import ReluProblem
-from bidual.solvers.driver import Status
-from bidual.training.relu.column_generation import ColumnGeneration, Training
+from bidual.problems.solution import Limits, Solution, Status
+from bidual.solvers.driver import solve
+from bidual.training.relu.column_generation import ColumnGeneration
 from oracles.cone_oracle import cone_optimum
 from oracles.pattern_oracle import steepest
 from oracles.relu_problems import beta_max, circle, dictionary_optimum, relu_problem
@@ -25,11 +26,11 @@ RICH = {"intercept": True, "weighted": True}
 OUTPUTS = pytest.mark.parametrize(("c", "extras"), [(2, RICH), (3, PLAIN)], ids=["2-intercept-weights", "3-plain"])
 
 
-def train(problem: ReluProblem, tol: float = 1e-6) -> Training:
+def train(problem: ReluProblem, tol: float = 1e-6) -> Solution:
     """Trained, certified and rechecked with a new oracle; a forged copy of the certificate is refused."""
-    done = ColumnGeneration().train(problem, Faces(problem.X), tol=tol)
-    certificate = done.solution.certificate
-    assert done.solution.status is Status.CERTIFIED
+    done = solve(problem, ColumnGeneration(Faces(problem.X)), Limits(tol))
+    certificate = done.certificate
+    assert done.status is Status.CERTIFIED
     assert certificate.scope is Scope.ALL_PATTERNS
     assert certificate.relative_gap <= tol
     assert certificate.recheck(done.problem, Faces(problem.X))
@@ -44,7 +45,7 @@ def train(problem: ReluProblem, tol: float = 1e-6) -> Training:
 def test_one_output_is_the_program_over_all_patterns(loss: str, n: int, r: int, extras: dict[str, bool]) -> None:
     problem = relu_problem(loss, n, r, 1, seed=n, **extras)
     exact = cone_optimum(problem, enumerate_patterns(problem.X).active)
-    assert train(problem).solution.certificate.primal == pytest.approx(exact, rel=1e-5)
+    assert train(problem).certificate.primal == pytest.approx(exact, rel=1e-5)
 
 
 @OUTPUTS
@@ -52,7 +53,7 @@ def test_one_output_is_the_program_over_all_patterns(loss: str, n: int, r: int, 
 def test_several_outputs_are_a_fine_grid_in_the_plane(loss: str, c: int, extras: dict[str, bool]) -> None:
     problem = relu_problem(loss, 12, 2, c, seed=c, **extras)
     grid = dictionary_optimum(problem, circle(problem.X, 500))
-    certificate = train(problem).solution.certificate
+    certificate = train(problem).certificate
     assert certificate.dual <= grid * (1 + 1e-8)
     assert certificate.primal == pytest.approx(grid, rel=1e-5)
 
@@ -61,7 +62,7 @@ def test_several_outputs_are_a_fine_grid_in_the_plane(loss: str, c: int, extras:
 def test_several_outputs_in_space_from_above_and_below(loss: str, c: int) -> None:
     problem = relu_problem(loss, 7, 3, c, seed=10 + c, weighted=c == 2)
     done = train(problem)
-    certificate = done.solution.certificate
+    certificate = done.certificate
     many = torch.randn(300, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     assert dictionary_optimum(problem, torch.cat([done.neurons, many])) == pytest.approx(certificate.primal, rel=1e-5)
     assert steepest(problem.X.numpy(), certificate.dual_point.numpy()) <= problem.beta * (1 + 1e-9)
@@ -91,16 +92,14 @@ def test_forged_certificates_are_refused() -> None:
     problem = relu_problem("squared", 12, 2, 2, seed=0)
     done = train(problem)
     oracle = Faces(problem.X)
-    refused = {
-        name: not forged.recheck(done.problem, oracle) for name, forged in forgeries(done.solution.certificate).items()
-    }
+    refused = {name: not forged.recheck(done.problem, oracle) for name, forged in forgeries(done.certificate).items()}
     assert refused == dict.fromkeys(refused, True)
 
 
 def test_a_certificate_says_nothing_of_another_problem_or_oracle() -> None:
     problem = relu_problem("squared", 12, 2, 2, seed=0)
     done = train(problem)
-    certificate = done.solution.certificate
+    certificate = done.certificate
     assert not certificate.recheck(problem.with_beta(0.9 * problem.beta).restricted_to(done.neurons), Faces(problem.X))
     assert not certificate.recheck(done.problem, Faces(2 * problem.X))
     assert not certificate.recheck(done.problem, LocalSearch(problem.X))
@@ -122,7 +121,7 @@ def test_from_beta_max_on_the_zero_network_is_certified(loss: str) -> None:
     problem = relu_problem(loss, 12, 2, 2, seed=3)
     done = train(problem.with_beta(1.0001 * beta_max(problem)))
     assert len(done.neurons) == 0
-    assert done.solution.n_steps == 1
+    assert done.n_steps == 1
     if problem.datafit.smoothness is not None:
         assert len(train(problem.with_beta(0.98 * beta_max(problem))).neurons) > 0
 
@@ -144,20 +143,23 @@ def test_degenerate_samples(name: str) -> None:
     done = train(problem)
     rich = [done.neurons, torch.randn(200, problem.X.shape[1], dtype=torch.float64)]
     if problem.X.any():
-        assert dictionary_optimum(problem, torch.cat(rich)) == pytest.approx(done.solution.certificate.primal, rel=1e-5)
+        assert dictionary_optimum(problem, torch.cat(rich)) == pytest.approx(done.certificate.primal, rel=1e-5)
     else:
         assert len(done.neurons) == 0
 
 
 def test_limits_stop_with_a_sound_certificate() -> None:
     problem = relu_problem("squared", 30, 3, 2, seed=5)
-    best = train(problem).solution.certificate
-    for limit, status in [({"max_rounds": 2}, Status.MAX_STEPS), ({"max_time": 1e-9}, Status.MAX_TIME)]:
-        done = ColumnGeneration().train(problem, Faces(problem.X), tol=1e-9, **limit)
-        assert done.solution.status is status
-        assert done.solution.certificate.dual <= best.primal
-        assert done.solution.certificate.primal >= best.dual
-        assert done.solution.certificate.recheck(done.problem, Faces(problem.X))
+    best = train(problem).certificate
+    for limit, status in [
+        (Limits(1e-9, 2), Status.MAX_STEPS),
+        (Limits(1e-9, max_time=1e-9), Status.MAX_TIME),
+    ]:
+        done = solve(problem, ColumnGeneration(Faces(problem.X)), limit)
+        assert done.status is status
+        assert done.certificate.dual <= best.primal
+        assert done.certificate.primal >= best.dual
+        assert done.certificate.recheck(done.problem, Faces(problem.X))
 
 
 def test_the_optimum_does_not_depend_on_where_training_starts() -> None:
@@ -165,11 +167,11 @@ def test_the_optimum_does_not_depend_on_where_training_starts() -> None:
     cold = train(problem)
     useless = -problem.X.mean(0, keepdim=True)
     warm, odd = (
-        ColumnGeneration().train(problem, Faces(problem.X), tol=1e-6, start=u) for u in (cold.neurons, useless)
+        solve(problem, ColumnGeneration(Faces(problem.X)), Limits(1e-6), start=u) for u in (cold.neurons, useless)
     )
-    assert warm.solution.n_steps <= cold.solution.n_steps
+    assert warm.n_steps <= cold.n_steps
     for other in (warm, odd):
-        assert other.solution.certificate.primal == pytest.approx(cold.solution.certificate.primal, rel=2e-6)
+        assert other.certificate.primal == pytest.approx(cold.certificate.primal, rel=2e-6)
 
 
 def random_relu_problem(seed: int) -> ReluProblem:
@@ -206,9 +208,9 @@ def excess(problem: ReluProblem, seed: int) -> float:
     """By how much the largest dual that was ever certified exceeds the least primal, relatively; never positive."""
     oracle = Faces(problem.X)
     tol = 1e-9 if problem.datafit.loss.half_square else 1e-7  # where interior points still reach it
-    done = ColumnGeneration().train(problem, oracle, tol=tol, max_rounds=60, max_time=20)
+    done = solve(problem, ColumnGeneration(oracle), Limits(tol, 60, max_time=20))
     certificates = [
-        done.solution.certificate,
+        done.certificate,
         *(certify(m, Z, oracle=oracle) for m, Z in random_networks(problem, seed)),
     ]
     least = min(certificate.primal for certificate in certificates)
@@ -232,6 +234,6 @@ def test_no_dual_exceeds_a_primal_in_a_thousand_random_problems(start: int) -> N
 def test_an_oracle_for_other_samples_is_refused() -> None:
     problem = relu_problem("squared", 8, 2, 1, seed=0)
     with pytest.raises(ValueError, match="other samples"):
-        ColumnGeneration().train(problem, Faces(problem.X[:, :1].repeat(1, 2)))
+        solve(problem, ColumnGeneration(Faces(problem.X[:, :1].repeat(1, 2))), Limits(1e-6))
     with pytest.raises(ValueError, match="other samples"):
-        ColumnGeneration().train(problem, Faces(2 * problem.X))
+        solve(problem, ColumnGeneration(Faces(2 * problem.X)), Limits(1e-6))

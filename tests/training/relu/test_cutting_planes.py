@@ -14,9 +14,10 @@ from bidual.numerics.norms import L1
 from bidual.polar import Faces, LocalSearch, Sphere
 from bidual.problems.certificate import Scope
 from bidual.problems.relu import ReluProblem
-from bidual.solvers.driver import Record, Status
+from bidual.problems.solution import Limits, Record, Solution, Status
+from bidual.solvers.driver import solve
 from bidual.training.relu.analytic_centre import Centre, Cuts
-from bidual.training.relu.column_generation import ColumnGeneration, Training
+from bidual.training.relu.column_generation import ColumnGeneration
 from bidual.training.relu.cutting_planes import CuttingPlanes
 from oracles.relu_problems import beta_max, circle, dictionary_optimum, relu_problem
 
@@ -24,23 +25,23 @@ PLAIN: dict[str, bool] = {}
 RICH = {"intercept": True, "weighted": True}
 
 
-def train(problem: ReluProblem, tol: float = 1e-6) -> Training:
+def train(problem: ReluProblem, tol: float = 1e-6) -> Solution:
     """Trained, certified, rechecked with a new oracle, with bounds that only improve."""
-    done = CuttingPlanes().train(problem, Faces(problem.X), tol=tol)
-    certificate, history = done.solution.certificate, done.solution.history
-    assert done.solution.status is Status.CERTIFIED
+    done = solve(problem, CuttingPlanes(Faces(problem.X)), Limits(tol))
+    certificate, history = done.certificate, done.history
+    assert done.status is Status.CERTIFIED
     assert certificate.scope is Scope.ALL_PATTERNS
     assert certificate.relative_gap == done.search_gap <= tol
     assert certificate.recheck(done.problem, Faces(problem.X))
-    assert done.solution.Z.shape == (len(done.neurons), 1, problem.datafit.targets.shape[1])
+    assert done.Z.shape == (len(done.neurons), 1, problem.datafit.targets.shape[1])
     assert all(before.primal >= after.primal and before.dual <= after.dual for before, after in pairwise(history))
     assert all(record.dual <= record.primal for record in history)
     return done
 
 
 def agree(problem: ReluProblem) -> None:
-    exact = ColumnGeneration().train(problem, Faces(problem.X), tol=1e-6).solution.certificate
-    found = train(problem).solution.certificate
+    exact = solve(problem, ColumnGeneration(Faces(problem.X)), Limits(1e-6)).certificate
+    found = train(problem).certificate
     assert found.primal == pytest.approx(exact.primal, rel=1e-5, abs=1e-12 * exact.scale)
     assert found.dual <= exact.primal
     assert exact.dual <= found.primal
@@ -71,7 +72,7 @@ def test_agrees_with_column_generation_on_many_problems(seed: int) -> None:
 def test_a_fine_grid_in_the_plane_has_the_same_optimum(c: int, extras: dict[str, bool]) -> None:
     problem = relu_problem("squared", 12, 2, c, seed=c, **extras)
     grid = dictionary_optimum(problem, circle(problem.X, 500))
-    certificate = train(problem).solution.certificate
+    certificate = train(problem).certificate
     assert certificate.dual <= grid * (1 + 1e-8)
     assert certificate.primal == pytest.approx(grid, rel=1e-5)
 
@@ -89,9 +90,9 @@ def test_a_tight_tolerance_is_reached() -> None:
 
 def test_other_exact_oracles_will_do() -> None:
     problem = relu_problem("squared", 12, 3, 2, seed=2)
-    done = CuttingPlanes().train(problem, Sphere(problem.X, tol=1e-7), tol=1e-5)
-    assert done.solution.status is Status.CERTIFIED
-    assert done.solution.certificate.recheck(done.problem, Faces(problem.X))
+    done = solve(problem, CuttingPlanes(Sphere(problem.X, tol=1e-7)), Limits(1e-5))
+    assert done.status is Status.CERTIFIED
+    assert done.certificate.recheck(done.problem, Faces(problem.X))
 
 
 SAMPLES: dict[str, Tensor] = {
@@ -133,37 +134,41 @@ def test_targets_of_zero() -> None:
 def test_from_beta_max_on_the_zero_network_is_certified_at_once() -> None:
     problem = relu_problem("squared", 12, 2, 2, seed=3)
     done = train(problem.with_beta(1.0001 * beta_max(problem)))
-    assert (len(done.neurons), done.solution.n_steps) == (0, 1)
+    assert (len(done.neurons), done.n_steps) == (0, 1)
     assert len(train(problem.with_beta(0.98 * beta_max(problem))).neurons) > 0
 
 
 @pytest.mark.parametrize(
     ("limit", "status"),
-    [({"max_steps": 1}, Status.MAX_STEPS), ({"max_steps": 3}, Status.MAX_STEPS), ({"max_time": 1e-9}, Status.MAX_TIME)],
+    [
+        (Limits(1e-6, 1), Status.MAX_STEPS),
+        (Limits(1e-6, 3), Status.MAX_STEPS),
+        (Limits(1e-6, max_time=1e-9), Status.MAX_TIME),
+    ],
 )
-def test_limits_stop_with_a_sound_certificate(limit: dict[str, float], status: Status) -> None:
+def test_limits_stop_with_a_sound_certificate(limit: Limits, status: Status) -> None:
     problem = relu_problem("squared", 30, 3, 2, seed=5)
-    best = ColumnGeneration().train(problem, Faces(problem.X)).solution.certificate
-    done = CuttingPlanes().train(problem, Faces(problem.X), **limit)
-    assert done.solution.status is status
-    assert done.solution.certificate.dual <= best.primal
-    assert done.solution.certificate.primal >= best.dual
-    assert done.solution.certificate.recheck(done.problem, Faces(problem.X))
+    best = solve(problem, ColumnGeneration(Faces(problem.X)), Limits(1e-6)).certificate
+    done = solve(problem, CuttingPlanes(Faces(problem.X)), limit)
+    assert done.status is status
+    assert done.certificate.dual <= best.primal
+    assert done.certificate.primal >= best.dual
+    assert done.certificate.recheck(done.problem, Faces(problem.X))
 
 
 def test_it_stalls_where_rounding_ends_all_progress() -> None:
     problem = relu_problem("squared", 12, 2, 2, seed=6)
-    done = CuttingPlanes().train(problem, Faces(problem.X), tol=0.0)
-    assert done.solution.status is Status.STALLED or done.solution.certificate.exhausted
-    assert done.solution.certificate.relative_gap <= 1e-10
+    done = solve(problem, CuttingPlanes(Faces(problem.X)), Limits(0.0))
+    assert done.status is Status.STALLED or done.certificate.exhausted
+    assert done.certificate.relative_gap <= 1e-10
 
 
 def test_the_callback_sees_the_history_and_inputs_stay_as_they_are() -> None:
     problem = relu_problem("squared", 12, 2, 2, seed=7, **RICH)
     copies, seen = [T.clone() for T in (problem.X, problem.datafit.targets, problem.datafit.weights)], list[Record]()
-    done = CuttingPlanes().train(problem, Faces(problem.X), callback=seen.append)
-    assert tuple(seen) == done.solution.history
-    assert {record.solver for record in seen} == {done.solution.solver} == {"cutting_plane"}
+    done = solve(problem, CuttingPlanes(Faces(problem.X)), Limits(1e-6), callback=seen.append)
+    assert tuple(seen) == done.history
+    assert {record.solver for record in seen} == {done.solver} == {"cutting_planes"}
     now = (problem.X, problem.datafit.targets, problem.datafit.weights)
     assert all(torch.equal(before, after) for before, after in zip(copies, now, strict=True))
 
@@ -172,26 +177,26 @@ def test_single_precision_is_trained_in_double() -> None:
     problem = relu_problem("squared", 12, 2, 2, seed=8)
     single = ReluProblem(problem.X.float(), problem.datafit.to(torch.float32), problem.beta)
     done = train(single)
-    assert done.solution.Z.dtype == torch.float64
+    assert done.Z.dtype == torch.float64
 
 
 @pytest.mark.parametrize("loss", [name for name in LOSSES if name != "squared"])
 def test_other_losses_are_refused(loss: str) -> None:
     problem = relu_problem(loss, 6, 2, 2, seed=0)
-    with pytest.raises(ValueError, match=f"for the squared loss, CP eq. \\(73\\); got {loss}. Use solver='auto'"):
-        CuttingPlanes().train(problem, Faces(problem.X))
+    with pytest.raises(ValueError, match=f"CP eq. \\(73\\); got {loss}. Use solver='column_generation' or 'auto'"):
+        solve(problem, CuttingPlanes(Faces(problem.X)), Limits(1e-6))
 
 
 def test_what_it_is_not_for_is_refused_before_any_work() -> None:
     problem = relu_problem("squared", 6, 2, 2, seed=0)
     with pytest.raises(ValueError, match=r"needs exact separation; LocalSearch only searches. Use the oracle Faces or"):
-        CuttingPlanes().train(problem, LocalSearch(problem.X))
+        solve(problem, CuttingPlanes(LocalSearch(problem.X)), Limits(1e-6))
     with pytest.raises(ValueError, match="the cutting-plane method is for weight decay"):
-        CuttingPlanes().train(replace(problem, hidden_norm=L1), Faces(problem.X))
+        solve(replace(problem, hidden_norm=L1), CuttingPlanes(Faces(problem.X)), Limits(1e-6))
     with pytest.raises(ValueError, match="other samples"):
-        CuttingPlanes().train(problem, Faces(2 * problem.X))
-    with pytest.raises(ValueError, match=r"at most 10; got 6 samples x 2 outputs = 12. Use column_generation"):
-        CuttingPlanes(most=10).train(problem, Faces(problem.X))
+        solve(problem, CuttingPlanes(Faces(2 * problem.X)), Limits(1e-6))
+    with pytest.raises(ValueError, match=r"at most 10; got 6 samples x 2 outputs = 12. Use solver='column_generation'"):
+        solve(problem, CuttingPlanes(Faces(problem.X), most=10), Limits(1e-6))
 
 
 @pytest.mark.parametrize(("n", "cuts"), [(6, 20), (20, 6)])

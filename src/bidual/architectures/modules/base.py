@@ -1,4 +1,4 @@
-"""What every decoded network shares."""
+"""The base of decoded networks."""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar, Self
@@ -70,7 +70,7 @@ def check_gate_index(index: Tensor, n_gates: int) -> None:
 
 
 class Zeroed:
-    """A layer that starts at zero, without a draw from the global generator; it prints as what it is."""
+    """A layer that starts at zero, without a draw from the global generator; its printed name is that of the layer."""
 
     def _get_name(self) -> str:
         return type(self).__mro__[2].__name__

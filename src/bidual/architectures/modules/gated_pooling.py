@@ -1,4 +1,4 @@
-"""What is on, pooled: the product with the gates and the averages in one step, without the product being kept."""
+"""Gated pooling: the product with the gates and the averages in one step, without storing the product."""
 
 from typing import Any
 
@@ -48,6 +48,6 @@ def windows(size: tuple[int, ...] | torch.Size, grid: int) -> list[Window]:
 
 
 def _parts(hidden: Tensor, on: Tensor, gates: int) -> tuple[Tensor, Tensor]:
-    """Views (n, h, w, filter, unit, gate) of maps that lie channels last, and of what is on, without filters."""
+    """Views (n, h, w, filter, unit, gate) of maps that lie channels last, and of the gates, without filters."""
     active = on.permute(0, 2, 3, 1).unflatten(3, (1, -1, gates))
     return hidden.permute(0, 2, 3, 1).unflatten(3, (-1, active.shape[4], gates)), active

@@ -46,7 +46,7 @@ class GatedStage(nn.Module):
         return self.gates * self.factors
 
     def prepare(self, x: Tensor) -> Tensor:
-        """What the filters see: downsampled and standardised."""
+        """The input of the filters: downsampled and standardised."""
         return (self.spread(x) - self.shift[:, None, None]).mul_(self.scale[:, None, None])
 
     def spread(self, x: Tensor) -> Tensor:
@@ -71,7 +71,7 @@ class GatedStage(nn.Module):
         return (on.unflatten(1, self.signs.shape) & (sums >= 0)[:, None]).flatten(1, 2)
 
     def gated(self, x: Tensor, on: Tensor) -> Tensor:
-        """The channels of a prepared input, given what is on."""
+        """The channels of a prepared input, given the gates that are on."""
         parts = self.hidden(x).unflatten(1, (self.factors, self.units, self.gates))
         parts = parts.mul_(on.unflatten(1, (1, self.units, self.gates)))
         return (parts[:, :, 0] if self.units == 1 else parts.sum(2)).flatten(1, 2)

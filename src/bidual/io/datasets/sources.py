@@ -1,4 +1,4 @@
-"""Which data sets are known: their folders, official files, checksums and addresses."""
+"""The known data sets: folders, official files, checksums and addresses."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class ImageSource:
     """An image data set in its official files.
 
     Attributes:
-        name, title: as loaders are asked for it, and as people write it.
+        name, title: the argument of loaders, and the usual spelling.
         folder: where its files lie, below a data folder.
         train, test: official file names, in the order of :func:`~bidual.io.datasets.load_images`.
         md5: of every file.
@@ -109,32 +109,3 @@ CIFAR_10 = ImageSource(
     per_batch=10_000,
 )
 IMAGE_SOURCES: Mapping[str, ImageSource] = MappingProxyType({one.name: one for one in (FASHION_MNIST, MNIST, CIFAR_10)})
-
-UCI_FOLDER = "uci"
-UCI_CORRECTED = "congressional-voting-corrected"
-UCI_SHAPES: Mapping[str, tuple[int, int]] = MappingProxyType(
-    {
-        "acute-inflammation": (120, 6),
-        "acute-nephritis": (120, 6),
-        "balloons": (16, 4),
-        "breast-cancer": (286, 9),
-        "breast-cancer-wisc-prog": (198, 33),
-        "congressional-voting": (435, 16),
-        "conn-bench-sonar-mines-rocks": (208, 60),
-        "echocardiogram": (131, 10),
-        "fertility": (100, 9),
-        "haberman-survival": (306, 3),
-        "heart-hungarian": (294, 12),
-        "hepatitis": (155, 19),
-        "ionosphere": (351, 33),
-        "molec-biol-promoter": (106, 57),
-        "musk-1": (476, 166),
-        "parkinsons": (195, 22),
-        "pittsburg-bridges-T-OR-D": (102, 7),
-        "planning": (182, 12),
-        "statlog-heart": (270, 13),
-        "trains": (10, 29),
-        "vertebral-column-2clases": (310, 6),
-    }
-)
-UCI_NAMES = tuple(UCI_SHAPES)

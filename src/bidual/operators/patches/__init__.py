@@ -1,4 +1,4 @@
-"""Samples as many vectors that share their hidden weights: patches of images, pairs of tokens."""
+"""Samples made of many vectors that share their hidden weights: patches of images, pairs of tokens."""
 
 from bidual.operators.patches.base import Patches
 from bidual.operators.patches.convolution import Convolution

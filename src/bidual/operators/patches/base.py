@@ -1,4 +1,4 @@
-"""What convolutional networks and attention have in common."""
+"""The common part of convolutional networks and attention."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -12,12 +12,12 @@ from torch import Tensor
 
 from bidual.numerics.rounding import gamma, length, rounded_up
 
-_MOST_ROWS = 200_000  # that gates are told apart by
-_AT_ONCE = 2**23  # numbers that are held at a time
+_MOST_ROWS = 200_000  # that distinguish gates
+_AT_ONCE = 2**23  # numbers held at a time
 
 
 class Patches(ABC):
-    r"""Samples cut into rows x_r in R^h that share hidden weights u, with a linear readout L of what happens at them:
+    r"""Samples cut into rows x_r in R^h that share hidden weights u, with a linear readout L of their activations:
 
         prediction_i = sum_j V_j L_i[(x_r u_j)_+],     L_i[...] in R^a,  V_j in R^(c x a).
 
@@ -33,7 +33,7 @@ class Patches(ABC):
     There are N prediction rows (one per sample, or per token) and R >= N rows x_r, samples outermost.
     """
 
-    unit: ClassVar[str]  # what neurons are called, in the plural
+    unit: ClassVar[str]  # the word for neurons, in the plural
 
     @abstractmethod
     def __len__(self) -> int:
@@ -60,7 +60,7 @@ class Patches(ABC):
     @property
     @abstractmethod
     def readouts(self) -> int:
-        """a, how many numbers L returns for a neuron and a prediction row."""
+        """a, the number of outputs of L for a neuron and a prediction row."""
 
     @property
     @abstractmethod
@@ -78,14 +78,14 @@ class Patches(ABC):
 
     @abstractmethod
     def rows(self) -> Float[Tensor, "R h"]:
-        """X, all x_r; for data that fit."""
+        """X, all x_r; for data that fit into memory."""
 
     @abstractmethod
     def pool(self, H: Float[Tensor, "R q"]) -> Float[Tensor, "N q a"]:
         """L on every column of H."""
 
     @abstractmethod
-    def spread(self, V: Float[Tensor, "N c"]) -> Float[Tensor, "R a*c"]:
+    def spread(self, V: Float[Tensor, "N c"]) -> Float[Tensor, "R ac"]:
         """L* V, columns ordered by readout and output."""
 
     @abstractmethod
@@ -98,14 +98,14 @@ class Patches(ABC):
 
     @cached_property
     def magnitude(self) -> float:
-        """What rounding errors of a product with B scale with; the sums over rows have more terms than samples."""
+        """The size that rounding errors of a product with B scale with; sums over rows have more terms than samples."""
         rows, predictions = self.per_sample
         parts = torch.tensor([length(part.reach()) for part in self._slices()], dtype=torch.float64)
         return rounded_up(sqrt(rows / predictions) * length(parts) * (1 + gamma(2 * rows + 16)))
 
     @property
     def depth(self) -> int:
-        """How many roundings a term of L[D X] goes through: products, and a sum over the rows of a sample."""
+        """The number of roundings of a term of L[D X]: products, and a sum over the rows of a sample."""
         return 2 * self.per_sample[0] + 16
 
     def _slices(self) -> Iterator[Self]:
@@ -116,23 +116,23 @@ class Patches(ABC):
     @property
     @abstractmethod
     def work(self) -> int:
-        """How many numbers ``rows`` and ``compress`` hold per sample on the way."""
+        """How many numbers ``rows`` and ``compress`` hold per sample."""
 
     @cached_property
     def distinct(self) -> tuple[Float[Tensor, "k h"], Int[Tensor, " R"]]:
-        """The distinct rows, and which of them every row is."""
+        """The distinct rows, and the index of every row among them."""
         rows, index = torch.unique(self.rows(), dim=0, return_inverse=True)
         return rows, index
 
     @abstractmethod
     def is_same(self, other: "Patches") -> bool:
-        """Whether the other one cuts equal samples in the same way."""
+        """Whether ``other`` cuts equal samples in the same way."""
 
     def distinguishing_rows(self) -> Float[Tensor, "k h"]:
-        """Distinct rows that are not zero: those by which activation patterns differ (CP A.3.2), or those of samples
-        from everywhere where there are very many.
+        """Distinct nonzero rows, by which activation patterns differ (CP A.3.2); of every k-th sample if there are very
+        many.
 
-        Padding makes zero rows, which are active in every pattern and contribute to none; one is left if all are zero.
+        Padding makes zero rows, which are active in every pattern and contribute to none; one is kept if all are zero.
         """
         every = -(-self.n_rows // _MOST_ROWS)
         rows = torch.unique(self.samples(slice(None, None, max(every, 1))).rows(), dim=0)

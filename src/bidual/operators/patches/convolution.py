@@ -1,4 +1,4 @@
-"""How images are cut into patches, and pooled."""
+"""The geometry of patches of images, and their pooling."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -75,7 +75,7 @@ class Convolution(Part):
         return self.kernel_size, self.stride, self.padding, self.dilation
 
     def map_of(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """How many patches there are along every dimension of images (channels, ...) of this shape."""
+        """The number of patches along every dimension of images (channels, ...) of this shape."""
         if len(shape) != self.dims + 1:
             size = "(channels, length)" if self.dims == 1 else "(channels, height, width)"
             raise ValueError(f"a {self.dims}-dimensional convolution needs images of shape {size}, got {tuple(shape)}.")

@@ -66,7 +66,7 @@ class ImagePatches(Patches):
     def pool(self, H: Float[Tensor, "R q"]) -> Float[Tensor, "N q a"]:
         return self.pooling.pool(self._per_image(H)).mT
 
-    def spread(self, V: Float[Tensor, "N c"]) -> Float[Tensor, "R a*c"]:
+    def spread(self, V: Float[Tensor, "N c"]) -> Float[Tensor, "R ac"]:
         return (self.pooling.listed.T[None, :, :, None] * V[:, None, None, :]).flatten(2).flatten(0, 1)
 
     def compress(self, D: Float[Tensor, "R p"]) -> Float[Tensor, "N p h a"]:

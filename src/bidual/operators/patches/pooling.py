@@ -1,4 +1,4 @@
-"""Linear pooling of what a filter sees at the patches of an image."""
+"""Linear pooling of the activations at the patches of an image."""
 
 from dataclasses import dataclass
 from math import prod
@@ -16,8 +16,8 @@ class Pooling:
     Attributes:
         matrix: P_a, its columns in the order of the patches in the image.
         order: the order in which the patches of an image are listed.
-        window: where it averages windows of so many patches, which are then listed together; products cost a times
-            less. 0 where it does not.
+        window: the number of patches of a window, if P_a averages windows, whose patches are then listed together and
+            products cost a times less; 0 otherwise.
     """
 
     matrix: Float[Tensor, "a k"]

@@ -57,7 +57,7 @@ class TokenPairs(Patches):
             return torch.einsum("iqm,iql->iml", H.mean(1), self.X)
         return torch.einsum("ipqm,iql->ipml", H, self.X).flatten(0, 1)
 
-    def spread(self, V: Float[Tensor, "N c"]) -> Float[Tensor, "R a*c"]:
+    def spread(self, V: Float[Tensor, "N c"]) -> Float[Tensor, "R ac"]:
         n, s, _ = self.X.shape
         by_token = V[:, None].expand(-1, s, -1) / s if self.average else V.reshape(n, s, -1)
         return torch.einsum("ipc,iql->ipqlc", by_token, self.X).flatten(3).flatten(0, 2)

@@ -16,11 +16,21 @@ from bidual.io.datasets import make_spiral
 from bidual.losses import Squared
 from bidual.losses.datafit import Datafit
 from bidual.operators import GatedOperator
+from bidual.papers.methods.optimality import optimality_report
 from bidual.papers.reproduction import Claim, Context, Experiment, Finding, Scale
 from bidual.patterns import activations, sample_gates
 from bidual.problems.problem import Problem
+from bidual.problems.solution import Limits
 from bidual.reporting.plots import COLOURS, GREY, figure_bytes, new_figure, plain
-from bidual.solvers.factored import Descent, FactoredProgram, Method, Preconditioned, VariableProjection, train
+from bidual.solvers.factored import (
+    Descent,
+    FactoredProgram,
+    Method,
+    Preconditioned,
+    VariableProjection,
+    factored_point,
+    train,
+)
 from bidual.solvers.plan import solve_auto
 
 TITLES = {
@@ -127,7 +137,7 @@ def run(
 
 def _optimum(program: FactoredProgram, n: int, beta: float, seed: int) -> Optimum:
     began = time.perf_counter()
-    found = solve_auto(program.problem, tol=1e-9).certificate
+    found = solve_auto(program.problem, Limits(1e-9)).certificate
     gates, seconds = program.problem.operator.block_shape[0], time.perf_counter() - began
     return Optimum(n, beta, seed, gates, program.unit * found.primal, found.relative_gap, seconds)
 
@@ -136,20 +146,20 @@ def _cell(program: FactoredProgram, optimum: Optimum, method: str, limit: int, t
     escape = method == "escape"
     chosen: Method = {"descent": Descent, "preconditioned": Preconditioned, "escape": VariableProjection}[method]()
     done = train(program, chosen, seed=optimum.seed, tol=tol if escape else -1.0, escape=escape, max_steps=limit)
-    unit, dual = program.unit, done.certificate.dual
+    point, unit = factored_point(done), program.unit
     return Cell(
         optimum,
         method,
         program.m,
-        done.program.m,
-        unit * done.value,
-        unit * done.gradient_norm,
-        done.report().bound,
-        done.value / dual - 1,
+        point.program.m,
+        unit * point.value,
+        unit * point.gradient_norm,
+        optimality_report(point.program, point.factors).bound,
+        point.value / done.certificate.dual - 1,
         done.n_steps,
         done.seconds,
-        done.escapes,
-        done.ending.name,
+        point.escapes,
+        done.status.name,
     )
 
 

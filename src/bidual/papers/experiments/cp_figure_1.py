@@ -15,8 +15,9 @@ from bidual.papers.experiments.descent import DescentRun, GradientDescent
 from bidual.papers.reproduction import Claim, Context, Experiment, Finding, Scale
 from bidual.polar import Faces
 from bidual.problems.relu import ReluProblem
+from bidual.problems.solution import Limits, Record
 from bidual.reporting.plots import COLOURS, GREY, figure_bytes, new_figure, plain
-from bidual.solvers.driver import Record
+from bidual.solvers.driver import solve
 from bidual.training.relu.column_generation import ColumnGeneration
 from bidual.training.relu.frank_wolfe import FrankWolfe
 
@@ -73,13 +74,13 @@ def run(
     problem = ReluProblem(X, Datafit(Squared(), Y), beta)
     began = time.perf_counter()
     oracle = Faces(X)
-    done = ColumnGeneration().train(problem, oracle, tol=1e-6)
+    done = solve(problem, ColumnGeneration(oracle), Limits(1e-6))
     seconds = time.perf_counter() - began
-    t = done.problem.gauge.value(done.solution.Z)
-    slow = FrankWolfe(max_steps=frank_wolfe_steps).run(problem, oracle, t)
+    t = done.problem.gauge.value(done.Z)
+    slow = solve(problem, FrankWolfe(oracle, t), Limits(0.0, frank_wolfe_steps))
     seeds = tuple(range(seed + 1, seed + 1 + trials))
     descent = {m: GradientDescent(m, epochs).run(X, Y, beta, seeds) for m in neurons}
-    certificate = done.solution.certificate
+    certificate = done.certificate
     return Figure1(
         certificate.primal,
         certificate.dual,
@@ -88,7 +89,7 @@ def run(
         t,
         descent,
         slow.history,
-        done.solution.history,
+        done.history,
     )
 
 

@@ -16,8 +16,10 @@ from bidual.papers.experiments.descent import GradientDescent
 from bidual.papers.reproduction import Claim, Context, Experiment, Finding, Scale
 from bidual.polar import Faces
 from bidual.problems.relu import ReluProblem
+from bidual.problems.solution import Limits
 from bidual.reporting.plots import COLOURS, GREY, figure_bytes, new_figure, plain
-from bidual.training.copositive import CopositiveTraining, relax
+from bidual.solvers.driver import solve
+from bidual.training.copositive import Copositive, relax
 from bidual.training.relu.column_generation import ColumnGeneration
 from bidual.training.relu.cutting_planes import CuttingPlanes
 from bidual.training.relu.frank_wolfe import FrankWolfe
@@ -101,13 +103,13 @@ def run(
 
 def _row(problem: ReluProblem, descent: Found, iterations: Sequence[int]) -> SpiralRow:
     clock = _Clock()
-    done = ColumnGeneration().train(problem, Faces(problem.X), tol=TOL)
-    certificate, seconds = done.solution.certificate, clock.lap()
-    t = done.problem.gauge.value(done.solution.Z)
-    planes = CuttingPlanes().train(problem, Faces(problem.X), tol=TOL).solution.certificate.primal
+    done = solve(problem, ColumnGeneration(Faces(problem.X)), Limits(TOL))
+    certificate, seconds = done.certificate, clock.lap()
+    t = done.problem.gauge.value(done.Z)
+    planes = solve(problem, CuttingPlanes(Faces(problem.X)), Limits(TOL)).certificate.primal
     by_planes = Found(planes, clock.lap())
     relaxation = Found(relax(problem, "patterns").dual, clock.lap())
-    network = CopositiveTraining("patterns").train(problem, tol=TOL).solution.certificate.primal
+    network = solve(problem, Copositive("patterns"), Limits(TOL)).certificate.primal
     rounded = Found(network, clock.lap())
     return SpiralRow(
         problem.beta,
@@ -128,7 +130,7 @@ def _row(problem: ReluProblem, descent: Found, iterations: Sequence[int]) -> Spi
 def _algorithm_1(problem: ReluProblem, t: float, iterations: Sequence[int]) -> dict[int, Found]:
     found, clock = {}, _Clock()
     for steps in iterations:
-        run = FrankWolfe(steps, look_every=steps).run(problem, Faces(problem.X), t)
+        run = solve(problem, FrankWolfe(Faces(problem.X), t), Limits(0.0, steps))
         found[steps] = Found(run.certificate.primal, clock.lap())
     return found
 

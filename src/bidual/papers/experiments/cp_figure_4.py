@@ -20,8 +20,10 @@ from bidual.papers.experiments.descent import DescentRun, GradientDescent
 from bidual.papers.experiments.whitened_images import balanced
 from bidual.papers.reproduction import Claim, Context, Experiment, Finding, Scale
 from bidual.problems.relu import ReluProblem
+from bidual.problems.solution import Limits
 from bidual.reporting.plots import COLOURS, GREY, figure_bytes, new_figure, plain
-from bidual.training.copositive import CopositiveTraining, relax
+from bidual.solvers.driver import solve
+from bidual.training.copositive import Copositive, relax
 from bidual.training.copositive.compact import Compact
 from bidual.training.relu.closed_form import closed_form
 
@@ -124,9 +126,9 @@ def _row(problem: ReluProblem, second: float, settings: Settings) -> ImageRow:
     began = time.process_time()
     bound = relax(problem, "spike_free")
     relaxed = time.process_time()
-    training = CopositiveTraining("spike_free", seed=settings.seed)
-    done = training.train(problem, tol=settings.tol, max_time=settings.max_time)
-    seconds, certificate = time.process_time() - relaxed, done.solution.certificate
+    limits = Limits(settings.tol, max_time=settings.max_time)
+    done = solve(problem, Copositive("spike_free", seed=settings.seed), limits)
+    seconds, certificate = time.process_time() - relaxed, done.certificate
     row = ImageRow(
         problem.beta,
         problem.beta / second,
@@ -134,7 +136,7 @@ def _row(problem: ReluProblem, second: float, settings: Settings) -> ImageRow:
         relaxed - began,
         certificate.primal,
         certificate.relative_gap,
-        int((done.solution.Z.abs().amax((1, 2)) > 0).sum()),
+        int((done.Z.abs().amax((1, 2)) > 0).sum()),
         seconds,
         closed_form(problem).objective,
     )

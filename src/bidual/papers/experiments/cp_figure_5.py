@@ -11,8 +11,10 @@ from bidual.papers.experiments.generated_labels import Fit, Task, judged, labell
 from bidual.papers.experiments.whitened_descent import SGD, Samples, Trained
 from bidual.papers.experiments.whitened_images import Setting, Whitened, split_of
 from bidual.papers.reproduction import Claim, Context, Experiment, Finding, Scale
+from bidual.problems.solution import Limits
 from bidual.reporting.plots import COLOURS, GREY, figure_bytes, new_figure, plain
-from bidual.training.copositive import CopositiveTraining
+from bidual.solvers.driver import solve
+from bidual.training.copositive import Copositive
 from bidual.training.relu.closed_form import closed_form
 
 _PROTOCOL = SGD(4000, 400, 1e-2, 0.95, records=1)
@@ -143,8 +145,8 @@ def _network(task: Task, beta: float, trained: Trained) -> tuple[Fit, float]:
 
 def _relaxed(task: Task, beta: float, settings: Settings) -> tuple[Fit, float]:
     """The network that CP (20) is rounded to, and the bound that it proves."""
-    done = CopositiveTraining("spike_free").train(task.relu(beta), tol=1e-4, max_time=settings.max_time)
-    return judged(task, done.solution.certificate, done.neurons, done.solution.Z[:, 0])
+    done = solve(task.relu(beta), Copositive("spike_free"), Limits(1e-4, max_time=settings.max_time))
+    return judged(task, done.certificate, done.neurons, done.Z[:, 0])
 
 
 def table(rows: Sequence[Row]) -> str:

@@ -19,8 +19,10 @@ from bidual.losses.datafit import Datafit
 from bidual.papers.reproduction import Claim, Context, Experiment, Finding, Scale
 from bidual.polar import Faces
 from bidual.problems.relu import ReluProblem
+from bidual.problems.solution import Limits
 from bidual.reporting.plots import COLOURS, figure_bytes, new_figure, plain
 from bidual.solvers.conic.cone_program import solve_cone_program
+from bidual.solvers.driver import solve
 from bidual.training.copositive import relax
 from bidual.training.relu.column_generation import ColumnGeneration
 
@@ -147,8 +149,8 @@ def _scalar_white(problem: ReluProblem) -> float:
 
 
 def _vector(problem: ReluProblem) -> float:
-    done = ColumnGeneration().train(problem, Faces(problem.X), tol=1e-6)
-    return done.solution.certificate.relative_gap
+    done = solve(problem, ColumnGeneration(Faces(problem.X)), Limits(1e-6))
+    return done.certificate.relative_gap
 
 
 def _relaxation(form: str) -> Callable[[ReluProblem], float]:

@@ -26,11 +26,12 @@ from bidual.papers.experiments.image_race import (
     stepper,
 )
 from bidual.papers.experiments.race_results import TITLES, Certified, Config, Curve, Decoded, Panel, Point
+from bidual.papers.methods.decoding import real_sub_networks, violation
 from bidual.papers.reproduction.context import silent
 from bidual.problems.problem import Problem
+from bidual.problems.solution import Limits
 from bidual.runtime.threads import one_thread
 from bidual.solvers.plan import solve_auto
-from bidual.training.parallel.decoding import real_sub_networks, violation
 
 RATES: Mapping[str, Mapping[str, float]] = {  # PR A.1
     "cifar-10": dict(zip(TITLES, (5e-7, 5e-3, 2e-5, 2e-3, 3e-1, 1.0), strict=True)),
@@ -126,7 +127,7 @@ class _Entry:
         family, n = GatedParallel(model.cells), len(part)
         operator = family.lift(part.X.double(), part.Y.shape[1])
         problem = Problem(operator, Datafit(Squared(), part.Y.double()), family.gauge(), n * model.beta)
-        solution = solve_auto(problem, tol=_TOL, max_time=_LIMIT)
+        solution = solve_auto(problem, Limits(_TOL, max_time=_LIMIT))
         bounds, seconds = solution.certificate, self._watch.read() - began
 
         def measure(*_: float) -> tuple[float, float]:

@@ -15,7 +15,7 @@ from torch.optim import SGD, Adadelta, Adagrad, Adam, Optimizer
 from bidual.architectures.path_norm import path_norm
 from bidual.architectures.sub_network_gates import SubNetworkGates
 from bidual.losses import Squared
-from bidual.papers.experiments.parallel_descent import Layers, ParallelDescent
+from bidual.papers.methods.parallel_descent import Layers, ParallelDescent
 from bidual.types import Blocks, Matrix
 
 _ROWS = 1000  # samples at a time outside of training
@@ -87,7 +87,7 @@ def gates_of(cells: SubNetworkGates, X: Float[Tensor, "n d"]) -> Gates:
 class PenaltyModel(Contender):
     r"""(1/n) sum_i (l_i + lambda h_C,i) + beta (|z|_F,1 + |z'|_F,1) (PR eq. 11) with c outputs, gradient by hand.
 
-    n times this is what :class:`bidual.training.parallel.penalty.PenaltyForm` states at n beta. A step is two
+    n times this is what :class:`bidual.papers.methods.penalty.PenaltyForm` states at n beta. A step is two
     products, x Z and x^T (...), with Z (d, 2 K c m_1): 8 d K m_1 c multiplications and additions per sample, 2 c
     times those of :class:`NetworkModel`. The gates are found once.
 
@@ -131,7 +131,7 @@ class PenaltyModel(Contender):
     def natural_rate(self, optimiser: str) -> float:
         """Of SGD 1 / L, L the greatest curvature of the loss; of Adam the step that moves an output by at most 1, on
         average; both from some of the samples, as in
-        :class:`bidual.papers.experiments.penalty_descent.PenaltyDescent`."""
+        :class:`bidual.papers.methods.penalty_descent.PenaltyDescent`."""
         x, (first, second) = self.data.X[:_ROWS].double(), (gate[:_ROWS] for gate in self.gates)
         on = (first & second[..., None]).flatten(1).to(x)
         if optimiser == "adam":

@@ -18,10 +18,10 @@ from bidual.architectures.modules import RebuildableModule
 from bidual.architectures.sub_network_gates import SubNetworkGates
 from bidual.losses import Squared
 from bidual.losses.datafit import Datafit
+from bidual.papers.methods.constrained import solve_constrained
 from bidual.papers.reproduction import Claim, Context, Experiment, Finding, Scale
 from bidual.patterns import sample, with_constant
 from bidual.reporting.plots import COLOURS, GREY, figure_bytes, new_figure
-from bidual.training.parallel.constrained import solve_constrained
 
 TITLES = {
     "two_layer": "two layers, weight decay",

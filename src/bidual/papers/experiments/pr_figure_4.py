@@ -18,15 +18,16 @@ from torch import Tensor
 
 from bidual.losses import LOSSES, Squared
 from bidual.losses.datafit import Datafit
+from bidual.papers.methods.low_rank import guarantee, truncated
 from bidual.papers.reproduction import Claim, Context, Experiment, Finding, Scale
 from bidual.patterns import count_bound
 from bidual.patterns import enumerate as all_patterns
 from bidual.problems.certificate import Certificate
 from bidual.problems.parallel import ParallelProblem
 from bidual.problems.relu import ReluProblem
+from bidual.problems.solution import Limits
 from bidual.reporting.plots import COLOURS, GREY, figure_bytes, new_figure, plain
-from bidual.training.parallel.low_rank import guarantee, truncated
-from bidual.training.relu.trainer import ReluTrainer
+from bidual.training.relu.plan import ReluPlan
 
 N, BETA, SIGMA = 15, 0.1, 1.0
 PRINTED_R = 1.0  # PR Remark 2 takes it for "l2 loss"; squared loss has no Lipschitz constant at all
@@ -140,14 +141,14 @@ def _ratio(d: int, seed: int, loss: str, n: int, tol: float, max_time: float | N
 
 def optimum(X: Float[Tensor, "n d"], data: Datafit, tol: float, max_time: float | None = None) -> Certificate:
     """p*, certified over all patterns of X."""
-    return ReluTrainer(X).train(ReluProblem(X, data, BETA), tol=tol, max_time=max_time).solution.certificate
+    return ReluPlan(X).train(ReluProblem(X, data, BETA), Limits(tol, max_time=max_time)).certificate
 
 
 def low_rank_value(X: Float[Tensor, "n d"], data: Datafit, rank: int, tol: float) -> float:
     """p_r: the objective on X of the network that is best on X_r."""
     small = truncated(X, rank)
-    done = ReluTrainer(small).train(ReluProblem(small, data, BETA), tol=tol)
-    return ReluProblem(X, data, BETA).restricted_to(done.neurons).primal(done.solution.Z)
+    done = ReluPlan(small).train(ReluProblem(small, data, BETA), Limits(tol))
+    return ReluProblem(X, data, BETA).restricted_to(done.neurons).primal(done.Z)
 
 
 def _patterns(d: int, seed: int, n: int) -> PatternRow:

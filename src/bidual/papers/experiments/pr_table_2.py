@@ -16,11 +16,12 @@ from torch import Tensor
 
 from bidual.losses import Squared
 from bidual.losses.datafit import Datafit
-from bidual.papers.experiments.parallel_descent import ParallelDescent
+from bidual.papers.methods.parallel_descent import ParallelDescent
 from bidual.papers.reproduction import Claim, Context, Experiment, Finding, Scale
 from bidual.problems.parallel import ParallelProblem
+from bidual.problems.solution import Limits
 from bidual.reporting.plots import COLOURS, GREY, figure_bytes, new_figure, plain
-from bidual.training.parallel.training import ParallelTrainer
+from bidual.training.parallel.plan import ParallelPlan
 
 BETA, WIDTH, PAPER_STEP = 0.002, 3, 0.005
 Steps = Mapping[Literal["sgd", "adam"], Sequence[float]]
@@ -138,7 +139,7 @@ def certified(X: Float[Tensor, "n d"], y: Float[Tensor, "n 1"], beta: float, max
     """The optimum of (PR eq. 4) with 1/2 |f - y|^2 and m_1 = 3, to a certified relative gap of 1e-6."""
     began = time.perf_counter()
     problem = ParallelProblem(X, Datafit(Squared(), y), beta, WIDTH)
-    found = ParallelTrainer(X, WIDTH).train(problem, tol=1e-6, max_time=max_time).solution.certificate
+    found = ParallelPlan(X, WIDTH).train(problem, Limits(1e-6, max_time=max_time)).certificate
     return Optimum(found.primal, found.dual, found.relative_gap, time.perf_counter() - began)
 
 

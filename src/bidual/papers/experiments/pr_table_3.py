@@ -9,10 +9,10 @@ from typing import NamedTuple
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from bidual.papers.experiments.uci_duels import PAIRS, Count, Duel, duels
-from bidual.papers.experiments.uci_models import TUNED, Settings
-from bidual.papers.experiments.uci_study import SCALINGS, OnRow, Row, run_study
 from bidual.papers.reproduction import Claim, Context, Experiment, Finding, Scale
+from bidual.papers.uci.duels import PAIRS, Count, Duel, duels
+from bidual.papers.uci.models import TUNED, Settings
+from bidual.papers.uci.study import SCALINGS, OnRow, Row, run_study
 from bidual.reporting.plots import COLOURS, GREY, figure_bytes, new_figure, plain
 
 TITLES = {

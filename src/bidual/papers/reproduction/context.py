@@ -4,11 +4,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bidual.io.datasets import ImageData, load_images, load_uci
+from bidual.io.datasets import ImageData, load_images
 from bidual.io.datasets.folders import DataDir, places
 from bidual.io.datasets.images import Part
-from bidual.io.datasets.sources import UCI_FOLDER
 from bidual.papers.reproduction.stand_ins import stand_in_images, write_stand_in_tables
+from bidual.papers.uci.data import FOLDER, load_uci
 
 
 def silent(text: str) -> None:
@@ -47,5 +47,5 @@ class Context:
         if self.stand_in:
             return write_stand_in_tables(self.folder, names)
         load_uci(names[0], self.data_dir)  # says where it looked, if in vain
-        there = (place for place in places(UCI_FOLDER, self.data_dir) if (place / f"{names[0]}.csv").is_file())
+        there = (place for place in places(FOLDER, self.data_dir) if (place / f"{names[0]}.csv").is_file())
         return next(there)

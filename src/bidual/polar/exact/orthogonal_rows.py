@@ -53,13 +53,13 @@ def _better(x: Tensor, v: Tensor) -> float:
 
 
 def _lengths(x: Float[Tensor, "n d"]) -> Float[Tensor, "n 1"]:
-    """About the lengths of rows however short, one for zero rows."""
+    """About the lengths of rows, even of very short ones; one for zero rows."""
     tops = x.abs().amax(1, keepdim=True).clamp(min=_SHORTEST)
     return torch.where(x.any(1, keepdim=True), tops * torch.linalg.vector_norm(x / tops, dim=1, keepdim=True), 1.0)
 
 
 def _nonnegative_bound(A: Tensor, roundings: int = 0) -> float:
-    """An upper bound of max { |A^T h| : h >= 0, |h| <= 1 }, for entries that were rounded so many times before."""
+    """An upper bound of max { |A^T h| : h >= 0, |h| <= 1 }, for entries with that many ``roundings``."""
     largest = norm_bound(A, roundings)
     if not 0 < largest < math.inf:
         return largest

@@ -83,7 +83,7 @@ def kernels(rows: Integers) -> Iterator[Integers]:
     if d == 1:
         yield minors
     for order in range(1, d):
-        parts = ((i, _independent(_expanded(minors[last < i], rows[i], order))) for i in range(len(rows)))
+        parts = ((i, _expanded(minors[last < i], rows[i], order)) for i in range(len(rows)))
         if order == d - 1:
             yield from (part[:, ::-1] * signs for _, part in parts)
         else:
@@ -93,18 +93,15 @@ def kernels(rows: Integers) -> Iterator[Integers]:
 
 
 def _expanded(minors: Integers, row: Integers, order: int) -> Integers:
-    """Minors of the given order, columns in the order of combinations, from those of one order less and a row."""
+    """Nonzero minors of an order from those of one order less and a row; columns in the order of combinations."""
     columns = range(len(row))
     place = {chosen: k for k, chosen in enumerate(combinations(columns, order - 1))}
     found = [
         sum((-1) ** k * row[j] * minors[:, place[chosen[:k] + chosen[k + 1 :]]] for k, j in enumerate(chosen))
         for chosen in combinations(columns, order)
     ]
-    return np.stack(found, 1).astype(object)
-
-
-def _independent(minors: Integers) -> Integers:
-    return minors[(minors != 0).any(1)]
+    grown = np.stack(found, 1).astype(object)
+    return grown[(grown != 0).any(1)]
 
 
 def _directions(kernels: Integers) -> Float[ndarray, "q d"]:

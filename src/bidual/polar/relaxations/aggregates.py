@@ -80,7 +80,7 @@ class Aggregated:
     def _rule(self, root: Tensor, core: Tensor, cross: Tensor) -> tuple[float, Tensor]:
         r"""A kappa with S >= kappa diag(t), and about -S^-1 C.
 
-        With Q T + E = diag(t)^-1/2 (V, P) =: W, whatever Q and T are, and the core J = diag(I, K_a),
+        With Q T + E = diag(t)^-1/2 (V, P) =: W for any Q and T, and the core J = diag(I, K_a),
 
             W J W^T <= max(lambda_max(T J T^T), 0) (1 + |Q^T Q - I|) + |J| |E| (2 |W| + 3 |E|) = 1 - kappa.
 

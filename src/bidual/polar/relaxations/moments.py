@@ -18,6 +18,7 @@ Outputs = Float[ndarray, "n c"]
 Prox = Callable[[Outputs, float], Outputs]  # (P, step) -> argmin_Q step * F(Q) + 1/2 |Q - P|^2
 Moments = Float[ndarray, "q k k"]  # the moments of (h, w) in every region
 
+ROUND, _PATIENCE = 50, 4  # steps between two evaluations of the bound; evaluations without progress before the end
 _RELAXATION = 1.6
 _MEMORY = 15  # of the acceleration
 _BALANCE_EVERY, _BALANCE_UNTIL = 20, 600
@@ -188,3 +189,8 @@ def row_to_cut(region: SignRegion, moments: Float[ndarray, "k k"], weight: Float
     n, spread = len(weight), np.diag(moments)
     both = np.sqrt(np.maximum(np.minimum(spread[:n], spread[n : 2 * n]), 0)) + 1e-9 * np.linalg.norm(region.x, axis=1)
     return int(np.argmax(np.where(region.signs == 0, weight * both, -1.0)))
+
+
+def stalled(bounds: list[float], tol: float) -> bool:
+    """Whether the last evaluations together gained less than ``tol``, relatively."""
+    return len(bounds) > _PATIENCE + 1 and abs(bounds[-1 - _PATIENCE] - bounds[-1]) <= tol * abs(bounds[-1])

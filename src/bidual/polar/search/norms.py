@@ -23,7 +23,7 @@ class NormSearch(NeuronOracle):
     A start climbs towards the u of norm one that is steepest for the linear function which supports the objective on
     its pattern (a Frank-Wolfe step; the best of a few step lengths is taken). The upper bound is that of
     ``euclidean`` times the least k and k' with |u|_2 <= k |u|_C and |z|_R* <= k' |z|_2; infinite without it. It is
-    loose by up to k k', so training ends by the search, and the certificate states what is proved.
+    loose by up to k k', so training ends by the search, and the certificate states the proved bound.
     """
 
     X: Float[Tensor, "n d"]

@@ -51,7 +51,7 @@ def ascend(
     r"""Unit directions at least as steep as those of U, by the convex-concave procedure.
 
     With g the direction of z = V^T (X u)_+ and w_i = g v_i, |z| is at least sum_i w_i (x_i u)_+; rows of w_i > 0 are
-    at least linear, as they are at u. What is left is concave in u. Its maximum over |u| <= 1 is the least length of
+    at least linear, as they are at u. The rest is concave in u. Its maximum over |u| <= 1 is the least length of
     b + sum_{w_i < 0} theta_i w_i x_i over theta in [0, 1]^n, and the direction of that vector is the next u. Where rows
     of X u vanish at a maximum, theta is fractional; a step along the slope of one pattern would jump over the ridge.
     """

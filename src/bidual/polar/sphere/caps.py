@@ -3,7 +3,7 @@ r"""Caps of the sphere around simplices, and the largest values of linear functi
 A cap has the computed centre m, and its angle b has the sine that is stored; the cosine that is stored is cos(b) to
 gamma_3. Corners p and m have length one to gamma_(r+3): r squares and sums, a root, a quotient.
 
-A corner's angle to m has the sine |t| / |p|, t = p - (p m) m / |m|^2. What is computed of t is off by gamma_r from the
+A corner's angle to m has the sine |t| / |p|, t = p - (p m) m / |m|^2. The computed t is off by gamma_r from the
 product, by gamma_(2r+7) because |m|^2 is not one, and by 2 roundings; with the length of t, and |p|, that makes
 gamma_(5r+18), which ``around`` adds to the sine. So all of the cone is within b of m; and if u = sum_k mu_k p_k is a
 unit vector of the cone, m u / |m| >= sum_k mu_k |p_k| cos(b), hence
@@ -15,7 +15,7 @@ Linear functions: a u <= phi(a m, |a - (a m) m|) for unit m, where phi(x, y) = m
 of phi by gamma_6 |a| where x cos(b) + y sin(b) is right, and by as much again where the test whether y / x is beyond
 tan(b) was wrong by its 6 roundings. So ``highest`` is right to gamma_(5r+28) |a|.
 
-Forms: let f and R be what is computed of G m and G - G m m^T, off by gamma_(2r+4) |G|_F and gamma_(3r+11) |G|_F. The
+Forms: let f and R be the computed G m and G - G m m^T, off by gamma_(2r+4) |G|_F and gamma_(3r+11) |G|_F. The
 map that is f on m and R across is within gamma_(4r+12) |G|_F of G, and its square on u = cos(t) m + sin(t) e is at most
 
     h(t) = q cos(t)^2 + 2 p sin(t) cos(t) + l sin(t)^2,   q = |f|^2,   p = |R^T f|,   l = |R|^2,

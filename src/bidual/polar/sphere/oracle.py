@@ -134,7 +134,7 @@ class _Search:
         return parts
 
     def _process(self, simplices: Simplices) -> None:
-        """Bound the simplices, note what they show, and queue those that stay open."""
+        """Bound the simplices, note steep directions, and queue those that stay open."""
         self.seen += len(simplices)
         self.depth = int(simplices.depth.max(initial=self.depth))
         size = max(1, _NUMBERS // (simplices.rows.shape[1] * self.X.shape[1]))

@@ -22,11 +22,11 @@ functions used for g, so that z = G u + sum_i v_i e_i with g sum_i v_i e_i <= 0 
 
 Let E = sum_i |v_i - w_i g| d_i, P = I - g g^T, Q a bound of |G u| and A <= Q one of |P G u|. Where g z >= 0, it is at
 most g G u, so |z|^2 <= (g G u)^2 + (|P G u| + E)^2 <= Q^2 + 2 E A + E^2. Norms of G u are at most s times the largest
-at a corner, and at most what the form of G is on the cap (:mod:`bidual.polar.sphere.caps`).
+at a corner, and at most the form of G on the cap (:mod:`bidual.polar.sphere.caps`).
 
-All this is for numbers as they are stored, in real arithmetic; what rounding adds is in
-:mod:`bidual.polar.sphere.simplex_rounding`. A bound contains what the function through the corners misses, and no other
-rounding: a search that closed simplices by less than their rounding would never end.
+All this holds for numbers as they are stored, in real arithmetic; :mod:`bidual.polar.sphere.simplex_rounding` adds the
+rounding. A bound contains the residual of the function through the corners and no other rounding: a search that closed
+simplices by less than their rounding would never end.
 """
 
 from dataclasses import dataclass, fields, replace
@@ -126,7 +126,7 @@ class _Rows(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class _Form:
-    """What the bounds on each simplex are made of; ``G`` lacks the rows of w_i < 0, which wait for their theta."""
+    """The data of the bounds on each simplex; ``G`` lacks the rows of w_i < 0, which are added with their theta."""
 
     corners: Float[ndarray, "m r r"]
     cap: Cap
@@ -218,7 +218,7 @@ def _interpolate(corners: Float[ndarray, "m r r"], values: Float[ndarray, "m r c
 
 
 def _frame(g: Float[ndarray, "m c"]) -> Float[ndarray, "m c q"]:
-    """-g, and both signs of an orthonormal basis of what is orthogonal to g, by a reflection of the first axis to g."""
+    """-g, and both signs of an orthonormal basis of the complement of g, by a reflection of the first axis to g."""
     c = g.shape[1]
     h = g + np.where(g[:, :1] >= 0, 1.0, -1.0) * np.eye(1, c)
     H = np.eye(c) - 2 * h[:, :, None] * h[:, None, :] / (h**2).sum(1)[:, None, None]

@@ -1,4 +1,4 @@
-r"""What rounding can cost the bounds of :mod:`bidual.polar.sphere.simplex_bounds`, counted operation by operation.
+r"""The rounding errors of the bounds of :mod:`bidual.polar.sphere.simplex_bounds`, counted operation by operation.
 
 Letters are those of that module; moreover S = sum_i |v_i| |x_i|, T is the interpolating part of G, and |G|_F <= |T|_F +
 S. Counts k stand for errors gamma_k, in any order of sums; products of errors are in the roundings to spare.
@@ -14,8 +14,8 @@ The path leads through all ancestors of a simplex: an inherited bound holds with
 
 On a simplex, for the u at the path's end scaled to length one, sum_k mu_k <= s (:mod:`bidual.polar.sphere.caps`):
 
-- G u. Rows of one sign: a sum of at most n products, over however many generations, since adding zeros is exact: n S.
-  Values at corners: (n + r + 1) s S. Rows with theta: (n + 1) S. T: what it misses at corners, which is measured, and
+- G u. Rows of one sign: a sum of at most n products, over any number of generations, since adding zeros is exact: n S.
+  Values at corners: (n + r + 1) s S. Rows with theta: (n + 1) S. T: its residual at corners, which is measured, and
   (r + 1) s |T|_F for measuring. Two sums: 2 |G|_F. In all, s (missed + (r + 4) |T|_F + (n + r + 4) S), paid for once,
   because |(g z, P z)| is |z|.
 - ahead. a = G^T g, and g of length one to c + 3: 2 c + 5; the cap, 5 r + 28, or the corners, 2 r + 14: s (5 r + 2 c +
@@ -50,7 +50,7 @@ from bidual.numerics.rounding import gamma, rounded_up
 def of_interpolation(
     missed: Float[ndarray, " m"], through: Float[ndarray, "m r c"], stretch: Float[ndarray, " m"]
 ) -> Float[ndarray, " m"]:
-    """What a bound gains on each simplex where T misses its values at corners by ``missed``."""
+    """The addition to a bound on each simplex, if T has the residuals ``missed`` at corners."""
     r, c = through.shape[1:]
     size = np.linalg.norm(through, axis=(1, 2))
     return stretch * (missed * (1 + gamma(r + c + 16)) + gamma(9 * r + 6 * c + 50) * size)

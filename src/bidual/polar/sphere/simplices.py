@@ -2,7 +2,7 @@ r"""Cones over simplices of the sphere of R^r, many at once, and how to cut them
 
 Two halves cover their parent but for rounding, which adds up over cuts. Let u = sum_k mu_k p_k be in the parent,
 mu >= 0, and L = sum_k mu_k |p_k|. The new corner is q = t (p_i + p_j) + d with |d| <= gamma_2 t |p_i + p_j|, one sum
-and one quotient per entry, whatever 1 / t the sum was divided by. If mu_i >= mu_j, a half contains
+and one quotient per entry, for any divisor 1 / t of the sum. If mu_i >= mu_j, a half contains
 
     u + (mu_j / t) d = (mu_i - mu_j) p_i + (mu_j / t) q + the other corners' part,
 
@@ -27,7 +27,7 @@ from numpy import ndarray
 
 @dataclass(frozen=True, eq=False)
 class Simplices:
-    """Cones over simplices with r unit corners, and what is known of the rows of X there.
+    """Cones over simplices with r unit corners, and the signs of the rows of X there.
 
     Attributes:
         corners: (m, r, r), one corner per row.

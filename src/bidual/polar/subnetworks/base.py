@@ -1,4 +1,4 @@
-"""What the oracles of parallel networks share."""
+"""The base of the oracles of parallel networks."""
 
 from copy import copy
 from math import inf, prod
@@ -22,7 +22,7 @@ class ParallelOracle(NeuronOracle):
 
     @property
     def slope(self) -> float:
-        """sqrt(m_1 m_2 ...), the largest sum of so many units of total length one (see :func:`copies`)."""
+        """sqrt(m_1 m_2 ...), the largest sum of m_1 m_2 ... units of total length one (see :func:`copies`)."""
         return prod(as_widths(self.widths)) ** 0.5 * (1 + gamma(4))
 
     def within(self, seconds: float | None) -> Self:
@@ -40,7 +40,7 @@ class ParallelOracle(NeuronOracle):
         return SteepestNeurons(Bracket(0.0, upper), self.X.new_zeros(0, size), self.X.new_zeros(0))
 
 
-def copies(neurons: Neurons, widths: Widths) -> Float[Tensor, "q s"]:
+def copies(neurons: Neurons, widths: Widths) -> Float[Tensor, "q k"]:
     """Trees of equal units u / sqrt(m), m = m_1 m_2 ... of them and all of sign +1: f(X) = sqrt(m) (X u)_+ at the
     length |u| of one unit."""
     several = as_widths(widths)

@@ -113,7 +113,7 @@ class RelaxedBound(ParallelOracle):
         upper = rounded_up(root * (max(side.bound(deadline) for side in sides) + scaling))
         neurons = copies(torch.cat([side.known for side in sides]), widths)
         values = (sub_network_features(self.X, neurons, widths).T @ V)[:, 0].abs()
-        return SteepestNeurons.ranked(neurons, values, upper=upper)
+        return SteepestNeurons.ranked(neurons, values, above, upper)
 
 
 class _Side:
@@ -161,7 +161,9 @@ class _Side:
             choice = self._next(first, second)
             if best <= self.enough or choice.value >= best * (1 - _CLOSE) or perf_counter() > self.deadline:
                 break
-        return _Node(best, next(self.serial), labels, self._row(labels, choice))
+        excess = np.where(labels == _OPEN, choice.excess, 0.0)
+        row = int(excess.argmax()) if excess.max() > _CLOSE * abs(choice.value) else None  # the most overstated one
+        return _Node(best, next(self.serial), labels, row)
 
     def _query(self, *multipliers: Float[Tensor, "n 1"]) -> float:
         found = [self.base.steepest(u) for u in multipliers]
@@ -193,8 +195,3 @@ class _Side:
             tight = np.argsort(np.minimum(*found.slack.reshape(2, q)), kind="stable")[: _POOL // 2]
             self.known = self.known[torch.from_numpy(tight).to(self.known.device)]
         return _Choice(theta, float(found.fun), excess)
-
-    def _row(self, labels: Int[ndarray, " n"], choice: _Choice) -> int | None:
-        """The open row whose contribution the bound overstates the most."""
-        excess = np.where(labels == _OPEN, choice.excess, 0.0)
-        return int(excess.argmax()) if excess.max() > _CLOSE * abs(choice.value) else None

@@ -192,7 +192,7 @@ class Pricing:
             open_ = open_[value[open_] > level]
             if not len(open_):
                 break
-        for k in open_:  # what is left converges slowly: solve it exactly
+        for k in open_:  # slow convergence: solve exactly
             at[k] = self._exactly(u, maps[k], down[k], self.patterns[choices[k]])
             filled = self._filled(u[None], at[k][None])[0]
             W, b = self.layer.project(np.einsum("n,jnr->jr", filled, maps[k]), self.patterns[choices[k]])

@@ -68,7 +68,7 @@ class AllOutputs(ParallelOracle):
         neurons = torch.cat([*run.found, *([] if seeds is None else [seeds.to(self.X)])])
         outputs = sub_network_features(self.X, neurons, as_widths(self.widths)).T @ V
         upper = rounded_up(run.upper * (1 + orthogonality_error(axes)) + rest * self.reach)
-        return SteepestNeurons.ranked(neurons, torch.linalg.vector_norm(outputs, dim=1), upper=upper, most=_LISTED)
+        return SteepestNeurons.ranked(neurons, torch.linalg.vector_norm(outputs, dim=1), above, upper, _LISTED)
 
     @property
     def reach(self) -> float:

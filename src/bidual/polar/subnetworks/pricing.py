@@ -68,11 +68,11 @@ class ExactParallel(ParallelOracle):
         for run in runs:
             run.price()
         found = [unit for run in runs for unit in run.found]
-        found = found or [np.zeros((2, self.width, self._layer.X.shape[1]))]
-        neurons = torch.from_numpy(np.stack(found) @ self._reduced.basis.T).to(self.X).flatten(1)
+        units = np.stack(found) if found else np.zeros((0, 2, self.width, self._layer.X.shape[1]))
+        neurons = torch.from_numpy(units @ self._reduced.basis.T).to(self.X).flatten(1)
         values = (sub_network_features(self.X, neurons, (self.width,)).T @ V)[:, 0].abs()
         upper = rounded_up(max(run.upper for run in runs) * (1 + gamma(self.width + 8)) + self._allowance(V))
-        return SteepestNeurons.ranked(neurons, values, upper=upper, most=_LISTED)
+        return SteepestNeurons.ranked(neurons, values, above, upper, _LISTED)
 
     def _allowance(self, V: Float[Tensor, "n 1"]) -> float:
         r"""The errors of m_1 units with sum_j |w_j|^2 <= 1 in the bounds, sqrt(m_1) times that of one.

@@ -1,1 +1,1 @@
-"""Programs over cones, for Clarabel and for interior points made for one form."""
+"""Programs over cones, for Clarabel and for specialised interior points."""

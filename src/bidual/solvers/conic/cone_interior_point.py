@@ -1,4 +1,4 @@
-"""An interior point made for the cone program CP (9) with squared loss: one small matrix per cone, one kernel."""
+"""An interior point for the cone program CP (9) with squared loss: one small matrix per cone, one kernel."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ Vectors = Float[ndarray, "g d"]
 Slacks = Float[ndarray, "g k"]
 
 _START = (0.1, 0.3)  # three times more or less of either changes the count of steps by less than a tenth
-_BORDER = 0.99  # how much of the way to the border is gone
+_BORDER = 0.99  # the share of the way to the border that a step may take
 _STEPS, _IDLE = 100, 8
 
 
@@ -39,7 +39,7 @@ class SquaredCones:
     Attributes:
         rows: R, samples at unit length.
         sides: the diagonals of S_g = 2 D_g - I, for w and again for v.
-        rest: the square of what no weights can explain of y, beyond the y given here.
+        rest: the squared length of the part of y outside the range of A, which this y lacks.
     """
 
     A: Float[ndarray, "m q"]
@@ -58,7 +58,7 @@ class SquaredCones:
         used: Bool[ndarray, " n"],
         beta: float,
     ) -> Self:
-        """``used`` says which samples' inequalities to impose; they must not be zero."""
+        """``used`` selects the samples whose inequalities are imposed; these must not be zero."""
         w, y = (part.cpu().numpy() for part in (datafit.weights, datafit.targets))
         A = (patterns.T[:, :, None] * X[:, None, :]).reshape(len(X), -1)
         if datafit.intercept:
@@ -108,7 +108,7 @@ class SquaredCones:
         return abs(primal - dual) / max(primal, 1e-300)
 
     def iterates(self) -> Iterator[Iterate]:
-        """Points of ever smaller gap, until it falls no more."""
+        """Points of decreasing complementarity, until it stalls."""
         point, least, idle = _start(self), np.inf, 0
         for _ in range(_STEPS):
             u, size = point.x[:, 1:], point.complementarity
@@ -168,7 +168,7 @@ def _start(data: SquaredCones) -> _Point:
 def _advanced(data: SquaredCones, point: _Point) -> _Point:
     """Mehrotra's predictor and corrector."""
     system = _System(data, point)
-    guess = system.direction(-point.s * point.l, -point.z, refined=False)  # it only says how far to aim
+    guess = system.direction(-point.s * point.l, -point.z, refined=False)  # only used to choose the centring
     aim = (1 - point.step_to_border(guess)) ** 3 * point.complementarity
     W = system.scaling
     scaled = W.forward(point.z)

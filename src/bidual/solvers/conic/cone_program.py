@@ -15,20 +15,18 @@ from torch import Tensor
 
 from bidual.gauges import Group
 from bidual.numerics.caratheodory import merge, prune
-from bidual.numerics.clarabel import clarabel_answer
 from bidual.operators import GatedOperator
 from bidual.patterns.facets import needed_rows
 from bidual.problems.problem import Problem
 from bidual.problems.relu import ReluProblem
 from bidual.runtime.memory import available_bytes, human_bytes
 from bidual.solvers.conic.cone_interior_point import SquaredCones
-from bidual.solvers.conic.form import conic_program
-from bidual.solvers.conic.interior_point import Attempt, attempts, clarabel_settings
+from bidual.solvers.conic.interior_point import attempts, constrained_answer
 from bidual.types import Blocks, Matrix
 
-_TOL = 1e-12  # what Clarabel is asked for, at least
+_TOL = 1e-12  # the tightest tolerance of Clarabel
 _GOOD = 1e-9  # the relative gap with which no other scaling is tried
-_OWN = 1e-8  # the least relative gap for which the package's own interior point is worth a try
+_OWN = 1e-8  # the tightest tolerance for which the package's own interior point is tried
 _MERGES = (1.0, 1e-4, 1e-6, 1e-8)  # how coarsely a solution may be simplified ...
 _COARSENING = 1e-10  # ... if its objective rises by no more than this, or a tenth of the tolerance, relatively
 _BYTES = 100  # per entry of the constraint matrix, in Clarabel's copies and its factor
@@ -42,7 +40,7 @@ class ConeSolution:
         neurons: u (m, d).
         weights: w (m, 1), +1 for the w_p of CP (9) and -1 for its v_p.
         dual: the multiplier V of the predictions, scaled until multipliers of the cones prove it feasible.
-        objective: what the network costs, with its features evaluated as (X u)_+.
+        objective: of the network, with its features evaluated as (X u)_+.
         gap: |objective - dual value| / objective.
     """
 
@@ -54,7 +52,7 @@ class ConeSolution:
 
     @property
     def lifted(self) -> Blocks:
-        """|u_j| w_j^T, the variable of :meth:`ReluProblem.over` at ``neurons``."""
+        """|u_j| w_j^T, the variable of :meth:`ReluProblem.restricted_to` at ``neurons``."""
         return (torch.linalg.vector_norm(self.neurons, dim=1, keepdim=True) * self.weights)[:, None]
 
 
@@ -77,18 +75,18 @@ def solve_cone_program(
     (2 D_p - I) X u >= 0.
 
     With all patterns it is the training problem; with the one pattern of ones it is CP (10), which is the training
-    problem of spike-free X (CP eq. 7). What comes back is a network whatever the solver's accuracy, because its
-    features are evaluated as (X u)_+ and not as D_p X u. Let the caller reduce X to its rank first.
+    problem of spike-free X (CP eq. 7). The result is a network at any accuracy of the solver, because its features are
+    evaluated as (X u)_+ and not as D_p X u. X should be reduced to its rank first.
 
     Args:
         patterns: D_p as rows.
-        complete: the patterns are all that X has, as :func:`bidual.patterns.enumerate` lists them; then only the
-            inequalities that bound a cone are used, which for many patterns is a matter of seconds or minutes.
-        tol: the relative gap that is enough. With squared loss and no less than 1e-8 an interior point made for this
-            program is tried first, which is several times faster than Clarabel. By default all digits are asked for.
+        complete: the patterns are all of X, as :func:`bidual.patterns.enumerate` lists them; then only the inequalities
+            that bound a cone are used, which for many patterns is a matter of seconds or minutes.
+        tol: the relative gap to reach. With squared loss and at least 1e-8 a specialised interior point is tried first,
+            which is several times faster than Clarabel. By default all digits are computed.
         time_limit: in seconds; the best point so far is returned.
     """
-    problem = replace(problem, X=problem.X.to(torch.float64), datafit=problem.datafit.to(torch.float64))
+    problem = problem.to(torch.float64)
     _check(problem, patterns)
     X, active = problem.X, patterns[patterns.any(1)]
     needed = needed_rows(_numpy(X), _numpy(patterns), complete=complete)[_numpy(patterns).any(1)]
@@ -97,7 +95,7 @@ def solve_cone_program(
         return _evaluated(problem, X[:0], X[:0, :1], V)
     _check_memory(X, len(active), int(needed.sum()))
     lifted = Problem(GatedOperator(X, torch.cat([active, active]), 1), problem.datafit, Group(), problem.beta)
-    run = _Run(problem, lifted, tol, None if time_limit is None else monotonic() + time_limit)
+    run = _Setting(problem, lifted, tol, None if time_limit is None else monotonic() + time_limit)
     first = _by_own_interior_point(run, active, needed) if tol >= _OWN and problem.datafit.loss.half_square else None
     if first is not None and (first.gap <= tol or run.late):
         return first
@@ -135,8 +133,8 @@ def _halfspaces(X: ndarray, active: ndarray, needed: ndarray) -> sparse.csr_arra
 
 
 @dataclass(frozen=True, eq=False)
-class _Run:
-    """A program, ``lifted`` without its inequalities, with blocks (w_1 .. w_P, -v_1 .. -v_P), and when to stop."""
+class _Setting:
+    """A program, ``lifted`` without its inequalities, with blocks (w_1 .. w_P, -v_1 .. -v_P), and its limits."""
 
     problem: ReluProblem
     lifted: Problem
@@ -158,7 +156,7 @@ class _Run:
         return torch.cat([ones, -ones])
 
 
-def _by_own_interior_point(run: _Run, active: Tensor, needed: ndarray) -> ConeSolution | None:
+def _by_own_interior_point(run: _Setting, active: Tensor, needed: ndarray) -> ConeSolution | None:
     """The first point that is good enough, or the last one; samples that no cone needs are left out."""
     X, D = _numpy(run.problem.X), _numpy(active)
     used, answer = np.logical_or.reduce(needed), None
@@ -175,30 +173,20 @@ def _by_own_interior_point(run: _Run, active: Tensor, needed: ndarray) -> ConeSo
     return answer
 
 
-def _by_clarabel(run: _Run, H: sparse.csr_array, best: ConeSolution | None) -> ConeSolution:
-    """The best of at most three runs, each with another scaling, and of what is there already."""
+def _by_clarabel(run: _Setting, H: sparse.csr_array, best: ConeSolution | None) -> ConeSolution:
+    """The best of ``best`` and at most three runs, each with another scaling."""
     for attempt in attempts(run.lifted):
         if best is not None and (best.gap <= max(run.tol, _GOOD) or run.late):
             break
-        answer = _network(run, *_attempt(run, H, attempt))
+        Z, V, multipliers = constrained_answer(run.lifted, H, attempt, max(_TOL, 0.01 * run.tol), run.left)
+        normals = torch.from_numpy(H.T @ multipliers.cpu().numpy()).to(Z).reshape(Z.shape[:2])
+        answer = _network(run, Z[:, :, 0], _Multipliers(V, normals))
         best = answer if best is None or answer.gap < best.gap else best
     assert best is not None
     return best
 
 
-def _attempt(run: _Run, H: sparse.csr_array, attempt: Attempt) -> tuple[Tensor, _Multipliers]:
-    """(w_p; -v_p) as rows and their multipliers where Clarabel stops, zero where it is lost."""
-    program, like = conic_program(run.lifted, attempt.balance, H), run.lifted.operator.like
-    settings = clarabel_settings(max(_TOL, 0.01 * run.tol), attempt, small=False, time_limit=run.left)
-    answer = clarabel_answer(program.P, program.q, program.G, program.h, program.cones, settings)
-    shape, duals = run.lifted.operator.block_shape[:2], np.nan_to_num(answer.z)
-    Z, V = program.lifted(np.nan_to_num(answer.x)), program.dual(duals, len(run.lifted.datafit.targets))
-    multipliers = run.problem.beta * duals[len(duals) - H.shape[0] :].clip(min=0)  # the gauge costs 1 in the program
-    found = [torch.from_numpy(part).to(like) for part in (Z, V, H.T @ multipliers)]
-    return found[0].reshape(shape), _Multipliers(found[1][:, None], found[2].reshape(shape))
-
-
-def _network(run: _Run, Z: Tensor, multipliers: _Multipliers) -> ConeSolution:
+def _network(run: _Setting, Z: Tensor, multipliers: _Multipliers) -> ConeSolution:
     """The network of (w_p; -v_p), without dust and with neurons that neighbouring cones share counted once.
 
     Interior points never reach the boundary, and split a neuron on it between the cones that meet there.
@@ -224,7 +212,7 @@ def _feasible(lifted: Problem, multipliers: _Multipliers) -> Matrix:
 
 
 def _without_dust(neurons: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-    """All but the shortest neurons, which are together shorter than a tiny share of all."""
+    """All neurons but the shortest, whose lengths sum to a tiny share of all."""
     length, order = torch.linalg.vector_norm(neurons, dim=1).sort()
     kept = order[length.cumsum(0) > 1e-12 * length.sum()]
     return neurons[kept], weights[kept]

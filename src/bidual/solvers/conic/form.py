@@ -19,7 +19,7 @@ from bidual.problems.problem import Problem
 from bidual.types import as_protocol
 
 
-class Rows(NamedTuple):
+class ConstraintRows(NamedTuple):
     """Some rows of G, by the parts of x they act on, with their share of h and their cones."""
 
     parts: list[sparse.sparray | None]
@@ -34,7 +34,7 @@ class GaugeCones:
     Second-order: u_g = (t, Z_g) with |Z_g| <= t and cost t, one cone per group g of entries. Largest: the same with
     |Z_g|_inf <= t, so the image is (t - Z_g, t + Z_g) and the cone non-negative. Semidefinite:
     u_p = svec [[W_1, Z_p], [Z_p^T, W_2]] and cost 1/2 (tr W_1 + tr W_2), one cone per block; svec stacks the columns
-    of the upper triangle and multiplies what is off the diagonal by sqrt(2).
+    of the upper triangle and multiplies entries off the diagonal by sqrt(2).
     """
 
     cost: Float[ndarray, " u"]
@@ -43,15 +43,15 @@ class GaugeCones:
     cones: list[Any]
     image: sparse.sparray | None = None  # the identity
 
-    def rows(self) -> Rows:
+    def rows(self) -> ConstraintRows:
         """image @ u in the cones."""
         image = sparse.eye_array(len(self.cost)) if self.image is None else self.image
-        return Rows([-image, None, None, None], np.zeros(image.shape[0]), self.cones)
+        return ConstraintRows([-image, None, None, None], np.zeros(image.shape[0]), self.cones)
 
 
 @dataclass(frozen=True)
 class Units:
-    """What the numbers of a conic program are measured in; interior-point methods are sensitive to it."""
+    """The units of the numbers of a conic program; interior-point methods are sensitive to them."""
 
     lifted: float
     predictions: float
@@ -63,7 +63,7 @@ class ConicProgram:
     r"""min 1/2 <x, P x> + <q, x> subject to G x + s = h, s in the product of ``cones``.
 
     x = (u, f, a, b): the gauge's variable, the predictions with intercept, the loss's auxiliaries, the intercept. The
-    first rows say A Z + 1 b^T - f = 0, so their multiplier is the gradient of the data term in f, the dual V.
+    first rows are A Z + 1 b^T - f = 0, so their multiplier is the gradient of the data term in f, the dual V.
     """
 
     P: sparse.csc_array
@@ -129,7 +129,7 @@ def gauge_cones(kind: str, shape: tuple[int, int, int]) -> GaugeCones:
 
 
 def conic_entries(problem: Problem) -> int:
-    r"""About how many numbers an interior-point step on the problem has to store.
+    r"""About how many numbers an interior-point step on the problem stores.
 
     Eliminating Z fills the columns of A, coupled over the outputs if the gauge couples them, and leaves A A^T, which
     is full; every semidefinite cone adds the square of its triangle.
@@ -207,28 +207,28 @@ def _loss_cost(epigraph: Epigraph, weights: Float[ndarray, "n 1"], units: Units)
 
 def _coupling_rows(
     A: sparse.csr_array, gauge: GaugeCones, intercept: bool, shape: tuple[int, ...], units: Units
-) -> Rows:
+) -> ConstraintRows:
     """A Z + 1 b^T - f = 0."""
     n, c = shape
     values = A.data * (gauge.scale * units.lifted / units.predictions)
     on_u = sparse.csr_array((values, gauge.entries[A.indices], A.indptr), shape=(n * c, len(gauge.cost)))
     on_b = sparse.csr_array(np.tile(np.eye(c), (n, 1))) if intercept else None
-    return Rows([on_u, -sparse.eye_array(n * c), None, on_b], np.zeros(n * c), [clarabel.ZeroConeT(n * c)])
+    return ConstraintRows([on_u, -sparse.eye_array(n * c), None, on_b], np.zeros(n * c), [clarabel.ZeroConeT(n * c)])
 
 
-def _halfspace_rows(H: sparse.csr_array, gauge: GaugeCones) -> Rows:
+def _halfspace_rows(H: sparse.csr_array, gauge: GaugeCones) -> ConstraintRows:
     """H Z >= 0; the unit of Z does not matter."""
     on_u = sparse.csr_array((-H.data, gauge.entries[H.indices], H.indptr), shape=(H.shape[0], len(gauge.cost)))
-    return Rows([on_u, None, None, None], np.zeros(H.shape[0]), [clarabel.NonnegativeConeT(H.shape[0])])
+    return ConstraintRows([on_u, None, None, None], np.zeros(H.shape[0]), [clarabel.NonnegativeConeT(H.shape[0])])
 
 
-def _loss_rows(rows: ConeRows, units: Units) -> Rows:
+def _loss_rows(rows: ConeRows, units: Units) -> ConstraintRows:
     """s = F_i f_i + A_i a_i + h_i for every sample, sample by sample."""
     offset = _numpy(rows.offset) / units.predictions
     n, r = offset.shape
     cones = [clarabel.ExponentialConeT()] * n if rows.cone == "exponential" else [clarabel.NonnegativeConeT(n * r)]
     on_f, on_a = _block_diagonal(_numpy(rows.on_prediction)), _block_diagonal(_numpy(rows.on_auxiliary))
-    return Rows([None, -on_f, -on_a, None], offset.ravel(), cones)
+    return ConstraintRows([None, -on_f, -on_a, None], offset.ravel(), cones)
 
 
 def _block_diagonal(blocks: Float[ndarray, "n r k"]) -> sparse.csr_array:

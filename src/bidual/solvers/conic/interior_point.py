@@ -1,4 +1,4 @@
-"""Clarabel on the conic form of the problem: the way to a tiny gap on small problems."""
+"""Clarabel on the conic form of the problem: tiny gaps on small problems."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -6,13 +6,17 @@ from typing import NamedTuple, Self
 
 import clarabel
 import torch
+from jaxtyping import Float
+from scipy import sparse
 from torch import Tensor
 
 from bidual.gauges import Conic, Proximable
 from bidual.numerics.clarabel import clarabel_answer
 from bidual.problems.problem import Problem
+from bidual.problems.solution import Limits
 from bidual.solvers.conic.form import conic_entries, conic_program
 from bidual.solvers.driver import Solver
+from bidual.types import Blocks, Matrix
 
 
 class Attempt(NamedTuple):
@@ -42,7 +46,7 @@ class InteriorPoint(Solver):
 
     Losses enter by their epigraphs, Euclidean norms by second-order cones and nuclear norms by semidefinite ones, so
     every loss and every conic gauge is solved to the last digits; the multiplier of the equality is the dual point.
-    One step is one whole run. If it is not enough, the problem is scaled differently and run again, at most twice.
+    One step is one whole run. If its gap is too large, the problem is scaled differently and run again, at most twice.
     """
 
     tol: float = 1e-12
@@ -64,32 +68,17 @@ class InteriorPoint(Solver):
         return _State(attempts(problem), problem.operator.zeros() if start is None else start)
 
     def step(self, problem: Problem, state: _State) -> _State:
-        Z, V = self._run(problem, state.attempts[state.tried])
+        attempt, small = state.attempts[state.tried], conic_entries(problem) <= 1_000_000
+        settings = clarabel_settings(self.tol, attempt, small, self.time_limit)
+        # in float64, as certificates are: rounded to float32, a loss with kinks loses its last digits
+        Z, V, _ = _answer(problem.to(torch.float64), attempt, settings)
         state.tried += 1
-        finite = bool(torch.isfinite(Z).all()) and bool(torch.isfinite(V).all())
-        if finite:
+        if bool(torch.isfinite(Z).all()) and bool(torch.isfinite(V).all()):
             state.Z, state.duals = _without_dust(problem.to(torch.float64), Z, V), (V,)
         return state
 
-    def limited(self, seconds: float | None) -> Self:
-        return replace(self, time_limit=seconds)
-
-    def _run(self, problem: Problem, attempt: Attempt) -> tuple[Tensor, Tensor]:
-        """Z and V where Clarabel stops, whatever it says of them: the certificate judges.
-
-        Both stay in float64, as certificates do: rounded to float32, a loss with kinks loses its last digits.
-        """
-        program = conic_program(problem.to(torch.float64), attempt.balance)
-        small = conic_entries(problem) <= 1_000_000
-        settings = clarabel_settings(self.tol, attempt, small, self.time_limit)
-        answer = clarabel_answer(program.P, program.q, program.G, program.h, program.cones, settings)
-        device = problem.operator.like.device
-        Z = program.lifted(answer.x)
-        V = program.dual(answer.z, problem.datafit.targets.numel())
-        return (
-            torch.from_numpy(Z).reshape(problem.operator.block_shape).to(device),
-            torch.from_numpy(V).reshape(problem.operator.output_shape).to(device),
-        )
+    def within(self, limits: Limits) -> Self:
+        return replace(self, time_limit=limits.max_time)
 
     def point(self, problem: Problem, state: _State) -> Tensor:
         return state.Z
@@ -101,8 +90,29 @@ class InteriorPoint(Solver):
         return state.tried >= len(state.attempts)
 
 
+def _answer(
+    problem: Problem, attempt: Attempt, settings: clarabel.DefaultSettings, H: sparse.sparray | None = None
+) -> tuple[Blocks, Matrix, Float[Tensor, " s"]]:
+    """Z, V and all multipliers where Clarabel stops, accurate or not: the certificate decides."""
+    program, device = conic_program(problem, attempt.balance, H), problem.operator.like.device
+    answer = clarabel_answer(program.P, program.q, program.G, program.h, program.cones, settings)
+    Z, V = program.lifted(answer.x), program.dual(answer.z, problem.datafit.targets.numel())
+    shapes = problem.operator.block_shape, problem.operator.output_shape, (-1,)
+    parts = [torch.from_numpy(x).reshape(s).to(device) for x, s in zip((Z, V, answer.z), shapes, strict=True)]
+    return parts[0], parts[1], parts[2]
+
+
+def constrained_answer(
+    problem: Problem, H: sparse.sparray, attempt: Attempt, tol: float, time_limit: float | None
+) -> tuple[Blocks, Matrix, Float[Tensor, " k"]]:
+    """Z, V and the multipliers of H Z >= 0 where Clarabel stops, zero where it fails; for problems in float64."""
+    settings = clarabel_settings(tol, attempt, small=False, time_limit=time_limit)
+    Z, V, duals = (torch.nan_to_num(part) for part in _answer(problem, attempt, settings, H))
+    return Z, V, problem.beta * duals[len(duals) - H.shape[0] :].clamp(min=0)  # the gauge costs 1 in the program
+
+
 def _without_dust(problem: Problem, Z: Tensor, V: Tensor) -> Tensor:
-    """Z after a short proximal step along the dual, which an optimum is fixed by and which zeroes what is nearly zero.
+    """Z after a short proximal step along the dual: an optimum is a fixed point, and entries near zero become zero.
 
     Interior points never reach the boundary: without this, every block would be a neuron.
     """
@@ -123,7 +133,7 @@ def attempts(problem: Problem) -> tuple[Attempt, ...]:
 
 
 def clarabel_settings(tol: float, attempt: Attempt, small: bool, time_limit: float | None) -> clarabel.DefaultSettings:
-    """Clarabel, quiet and asked for ``tol``; ``small`` chooses the linear solver."""
+    """Settings of a silent Clarabel with tolerance ``tol``; ``small`` chooses the linear solver."""
     settings = clarabel.DefaultSettings()
     settings.verbose = False
     settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = tol

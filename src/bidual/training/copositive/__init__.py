@@ -3,16 +3,13 @@
 from bidual.training.copositive.forms import FORMS, relax
 from bidual.training.copositive.program import CopositiveProgram
 from bidual.training.copositive.relaxed import PolarProof, Relaxed
-from bidual.training.copositive.tightness import Tightness, tightness
-from bidual.training.copositive.training import CopositiveTraining
+from bidual.training.copositive.training import Copositive
 
 __all__ = [
     "FORMS",
+    "Copositive",
     "CopositiveProgram",
-    "CopositiveTraining",
     "PolarProof",
     "Relaxed",
-    "Tightness",
     "relax",
-    "tightness",
 ]

@@ -1,4 +1,4 @@
-"""The smallest training problem that is as good as a given one."""
+"""The smallest training problem that is equivalent to a given one."""
 
 import math
 from dataclasses import dataclass, replace
@@ -24,14 +24,15 @@ _RANK_CUT = 1e-13
 class Compact:
     r"""X = X' B^T up to rounding and Y = Y' Q^T, with orthonormal columns in B and Q, at most n of each.
 
-    Neurons outside the row space of X cost and do nothing (CP A.2). Squared loss and |V^T (X u)_+| are invariant under
-    rotations of the outputs, and outputs orthogonal to the rows of Y cost and do nothing. So optima of the problem
-    (X', Y') are optima of (X, Y), with u = B u', W = W' Q^T and V = V' Q^T. Other losses keep their outputs.
+    Parts of neurons outside the row space of X cost and have no effect (CP A.2). Squared loss and |V^T (X u)_+| are
+    invariant under rotations of the outputs, and outputs orthogonal to the rows of Y cost and have no effect. So optima
+    of the problem (X', Y') are optima of (X, Y), with u = B u', W = W' Q^T and V = V' Q^T. Other losses keep their
+    outputs.
 
     Attributes:
-        given: the problem that was given, in float64.
-        rotated: (X, Y'), of which relaxations are solved and proved; they account for ranks themselves.
-        problem: (X', Y'), in which networks are looked for.
+        given: the given problem, in float64.
+        rotated: (X, Y'), for relaxations and their proofs, which account for ranks themselves.
+        problem: (X', Y'), for the search of networks.
         basis: B.
         outputs: Q.
     """
@@ -44,7 +45,7 @@ class Compact:
 
     @classmethod
     def of(cls, problem: ReluProblem) -> Self:
-        problem = replace(problem, X=problem.X.to(torch.float64), datafit=problem.datafit.to(torch.float64))
+        problem = problem.to(torch.float64)
         reduced = reduce_rank(problem.X.detach().cpu().numpy())
         X, basis = (torch.from_numpy(a).to(problem.X) for a in (reduced.samples, reduced.basis))
         datafit, outputs = _rotated(problem.datafit)

@@ -21,7 +21,7 @@ from bidual.types import Matrix
 
 _THINNEST = 1e-12  # frames count cones as no thinner, for the sake of the arithmetic
 _CAPS = (1e2, 1e4, 1e6, 1e8, 1e10)  # on multipliers, in units of beta^2
-_UP = 1 + gamma(16)  # more than a few roundings of what it multiplies
+_UP = 1 + gamma(16)  # covers a few roundings
 
 Multipliers = Float[ndarray, "p f f"]  # N_p >= 0, symmetric, for the products of the facets of every cone
 Forms = Float[ndarray, "p r r"]
@@ -35,15 +35,14 @@ class PatternCones:
 
         max { |V^T D_p X u|^2 : K_p u >= 0, |u| <= 1 } <= lambda_max( X^T D_p V V^T D_p X + K_p^T N K_p ),
 
-    and the largest over all p bounds the polar of the ReLU gauge: the dual of the relaxation (19) minimises this. The
-    patterns and their cones are those of a :class:`Covering`, which says what is missed where they are not quite right.
+    and the largest over all p bounds the polar of the ReLU gauge: the dual of the relaxation (19) minimises this.
 
     Attributes:
         scaled: X in the coordinates of its row space.
         active: D_p as rows (p, n).
         facets: K_p (p, f, r), rows of length about one, zero where a cone has fewer.
         inside: a unit direction in the middle of every cone.
-        covering: where patterns and facets come from.
+        covering: the source of patterns and facets, and a bound of their errors.
     """
 
     scaled: Scaled
@@ -54,7 +53,7 @@ class PatternCones:
 
     @classmethod
     def of(cls, X: Float[Tensor, "n d"]) -> Self:
-        """All patterns, by enumeration; it refuses what does not fit into memory."""
+        """All patterns, by enumeration; refused if they do not fit into memory."""
         X = X.detach().to("cpu", torch.float64)
         scaled = Scaled.of(X)
         covering = Covering.of(unit_rows(X).numpy() @ scaled.frame)
@@ -65,10 +64,6 @@ class PatternCones:
 
     def __len__(self) -> int:
         return len(self.active)
-
-    @cached_property
-    def facet_counts(self) -> Int[ndarray, " p"]:
-        return np.asarray(self.facets.any(2).sum(1))
 
     def slopes(self, V: Float[ndarray, "n c"]) -> Float[ndarray, "p r c"]:
         """x^T D_p V for every pattern."""
@@ -83,7 +78,7 @@ class PatternCones:
 
     @cached_property
     def thinness(self) -> Float[ndarray, " p"]:
-        """About the least singular value of K_p; cones may be short of facets, so it is clipped above zero."""
+        """About the least singular value of K_p, clipped above zero: cones may lack facets."""
         return np.maximum(self._axes[0][:, -1], _THINNEST) if self.facets.size else np.ones(len(self))
 
     @cached_property
@@ -132,8 +127,8 @@ class PatternCones:
     def polar(self, V: Matrix, N: Multipliers, beta: float) -> float:
         r"""The bound of max { |V^T (X u)_+| : |u| <= 1 } that the multipliers prove, in real arithmetic.
 
-        Where it comes out near ``beta`` it has more digits. There, M = beta^2 T^T T - T^T (form + K^T N K) T is nearly
-        semidefinite, and |V^T D_p x u|^2 <= beta^2 + eta R^2 for M >= -eta I and |z| <= R.
+        It has more digits near ``beta``. There, M = beta^2 T^T T - T^T (form + K^T N K) T is nearly semidefinite, and
+        |V^T D_p x u|^2 <= beta^2 + eta R^2 for M >= -eta I and |z| <= R.
         """
         V = V.detach().to("cpu", torch.float64)
         norm, (p, f, _) = length(V), self.facets.shape
@@ -148,7 +143,7 @@ class PatternCones:
         return self.scaled.bound(self.scaled.in_units(worst * _UP + self.missed * length(W), norm, W), norm)
 
     def capped(self, V: Float[ndarray, "n c"], N: Multipliers, beta: float) -> Multipliers:
-        """The multipliers with large ones clipped where that proves more: rounding grows with them."""
+        """The multipliers, capped where that proves a smaller bound: rounding grows with them."""
         norm = size_of(V) or 1.0
         level, best = self._level(beta, norm), N
         least = self._levels(V / norm, N / norm / norm, level)
@@ -170,7 +165,7 @@ class PatternCones:
         return np.minimum(self._plain(slopes, N), self._framed(slopes, N, level))
 
     def _plain(self, slopes: Float[ndarray, "p r c"], N: Multipliers) -> Float[ndarray, " p"]:
-        """lambda_max, proved, with what the entries of the matrix are off by."""
+        """lambda_max, proved, with the errors of the entries of the matrix."""
         K, off = self.facets, gamma(len(self.scaled.x) + 4) * size_of(self.scaled.x)
         forms = slopes @ slopes.transpose(0, 2, 1) + K.transpose(0, 2, 1) @ N @ K
         error = _square_error(slopes, off) + _sizes(N) * _square_error(K, 0.0, K.shape[1])
@@ -178,14 +173,12 @@ class PatternCones:
         return np.asarray((np.maximum(found, 0) + error + TINY**0.5) * _UP)
 
     def _framed(self, slopes: Float[ndarray, "p r c"], N: Multipliers, level: float) -> Float[ndarray, " p"]:
-        """level + eta R^2, with what the entries of M are off by: K T by gamma_r |K| |T|, T^T x^T D V like x^T D V."""
+        """level + eta R^2, with the errors of the entries of M: K T by gamma_r |K| |T|, T^T x^T D V like x^T D V."""
         (n, r), T = self.scaled.x.shape, self.frames
         S, K = T.transpose(0, 2, 1) @ slopes, self.facets @ T
         M = level * T.transpose(0, 2, 1) @ T - S @ S.transpose(0, 2, 1) - K.transpose(0, 2, 1) @ N @ K
-        wide, far = (
-            gamma(n + r + 4) * size_of(self.scaled.x) * _sizes(T),
-            gamma(r + 4) * _sizes(self.facets) * _sizes(T),
-        )
+        wide = gamma(n + r + 4) * size_of(self.scaled.x) * _sizes(T)
+        far = gamma(r + 4) * _sizes(self.facets) * _sizes(T)
         error = gamma(r + 16) * level * _sizes(T) ** 2 + _square_error(S, wide)
         error = error + _sizes(N) * _square_error(K, far, K.shape[1]) + TINY**0.5
         least = spectral_bounds.least_eigenvalues(spectral_bounds.symmetric(torch.from_numpy(M))).numpy()
@@ -193,10 +186,8 @@ class PatternCones:
 
 
 def _square_error(A: Float[ndarray, "p a b"], off: Float[ndarray, " p"] | float, more: int = 0) -> Float[ndarray, " p"]:
-    r"""How far A A^T, or A^T N A of an N of norm one, can be from its real value, A by ``off`` from its own:
-
-    2 |A| off + off^2, and gamma of a product by its inner dimension, of ``more`` for one more, and of a few sums.
-    """
+    r"""A bound of the error of A A^T, or of A^T N A for |N| = 1, if A itself is off by ``off``: 2 |A| off + off^2, and
+    gamma of a product by its inner dimension, of ``more`` for one more, and of a few sums."""
     size = _sizes(A) + off
     return np.asarray(2 * size * off + off**2 + gamma(max(A.shape[1:]) + more + 16) * size**2)
 
@@ -208,7 +199,7 @@ def _sizes(A: Float[ndarray, "p a b"]) -> Float[ndarray, " p"]:
 
 
 def likely_levels(forms: Forms, facets: Float[ndarray, "p f r"], N: Multipliers) -> Float[ndarray, " p"]:
-    """About lambda_max(form + K^T N K) of every cone: for searches, no proof."""
+    """About lambda_max(form + K^T N K) of every cone, for searches and not for proofs."""
     values: ndarray = np.linalg.eigvalsh(forms + facets.transpose(0, 2, 1) @ N @ facets)[:, -1]
     return values
 

@@ -14,11 +14,11 @@ from bidual.numerics.clarabel import clarabel_answer
 from bidual.solvers.conic.interior_point import Attempt, clarabel_settings
 from bidual.training.copositive.cones import Multipliers, PatternCones
 
-_LOOSER = (1.0, 1e2, 1e4)  # accuracies that are tried where Clarabel is lost, relative to what was asked for
+_LOOSER = (1.0, 1e2, 1e4)  # multiples of the tolerance that are tried in turn where Clarabel fails
 
 
 class ConicAnswer(NamedTuple):
-    """V, the multipliers N_p and the moment matrices U_p = E u u^T of the patterns that were given."""
+    """V, the multipliers N_p and the moment matrices U_p = E u u^T of the given patterns."""
 
     V: Float[ndarray, "n c"]
     N: Multipliers
@@ -34,12 +34,11 @@ class ConicDual:
         [ beta I - K_p^T N_p K_p   x^T D_p V ]
         [ V^T D_p x                beta I    ]   is positive semidefinite,
 
-    which says x^T D_p V V^T D_p x + beta K_p^T N_p K_p <= beta^2 I (notes on CP (17)-(20)). N_p has no diagonal:
-    squares are not negative anyway. Its multipliers are the moment matrices of (u, w). With an intercept 1^T V = 0.
+    that is, x^T D_p V V^T D_p x + beta K_p^T N_p K_p <= beta^2 I (notes on CP (17)-(20)). N_p has no diagonal, since
+    squares are non-negative. Its multipliers are the moment matrices of (u, w). With an intercept 1^T V = 0.
 
-    Cones may be very thin. So u is measured in a frame T_p of its own for each, in which K_p T_p has orthonormal
-    columns up to one factor: the corner becomes beta T^T T - (K T)^T N (K T), and no N is large only because its
-    cone is thin.
+    Cones may be very thin. So each has its own frame T_p, in which K_p T_p has orthonormal columns up to one factor:
+    the corner becomes beta T^T T - (K T)^T N (K T), and no N is large only because its cone is thin.
 
     Attributes:
         cones: of the patterns in question.
@@ -53,7 +52,7 @@ class ConicDual:
     beta: float
 
     def solve(self, tol: float, time_limit: float | None = None) -> ConicAnswer:
-        """By interior points; the point where Clarabel stops, good or not."""
+        """By interior points; the point where Clarabel stops, accurate or not."""
         size = float(np.abs(self.targets).max()) or 1.0  # V in units of Y
         n, c = self.targets.shape
         G, cones, h = self._constraints(self.beta / size)

@@ -1,4 +1,4 @@
-"""Cones of activation patterns that cover all directions, and what a pattern may get wrong on its cone."""
+"""Cones of activation patterns that cover all directions, and a bound of the error of a pattern on its cone."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,25 +15,25 @@ from bidual.numerics.rounding import gamma, rounded_up
 from bidual.patterns.facets import hyperplanes
 from bidual.polar.relaxations.sign_regions import size_of
 
-_GOOD = 1e-13  # a row that follows from the facets but for this needs no better multipliers
-_MERGES = (1e-11, 3e-11, 1e-10, 3e-10, 1e-9, 1e-8, 1e-7)  # how close rows are that may count as one
-_NOTHING = 1e-150  # more than underflows can cost
+_GOOD = 1e-13  # a residual at which multipliers are good enough
+_MERGES = (1e-11, 3e-11, 1e-10, 3e-10, 1e-9, 1e-8, 1e-7)  # distances up to which rows may count as one
+_NOTHING = 1e-150  # a bound of all underflows
 
 
 @dataclass(frozen=True, eq=False)
 class Covering:
     r"""Patterns p with cones C_p = { u : s_j y_j u >= 0 for j in needed_p } that cover all u, complete or not.
 
-    A row is *needed* by p if p with its sign flipped is in the list too. So every u is in some C_p, whatever the list
-    is: from any pattern, flip a needed row that has the wrong sign at u; each flip leaves one wrong sign less, and when
-    no needed row has one, u is in the cone. Only other rows can be wrong there, by what :meth:`missed` bounds.
+    A row is *needed* by p if p with its sign flipped is in the list too. So every u is in some C_p, for any list: from
+    any pattern, flip a needed row that has the wrong sign at u; each flip leaves one wrong sign less, and when no
+    needed row has one, u is in the cone. Only other rows can be wrong there, within the bound of :meth:`missed`.
 
     Rows that point (nearly) one way or opposite ways share one hyperplane, that of their ``leader``; rows next to zero
     have none and count as active.
 
     Attributes:
-        rows: y (n, r), in float64 as they are; those without a hyperplane are zero.
-        leader, side: whose hyperplane a row has, and whether it points to the same side (+1, -1) of it.
+        rows: y (n, r), unscaled in float64; those without a hyperplane are zero.
+        leader, side: the row whose hyperplane a row shares, and whether it points to the same side (+1, -1) of it.
         lines: the leaders.
         signs: the bits of the leaders, every pattern once.
         inside: a unit direction in the middle of every cone.
@@ -48,10 +48,10 @@ class Covering:
 
     @classmethod
     def of(cls, rows: Float[ndarray, "n r"]) -> Self:
-        """By enumeration, which is trusted for nothing but to be useful; it refuses what does not fit into memory.
+        """By enumeration, on whose completeness nothing relies; refused if it does not fit into memory.
 
-        Enumeration cannot tell rows apart that are closer than rounding allows. Where some are close, as many of them
-        count as one as makes the least of what is missed.
+        Enumeration does not separate rows that are closer than rounding allows. Where some are close, the merging with
+        the least :meth:`missed` is taken.
         """
         every = patterns.enumerate(torch.from_numpy(rows))
         active, directions = every.active.numpy(), every.directions.numpy()
@@ -93,7 +93,7 @@ class Covering:
         r"""A bound of |(x u)_+ - D_p x u| over all p and all unit u in C_p.
 
         Entry i is max(0, -s_i x_i u). With x_i = +-c_i y_l + e_i, y_l its leader, c_i >= 0, that is at most |e_i| +
-        c_i max(0, -s_l y_l u). The last term is zero if the list is known to be complete: as many patterns as so many
+        c_i max(0, -s_l y_l u). The last term is zero if the list is known to be complete: as many patterns as m
         hyperplanes can have at all (Cover 1965), each with a direction that shows it. Otherwise it is at most
         |s_l y_l - sum_j lambda_j s_j y_j| over the needed rows j, for any lambda >= 0 (Farkas).
         """
@@ -110,27 +110,20 @@ class Covering:
 
     @cached_property
     def complete(self) -> bool:
-        """Whether all listed patterns are there beyond rounding, and there cannot be more."""
+        """Whether all listed patterns exist beyond rounding, and there cannot be more."""
         m, r = len(self.lines), self.rows.shape[1]
         if len(self.signs) != patterns.count_bound(m, min(m, r)):
             return False
         lines, U = self.rows[self.lines], self.inside
         values = U @ lines.T
-        sure = (
-            np.abs(values)
-            > gamma(r + 8) * np.outer(np.linalg.norm(U, axis=1), np.linalg.norm(lines, axis=1)) + _NOTHING
-        )
-        return bool((sure & ((values > 0) == self.signs)).all())
+        error = gamma(r + 8) * np.outer(np.linalg.norm(U, axis=1), np.linalg.norm(lines, axis=1)) + _NOTHING
+        return bool(((np.abs(values) > error) & ((values > 0) == self.signs)).all())
 
     @property
     def _wrong(self) -> Float[ndarray, "p m"]:
         """How far every leader's sign can be wrong on every cone."""
-        pairs = ((self.rows[self.lines] * np.where(s, 1, -1)[:, None], needed[self.lines]) for s, needed in self._cones)
-        return np.stack([_distances(Y, needed) for Y, needed in pairs])
-
-    @property
-    def _cones(self) -> "zip[tuple[ndarray, ndarray]]":
-        return zip(self.signs, self.needed, strict=True)
+        signed = self.rows[self.lines] * np.where(self.signs, 1, -1)[:, :, None]
+        return np.stack([_distances(*pair) for pair in zip(signed, self.needed[:, self.lines], strict=True)])
 
 
 def _keys(bits: Bool[ndarray, "p m"]) -> ndarray:
@@ -142,7 +135,7 @@ def _keys(bits: Bool[ndarray, "p m"]) -> ndarray:
 def _distances(Y: Float[ndarray, "m r"], needed: Bool[ndarray, " m"]) -> Float[ndarray, " m"]:
     r"""For every row of Y, a bound of max { -y u : |u| <= 1, K u >= 0 }, K the needed rows: |y - K^T lambda|.
 
-    Multipliers lambda >= 0 are guessed by least squares, and by scipy where that is not good enough.
+    Multipliers lambda >= 0 are those of least squares, clipped, and scipy's where these are not good enough.
     """
     K, others = Y[needed], np.flatnonzero(~needed)
     found = np.zeros(len(Y))

@@ -1,4 +1,4 @@
-"""Relaxations by splitting: run until the bound that they prove stalls."""
+"""Relaxations by splitting, run until the proved bound stalls."""
 
 import time
 from collections.abc import Callable
@@ -10,19 +10,18 @@ from numpy import ndarray
 from torch import Tensor
 
 from bidual.losses.datafit import Datafit
-from bidual.polar.relaxations.moments import MomentSplitting
+from bidual.polar.relaxations.moments import ROUND, MomentSplitting, stalled
 from bidual.polar.relaxations.reduction import Scaled
-from bidual.polar.relaxations.semidefinite import ROUND, stalled
 from bidual.polar.relaxations.sign_regions import SignRegion
 from bidual.problems.relu import ReluProblem
-from bidual.training.copositive.relaxed import PolarProof, Relaxed, dual_value
+from bidual.training.copositive.relaxed import PolarProof, Relaxed
 
 ProofOf = Callable[[MomentSplitting], PolarProof]
 
 
 @dataclass(frozen=True)
 class SplittingLimits:
-    """When a splitting stops: at a time, when looks gain less than ``tol`` near the optimum, or after some steps."""
+    """A splitting ends at ``deadline``, after ``max_steps``, or when its bound stalls to ``tol`` near the optimum."""
 
     deadline: float
     tol: float
@@ -39,7 +38,7 @@ def splitting_of(problem: ReluProblem, regions: list[SignRegion], size: float) -
 def improve(
     problem: ReluProblem, scaled: Scaled, splitting: MomentSplitting, form: str, prove: ProofOf, limits: SplittingLimits
 ) -> Relaxed:
-    """The best bound met while the splitting runs until it stalls."""
+    """The best bound of a splitting that runs until it stalls."""
     best = _judged(problem, scaled, splitting, form, prove)
     duals: list[float] = []  # without the first, which a cut inherits and only beats after some steps
     for _ in range(0, limits.max_steps, ROUND):
@@ -53,7 +52,7 @@ def improve(
 
 
 def _done(found: Relaxed, duals: list[float], tol: float) -> bool:
-    """Whether bound and optimum agree to rounding, or are close and the last looks gained nothing."""
+    """Whether bound and optimum agree to rounding, or are close and the last evaluations gained nothing."""
     distance = abs(found.value - found.dual)
     close = distance <= 10 * tol * abs(found.value)
     return distance <= 1e-12 * abs(found.value) or (close and stalled(duals, tol))
@@ -61,11 +60,9 @@ def _done(found: Relaxed, duals: list[float], tol: float) -> bool:
 
 def _judged(problem: ReluProblem, scaled: Scaled, splitting: MomentSplitting, form: str, prove: ProofOf) -> Relaxed:
     V = problem.datafit.into_domain(torch.from_numpy(splitting.V).to(problem.X))
-    proof = prove(splitting)
-    polar = proof.polar(problem.X, V)
     value = problem.datafit.value(torch.from_numpy(splitting.P).to(V)) + float(splitting.prices.sum())
     factors = tuple(scaled.directions(rows).to(V) for rows in splitting.factors())
-    return Relaxed(form, V, polar, dual_value(problem, V, polar), value, proof, factors, splitting.steps)
+    return Relaxed.proved(problem, form, V, prove(splitting), value, factors, splitting.steps)
 
 
 @dataclass(eq=False)

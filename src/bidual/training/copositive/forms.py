@@ -1,4 +1,4 @@
-"""Which relaxation fits given data."""
+"""The three relaxations, and the choice of one for given data."""
 
 from bidual.patterns import count_bound
 from bidual.patterns.spike_free import is_spike_free
@@ -26,19 +26,19 @@ def relax(
         form: "patterns" is CP (19), one cone per pattern, for squared loss; "spike_free" is CP (20), one cone in all,
             for spike-free X; "joint" needs neither patterns nor spike-free data and is the loosest. "auto" takes (20)
             where it holds, then (19) where the patterns are few, then the joint one.
-        max_time: in seconds; the bound is sound whenever it stops.
+        max_time: in seconds; the bound is sound at any end.
         tol: relative accuracy to which the relaxation is solved.
         branch: cuts of the sphere, for the joint form only.
     """
     problem.check_plain("the copositive program")
     check_settings(max_time, tol, branch)
-    with one_thread():  # many small matrices: threads would only wait for each other
+    with one_thread():  # many small matrices, for which threads cost more than they gain
         compact = Compact.of(problem)
         return compact.relaxed(relax_compact(compact, form, max_time=max_time, tol=tol, branch=branch))
 
 
 def check_settings(max_time: float | None, tol: float, branch: int = 0) -> None:
-    """Refuse numbers that make no sense."""
+    """Refuse invalid settings."""
     if not 0 < tol < 1:
         raise ValueError(f"tol must be between 0 and 1, got {tol!r}. It is a relative accuracy, like 1e-6.")
     if max_time is not None and not max_time > 0:
@@ -49,24 +49,21 @@ def check_settings(max_time: float | None, tol: float, branch: int = 0) -> None:
 
 def relax_compact(compact: Compact, form: str, *, max_time: float | None, tol: float, branch: int = 0) -> Relaxed:
     """The same for the problem with rotated outputs."""
-    return _relaxed(compact.rotated, checked_form(compact, form), max_time, tol, branch)
-
-
-def checked_form(compact: Compact, form: str) -> str:
-    """The form that will be used; a refusal where it is unknown or would not end."""
-    if form not in (*FORMS, "auto"):
-        raise ValueError(f"form must be 'auto' or one of {sorted(FORMS)}, got {form!r}.")
-    form = form_for(compact) if form == "auto" else form
-    check_size(compact.problem, form)
-    return form
-
-
-def _relaxed(problem: ReluProblem, form: str, max_time: float | None, tol: float, branch: int) -> Relaxed:
+    problem, form = compact.rotated, checked_form(compact, form)
     if form == "patterns":
         return pattern_bound(problem, max_time, tol)
     if form == "spike_free":
         return spike_free_bound(problem, max_time, tol)
     return joint_bound(problem, branch, max_time, tol)
+
+
+def checked_form(compact: Compact, form: str) -> str:
+    """The form to use; refused if it is unknown or too large."""
+    if form not in (*FORMS, "auto"):
+        raise ValueError(f"form must be 'auto' or one of {sorted(FORMS)}, got {form!r}.")
+    form = form_for(compact) if form == "auto" else form
+    check_size(compact.problem, form)
+    return form
 
 
 def form_for(compact: Compact) -> str:
@@ -79,7 +76,7 @@ def form_for(compact: Compact) -> str:
 
 
 def check_size(problem: ReluProblem, form: str) -> None:
-    """Refuse before any work what would not end; ``problem`` is compact."""
+    """Refuse problems that are too large before any work; ``problem`` is compact."""
     n, rank, c = *problem.X.shape, problem.datafit.targets.shape[1]
     if form == "patterns":
         check_squared(problem, "the copositive program over patterns, CP (19),", "the form 'joint'")

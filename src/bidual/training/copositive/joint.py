@@ -1,8 +1,8 @@
-"""The relaxation that needs no patterns, with cuts by the signs of rows: a lower bound for any data and any loss."""
+"""The pattern-free relaxation, with cuts by the signs of rows: a lower bound for any data and any loss."""
 
 import math
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from bidual.polar.relaxations.reduction import Scaled
 from bidual.polar.relaxations.sign_regions import SignRegion
 from bidual.problems.relu import ReluProblem
 from bidual.training.copositive.first_order import SplittingLimits, improve, splitting_of
-from bidual.training.copositive.relaxed import PolarProof, Relaxed, dual_value
+from bidual.training.copositive.relaxed import PolarProof, Relaxed
 from bidual.types import Matrix
 
 _STEPS_BETWEEN_CUTS = 400
@@ -53,7 +53,7 @@ def joint_bound(
     the bound is sound in each case.
     """
     problem.check_plain("the joint program")
-    problem = replace(problem, X=problem.X.to(torch.float64), datafit=problem.datafit.to(torch.float64))
+    problem = problem.to(torch.float64)
     deadline = math.inf if max_time is None else time.perf_counter() + max_time
     scaled = Scaled.of(problem.X)
     if not scaled.x.shape[1]:
@@ -103,6 +103,4 @@ def _without_data(problem: ReluProblem) -> Relaxed:
     V = problem.datafit.into_domain(problem.datafit.grad(torch.zeros_like(problem.datafit.targets)))
     n = len(V)
     proof = RegionProofs((RegionProof(np.zeros(n, dtype=np.int64), np.zeros((2 * n, 2 * n))),))
-    polar = proof.polar(problem.X, V)
-    dual = dual_value(problem, V, polar)
-    return Relaxed("joint", V, polar, dual, dual, proof, (), 0)
+    return Relaxed.proved(problem, "joint", V, proof)

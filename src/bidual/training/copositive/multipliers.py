@@ -17,15 +17,15 @@ def feasible_multipliers(
 ) -> Multipliers:
     r"""For every cone an N >= 0 that brings lambda_max(form + K^T N K) to ``level``, or about as low as it goes.
 
-    Newton's method on the barrier tau lambda - log det(lambda I - form - K^T N K) - sum log N_ij, tau growing, all
-    cones in step; those that have come down are left alone. ``inside`` is a direction within each cone: N_ij starts at
+    Newton's method on the barrier tau lambda - log det(lambda I - form - K^T N K) - sum log N_ij, tau growing, for all
+    cones at once until they reach ``level``. ``inside`` is a direction u within each cone: N_ij starts at
     level / (k_i u k_j u), which is its size if the cone is thin.
     """
     best = np.zeros((*facets.shape[:2], facets.shape[1]))
     counts = facets.any(2).sum(1)
     for count in np.unique(counts[counts > 1]):  # real facets come first; a Newton step costs their number to the sixth
         like = np.flatnonzero(counts == count)
-        with np.errstate(all="ignore"):  # what is not finite is not used
+        with np.errstate(all="ignore"):  # numbers that are not finite are not used
             best[like, :count, :count] = _feasible_multipliers(forms[like], facets[like, :count], inside[like], level)
     return best
 
@@ -33,7 +33,7 @@ def feasible_multipliers(
 def _feasible_multipliers(
     forms: Forms, facets: Float[ndarray, "p f r"], inside: Float[ndarray, "p r"], level: float
 ) -> Multipliers:
-    """The same for cones with as many facets."""
+    """The same for cones with equally many facets."""
     best = np.zeros((*facets.shape[:2], facets.shape[1]))
     least = likely_levels(forms, facets, best)
     open_ = np.flatnonzero(least > level)
@@ -84,7 +84,7 @@ class _Barrier:
         return _Barrier(self.forms[kept], self.facets[kept], self.level[kept], self.N[kept])
 
     def step(self, tau: float) -> None:
-        """A damped step, 1 / (1 + decrement) long, which stays inside; cones where rounding spoils it stay put."""
+        """A damped step of length 1 / (1 + decrement), which stays inside; none where rounding prevents it."""
         slope, hessian = self._model(tau)
         move = -_solved(hessian, slope)
         decrement = np.sqrt(np.maximum(-(slope * move).sum(1), 0))
@@ -126,6 +126,6 @@ def _solved(hessian: Float[ndarray, "p m m"], slope: Float[ndarray, "p m"]) -> F
     unit[~good] = np.eye(hessian.shape[1])
     try:
         found = np.linalg.solve(unit, (slope / scale)[:, :, None])[:, :, 0] / scale
-    except np.linalg.LinAlgError:  # one of them is singular even so: no step at all
+    except np.linalg.LinAlgError:  # one of them is singular: no step
         return np.full_like(slope, np.nan)
     return np.where(good[:, None], found, np.nan)

@@ -1,8 +1,8 @@
-"""CP (19): the copositive program with every pattern's cone relaxed, over the patterns that matter."""
+"""CP (19): the copositive program with every pattern's cone relaxed, over a working set of patterns."""
 
 import math
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -12,21 +12,23 @@ from torch import Tensor
 
 from bidual.polar import LocalSearch
 from bidual.problems.relu import ReluProblem
+from bidual.problems.solution import Limits
+from bidual.solvers.driver import solve
 from bidual.training.copositive.cones import Multipliers, PatternCones, likely_levels
 from bidual.training.copositive.conic import ConicAnswer, ConicDual
 from bidual.training.copositive.multipliers import feasible_multipliers
-from bidual.training.copositive.relaxed import PolarProof, Relaxed, dual_value
+from bidual.training.copositive.relaxed import PolarProof, Relaxed
 from bidual.training.relu.column_generation import ColumnGeneration
 from bidual.types import Matrix
 
 _ADD = 150  # patterns to begin with, and to add in a round
-_STARTS = 64  # of the search that guesses which patterns bind
-_ACCURACY = 1e-10  # what Clarabel is asked for
+_STARTS = 64  # of the search for patterns that bind
+_ACCURACY = 1e-10  # of Clarabel
 
 
 @dataclass(frozen=True, eq=False)
 class ConeProofs(PolarProof):
-    """Multipliers N_p of the patterns in ``active``; patterns that are not listed have none, which proves less."""
+    """Multipliers N_p of the patterns in ``active``; patterns that are not listed have zero multipliers."""
 
     active: Bool[ndarray, "p n"]
     N: Multipliers
@@ -52,11 +54,11 @@ def pattern_bound(
     and its primal min 1/2 tr Y^T (I + 2 sum_p D_p X U_p X^T D_p)^-1 Y + beta^2 sum_p tr U_p over semidefinite U_p with
     K_p U_p K_p^T >= 0, K_p the facets of a cone. Where every cone has at most four it is exact (:func:`tightness`).
 
-    Few patterns bind. Interior points solve it over those, multipliers of the others are sought one by one, and
-    patterns for which none are found join. The bound covers all patterns whenever it stops.
+    Few patterns bind. Interior points solve it over a working set, Newton's method finds multipliers of the others, and
+    patterns without such multipliers join. The bound covers all patterns at any end.
     """
     check_squared(problem, "the copositive program over patterns, CP (19),", "the form 'joint'")
-    problem = replace(problem, X=problem.X.to(torch.float64), datafit=problem.datafit.to(torch.float64))
+    problem = problem.to(torch.float64)
     cones = PatternCones.of(problem.X)
     zero = _at_zero(problem, cones)
     if zero.polar <= problem.beta:  # no pattern binds, or there is none
@@ -83,9 +85,7 @@ def _at_zero(problem: ReluProblem, cones: PatternCones) -> Relaxed:
     V = problem.datafit.into_domain(problem.datafit.grad(torch.zeros_like(problem.datafit.targets)))
     p, f, _ = cones.facets.shape
     proof = ConeProofs(cones.active, np.zeros((p, f, f)), problem.beta)
-    polar = cones.polar(V, proof.N, problem.beta)
-    dual = dual_value(problem, V, polar)
-    return Relaxed("patterns", V, polar, dual, dual, proof, (), 0)
+    return Relaxed.proved(problem, "patterns", V, proof, polar=cones.polar(V, proof.N, problem.beta))
 
 
 class _WorkingSet:
@@ -99,16 +99,14 @@ class _WorkingSet:
         self.levels = np.zeros(len(cones))
 
     def start(self, max_time: float | None) -> Relaxed:
-        """The bound at the dual point of a quick search's network; the patterns that bind there are guessed to matter.
-
-        Where there are few patterns all matter, and the zero network will do.
-        """
+        """The bound at the dual point of a quick search's network, whose binding patterns start the working set; with
+        few patterns, which all join, at that of the zero network."""
         problem = self.problem
         V, value = problem.datafit.grad(torch.zeros_like(problem.datafit.targets)), problem.datafit.scale
         if len(self.cones) > _ADD:
             search = LocalSearch(problem.X, starts=_STARTS)
-            found = ColumnGeneration().train(problem, search, tol=1e-4, max_rounds=30, max_time=max_time)
-            V, value = found.dual_point, found.solution.certificate.primal
+            found = solve(problem, ColumnGeneration(search), Limits(1e-4, 30, max_time))
+            V, value = found.dual_point, found.certificate.primal
         return self._judged(V, value, ())
 
     def violated(self, tol: float) -> bool:
@@ -144,17 +142,8 @@ class _WorkingSet:
         self.N = self.cones.capped(V.cpu().numpy(), self.N, self.problem.beta)
         self.levels = likely_levels(forms, self.cones.facets, self.N)
         polar = self.cones.polar(V, self.N, self.problem.beta)
-        dual = dual_value(self.problem, V, polar)
-        return Relaxed(
-            "patterns",
-            V,
-            polar,
-            dual,
-            value,
-            ConeProofs(self.cones.active, self.N.copy(), self.problem.beta),
-            factors,
-            self.steps,
-        )
+        proof = ConeProofs(self.cones.active, self.N.copy(), self.problem.beta)
+        return Relaxed.proved(self.problem, "patterns", V, proof, value, factors, self.steps, polar)
 
     def _factors(self, answer: ConicAnswer) -> tuple[Tensor, ...]:
         """Rows whose squares sum to U_p, of the patterns that carry weight."""

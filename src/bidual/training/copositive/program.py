@@ -1,4 +1,4 @@
-"""The copositive program CP (17): its objective, and the way from networks to its points and back (CP Theorem 3)."""
+"""The copositive program CP (17): its objective, and the map from networks to its points and back (CP Theorem 3)."""
 
 from dataclasses import dataclass
 from functools import cached_property

@@ -22,8 +22,8 @@ _SCALES = tuple(2.0**k for k in range(-8, 9))
 class RandomisedRounding:
     r"""Neurons u ~ N(0, U_p) of every relaxed U_p, with the axes of U_p and their opposites, then descent on psi.
 
-    Wherever u falls, it is in the cone of some pattern, so every draw is a network; on spike-free data all features
-    (X u)_+ are those of the one cone X u >= 0. Descent is L-BFGS on psi, in which output weights are eliminated
+    Every u is in the cone of some pattern, so every draw is a network; on spike-free data all features (X u)_+ are
+    those of the one cone X u >= 0. Descent is L-BFGS on psi, in which output weights are eliminated
     (:class:`CopositiveProgram`).
 
     Attributes:
@@ -43,7 +43,7 @@ class RandomisedRounding:
         max_time: float | None = None,
         enough: float = -inf,
     ) -> Neurons:
-        """Hidden neurons from the factors of all U_p; their output weights are a ridge regression away.
+        """Hidden neurons from the factors of all U_p; their output weights follow by ridge regression.
 
         Descent stops after ``max_time`` seconds, or where psi is at most ``enough``.
         """
@@ -84,7 +84,7 @@ class RandomisedRounding:
 
 
 def _scaled(program: CopositiveProgram, neurons: Neurons) -> Neurons:
-    """The neurons at the best of some sizes; relaxations know theirs up to a factor."""
+    """The neurons at the best of some sizes; factors of relaxations are right up to one factor."""
     size = float(torch.linalg.vector_norm(neurons)) or 1.0
     unit = float(program.problem.datafit.scale / program.problem.beta) ** 0.5
     return min((neurons * (scale * unit / size) for scale in _SCALES), key=program.value)

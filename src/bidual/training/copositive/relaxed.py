@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Self
 
 import torch
 from jaxtyping import Float
@@ -45,8 +46,25 @@ class Relaxed:
     factors: tuple[Float[Tensor, "k d"], ...]
     steps: int
 
+    @classmethod
+    def proved(
+        cls,
+        problem: ReluProblem,
+        form: str,
+        V: Matrix,
+        proof: PolarProof,
+        value: float | None = None,
+        factors: tuple[Float[Tensor, "k d"], ...] = (),
+        steps: int = 0,
+        polar: float | None = None,
+    ) -> Self:
+        """The result at V with the bounds that the proof gives; ``value`` is the dual bound by default."""
+        polar = proof.polar(problem.X, V) if polar is None else polar
+        dual = dual_value(problem, V, polar)
+        return cls(form, V, polar, dual, dual if value is None else value, proof, factors, steps)
+
     def recheck(self, problem: ReluProblem) -> bool:
-        """Recompute both bounds, of the polar and of the optimum, from V and the proof alone; to float64 rounding."""
+        """Recompute the bounds of the polar and the optimum from V and the proof alone; to float64 rounding."""
         V = problem.datafit.into_domain(self.V)
         moved = float(torch.linalg.vector_norm(V - self.V)) > 1e-9 * float(torch.linalg.vector_norm(V))
         polar = self.proof.polar(problem.X, self.V)

@@ -2,7 +2,7 @@
 
 import math
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -28,8 +28,8 @@ class SpikeFreeProof(PolarProof):
     most spike * max { |V^T X u| : X u >= 0, |u| <= 1 }. An X that is white up to rounding has a spike just above 1.
     Where rows are parallel up to rounding only, that is the spike of an X' with |x'_i - x_i| <= moved |x_i|.
 
-    In reduced coordinates h = x z is X' u / size >= 0 but for some e, |e| <= (leftover + |X - X'|_F) / size, so that
-    h^T N h >= -|N| |e| (2 |h| + 3 |e|): that is paid for, and |X - X'|_F |V|_F for (X u)_+ and for X w.
+    In reduced coordinates h = x z is X' u / size >= 0 up to some e, |e| <= (leftover + |X - X'|_F) / size, so that
+    h^T N h >= -|N| |e| (2 |h| + 3 |e|): the bound allows for that, and for |X - X'|_F |V|_F in (X u)_+ and in X w.
     """
 
     N: Float[ndarray, "m m"]
@@ -66,10 +66,9 @@ def spike_free_bound(
     spike = is_spike_free(problem.X)
     if not math.isfinite(spike.spike.upper) or not spike.holds:
         raise ValueError(f"CP (20) is for spike-free data, and X is not: {spike.reason} Use the form 'joint' instead.")
-    problem = replace(problem, X=problem.X.to(torch.float64), datafit=problem.datafit.to(torch.float64))
+    problem = problem.to(torch.float64)
     deadline = math.inf if max_time is None else time.perf_counter() + max_time
-    scaled, n = Scaled.of(problem.X), len(problem.X)
-    regions = [SignRegion(scaled.x, np.ones(n, dtype=np.int64))]
-    splitting = splitting_of(problem, regions, scaled.size)
-    limits = SplittingLimits(deadline, tol, max_steps)
+    scaled = Scaled.of(problem.X)
+    region = SignRegion(scaled.x, np.ones(len(problem.X), dtype=np.int64))
+    splitting, limits = splitting_of(problem, [region], scaled.size), SplittingLimits(deadline, tol, max_steps)
     return improve(problem, scaled, splitting, "spike_free", lambda s: SpikeFreeProof(s.multipliers()[0]), limits)

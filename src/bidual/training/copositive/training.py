@@ -1,10 +1,10 @@
 """Training by relaxation: a lower bound, a network from it, and the gap between them."""
 
-import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
+from time import perf_counter
+from typing import Self
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -14,104 +14,99 @@ from bidual.polar.base import Neurons
 from bidual.polar.search.ridges import RidgeSearch
 from bidual.problems.certificate import Scope, judge
 from bidual.problems.relu import ReluProblem
-from bidual.runtime.threads import one_thread
-from bidual.solvers.driver import Callback, Record, Solution, Status
+from bidual.problems.solution import DEFAULT_LIMITS, Limits, Solution, Status, Verdict
+from bidual.solvers.driver import solve
 from bidual.training.copositive.compact import Compact
-from bidual.training.copositive.forms import check_settings, checked_form, relax_compact
+from bidual.training.copositive.forms import checked_form, relax_compact
 from bidual.training.copositive.pattern_program import check_squared
 from bidual.training.copositive.randomised_rounding import RandomisedRounding
 from bidual.training.copositive.relaxed import Relaxed
-from bidual.training.relu.column_generation import ColumnGeneration, Training
+from bidual.training.neuron_solver import NeuronSolver
+from bidual.training.relu.column_generation import ColumnGeneration
 
-NAME = "copositive"
 _ANGLES, _MERGING = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6), 1e-9  # angles between neurons, and what merging may cost
-_LOOK_EVERY = 3  # rounds of polishing between two looks at the gap
+_ROUNDS = 3  # of polishing in a step
+
+
+@dataclass
+class _State:
+    """The smaller problem with its relaxation, and the best network in it so far."""
+
+    compact: Compact
+    began: float
+    bound: Relaxed | None = None
+    neurons: Neurons | None = None
+    best: Solution | None = None
+    verdict: Verdict | None = None
+    over: bool = False
 
 
 @dataclass(frozen=True)
-class CopositiveTraining:
-    """Relax, round, polish, certify.
+class Copositive(NeuronSolver):
+    """Relax, round, polish, certify. The first step solves the relaxation and rounds it to a network; every step adds
+    neurons to it that a local search finds.
 
     Attributes:
         form: of the relaxation, see :func:`relax`.
-        rounds: the most rounds of column generation that polish the network; their neurons come from a local search.
-        starts: of that search.
+        starts: of the search.
         seed: of the draws and the search.
+        limits: of the run.
     """
 
     form: str = "auto"
-    rounds: int = 60
     starts: int = 256
     seed: int = 0
+    limits: Limits = DEFAULT_LIMITS
 
-    def train(
-        self,
-        problem: ReluProblem,
-        *,
-        tol: float = 1e-4,
-        max_time: float | None = None,
-        callback: Callback | None = None,
-    ) -> Training:
-        """A network with the certificate that the relaxation gives, over all activation patterns."""
-        self.check(problem)
-        check_settings(max_time, tol)
-        clock = _Clock(time.perf_counter(), max_time)
-        with one_thread():
-            compact = Compact.of(problem)
-            bound = relax_compact(compact, self.form, max_time=clock.left, tol=0.03 * tol)
-            polished = self._polished(compact, bound, tol, clock)
-            return _judged(compact, bound, polished, clock, tol, callback)
+    name = "copositive"
+    max_steps = 20
+
+    def __post_init__(self) -> None:
+        if not self.starts >= 1:
+            raise ValueError(f"starts must be at least 1, got {self.starts!r}.")
 
     def check(self, problem: ReluProblem) -> None:
-        """Refuse before any work what this is not for."""
-        if not (self.rounds >= 1 and self.starts >= 1):
-            raise ValueError(f"rounds and starts must be at least 1, got {self.rounds!r} and {self.starts!r}.")
+        super().check(problem)
         check_squared(problem, "solver='copositive'", "solver='auto'")
         checked_form(Compact.of(problem), self.form)
 
-    def _polished(self, compact: Compact, bound: Relaxed, tol: float, clock: "_Clock") -> Training:
-        """Rounded neurons with the best output weights, and more neurons as long as a search finds ones that help."""
-        small = compact.problem
-        search = RidgeSearch(small.X, starts=self.starts, seed=self.seed)
+    def within(self, limits: Limits) -> Self:
+        return replace(self, limits=limits)
+
+    def init(self, problem: ReluProblem, start: Neurons | None, dual: Tensor | None) -> _State:
+        return _State(Compact.of(problem), perf_counter())
+
+    def step(self, problem: ReluProblem, state: _State) -> _State:
+        bound, neurons = (state.bound, state.neurons) if state.bound is not None else self._rounded(state)
+        tol, before = self.limits.tol, inf if state.best is None else state.best.certificate.primal
+        search = RidgeSearch(state.compact.problem.X, starts=self.starts, seed=self.seed)
+        limits = Limits(0.3 * tol, _ROUNDS, self._left(state))
+        done = solve(state.compact.problem, ColumnGeneration(search), limits, start=neurons)
+        best = done if state.best is None or done.certificate.primal <= before else state.best
+        little = before - best.certificate.primal <= 0.1 * tol * best.certificate.primal
+        verdict = _judged(state.compact, bound, best)
+        over = little or done.status is Status.SEARCHED
+        return _State(state.compact, state.began, bound, done.neurons, best, verdict, over)
+
+    def _rounded(self, state: _State) -> tuple[Relaxed, Neurons]:
+        """The relaxation, and neurons from it."""
+        compact, tol = state.compact, self.limits.tol
+        bound = relax_compact(compact, self.form, max_time=self._left(state), tol=0.03 * tol)
         factors = tuple(rows @ compact.basis for rows in bound.factors)
         enough = bound.dual / (1 - 0.3 * tol)
-        best, start = None, RandomisedRounding(seed=self.seed)(small, factors, clock.left, enough)
-        for _ in range(0, self.rounds, _LOOK_EVERY):
-            done = ColumnGeneration().train(
-                small, search, tol=0.3 * tol, max_rounds=_LOOK_EVERY, max_time=clock.left, start=start
-            )
-            before, best, start = best, done if best is None else done.after(best), done.neurons
-            primal = best.solution.certificate.primal
-            gained = inf if before is None else before.solution.certificate.primal - primal
-            found_all = done.solution.status is Status.SEARCHED
-            if found_all or primal - bound.dual <= tol * primal or gained <= 0.1 * tol * primal or clock.over:
-                break
-        assert best is not None
-        return best
+        return bound, RandomisedRounding(seed=self.seed)(compact.problem, factors, self._left(state), enough)
+
+    def _left(self, state: _State) -> float | None:
+        return self.limits.after(perf_counter() - state.began, least=0.1).max_time
+
+    def finished(self, state: _State) -> Status | None:
+        return Status.STALLED if state.over else None
 
 
-@dataclass(frozen=True)
-class _Clock:
-    began: float
-    max_time: float | None
-
-    @property
-    def seconds(self) -> float:
-        return time.perf_counter() - self.began
-
-    @property
-    def over(self) -> bool:
-        return self.max_time is not None and self.seconds > self.max_time
-
-    @property
-    def left(self) -> float | None:
-        return None if self.max_time is None else max(self.max_time - self.seconds, 0.1)
-
-
-def _merged(problem: ReluProblem, done: Training) -> tuple[Neurons, Float[Tensor, "m c"]]:
+def _merged(problem: ReluProblem, done: Solution) -> tuple[Neurons, Float[Tensor, "m c"]]:
     """Neurons that point one way as one, as coarsely as costs nothing: draws often end at the same neuron."""
-    neurons, weights = done.neurons, done.solution.Z[:, 0]
-    most = done.solution.certificate.primal * (1 + _MERGING)
+    neurons, weights = done.neurons, done.Z[:, 0]
+    most = done.certificate.primal * (1 + _MERGING)
     for tol in _ANGLES:
         fewer, sums = merge(neurons, weights, tol)
         if problem.restricted_to(fewer).primal(sums[:, None]) <= most:
@@ -119,20 +114,11 @@ def _merged(problem: ReluProblem, done: Training) -> tuple[Neurons, Float[Tensor
     return neurons, weights
 
 
-def _judged(
-    compact: Compact, bound: Relaxed, polished: Training, clock: _Clock, tol: float, callback: Callback | None
-) -> Training:
-    """The network in the coordinates of the given problem, with its certificate."""
+def _judged(compact: Compact, bound: Relaxed, polished: Solution) -> Verdict:
+    """The network in the coordinates of the given problem, with the bound of the relaxation."""
     given = compact.relaxed(bound)
     neurons, weights = _merged(compact.problem, polished)
-    master, Z = compact.given.restricted_to(compact.neurons(neurons)), compact.in_outputs(weights)[:, None]
+    program, Z = compact.given.restricted_to(compact.neurons(neurons)), compact.in_outputs(weights)[:, None]
     polar = bound_near(compact.given.X, given.V, given.polar)
-    certificate = judge(master, Z, given.V, polar, Scope.ALL_PATTERNS)
-    gap = certificate.relative_gap
-    record = Record(NAME, 1, clock.seconds, certificate.primal, certificate.dual, gap)
-    if callback is not None:
-        callback(record)
-    status = Status.CERTIFIED if gap <= tol else Status.STALLED
-    steps = bound.steps + polished.solution.n_steps
-    solution = Solution(Z, certificate, status, steps, record.seconds, (record,), NAME)
-    return Training(master, solution, torch.as_tensor(given.V), gap)
+    certificate = judge(program, Z, given.V, polar, Scope.ALL_PATTERNS)
+    return Verdict(program, certificate, given.V, certificate.relative_gap)

@@ -1,12 +1,12 @@
-r"""The best dual point that the relaxed bound can prove anything of, for one output and squared loss.
+r"""The dual point at which the relaxed bound proves the most, for one output and squared loss.
 
-The bound of :mod:`bidual.polar.subnetworks.bound` holds for any split v = a - b into non-negative parts, and says that
-N(v) <= beta where for both signs of v, with beta' = beta / sqrt(m_1 m_2 ...),
+The bound of :mod:`bidual.polar.subnetworks.bound` holds for any split v = a - b into non-negative parts: N(v) <= beta
+if for both signs of v, with beta' = beta / sqrt(m_1 m_2 ...),
 
     e >= v,   c >= 0,   c >= -e,   e^T (X u)_+ <= beta',   c^T (X u)_+ <= beta'   for all |u| <= 1     (e = a - theta b)
 
 have a solution: convex in v, e and c together. Maximising the dual over it is a quadratic program with one constraint
-for every two-layer neuron u, of which few matter. Its own dual replaces each second-layer unit h_+ by any
+for every two-layer neuron u, of which few are active. Its own dual replaces each second-layer unit h_+ by any
 p with (h)_+ <= p <= h_(+), the part of h from units of sign +1: the linear relaxation of the ReLU.
 """
 
@@ -26,11 +26,11 @@ from bidual.types import Matrix
 
 _ROUNDS, _CUTS = 8, 15
 _CLOSE = 1e-4
-_LARGEST = 60  # samples, of which the program has five variables each
+_LARGEST = 60  # samples; the program has five variables for each
 
 
 def relaxed_dual(problem: ParallelProblem, oracle: NeuronOracle, neurons: Neurons) -> Matrix | None:
-    """The dual point, by cutting planes from some two-layer neurons on; None for problems it is not for."""
+    """The dual point, by cutting planes that start with the given two-layer neurons; None where it does not apply."""
     data = problem.datafit
     if data.targets.shape[1] != 1 or not data.loss.half_square or len(problem.X) > _LARGEST:
         return None
@@ -42,8 +42,8 @@ def relaxed_dual(problem: ParallelProblem, oracle: NeuronOracle, neurons: Neuron
             break
         best = torch.from_numpy(x[:n].copy()).to(problem.X)[:, None]
         found = [oracle.steepest(torch.from_numpy(part)[:, None]) for part in x.reshape(5, n)[1:]]
-        known += [_features(problem, peaks.neurons[:_CUTS]) for peaks in found]
-        if max(peaks.bracket.lower for peaks in found) <= level * (1 + _CLOSE):
+        known += [_features(problem, one.neurons[:_CUTS]) for one in found]
+        if max(one.bracket.lower for one in found) <= level * (1 + _CLOSE):
             break
     return best
 

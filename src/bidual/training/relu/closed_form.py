@@ -10,8 +10,11 @@ from torch import Tensor
 
 from bidual.numerics.gram import Gram, norm_bound, power_of_two
 from bidual.numerics.rounding import gamma, length, rounded_up
+from bidual.polar import bound_near
 from bidual.polar.exact.orthogonal_rows import polar_bound_orthogonal_rows
 from bidual.problems.relu import ReluProblem
+from bidual.problems.solution import Verdict
+from bidual.training.neuron_solver import OneStep, judged
 from bidual.training.relu.closed_form_atoms import Atoms, class_atoms, singular_atoms
 from bidual.types import Matrix
 
@@ -19,8 +22,8 @@ _EXACT = 1e-12  # angles and entries of Y that the proof for de-meaned data take
 
 
 @dataclass(frozen=True, eq=False)
-class ClosedForm:
-    r"""A network by formula, or why there is none.
+class ClosedForm(OneStep):
+    r"""A network by formula, or why there is none. As a solver it has only to be judged.
 
     Attributes:
         applies: whether the hypotheses hold; if not, there are no neurons and ``objective`` is NaN.
@@ -40,6 +43,16 @@ class ClosedForm:
     objective: float
     dual_point: Matrix
     polar: float
+
+    name = "closed_form"
+    instead = "auto"
+
+    def _refusal(self, problem: ReluProblem) -> str | None:
+        return None if self.applies else self.reason
+
+    def answer(self, problem: ReluProblem) -> Verdict:
+        polar = bound_near(problem.X, self.dual_point, self.polar)
+        return judged(problem, self.neurons, self.weights, self.dual_point, polar)
 
 
 def closed_form(problem: ReluProblem, tol: float = 1e-8) -> ClosedForm:
@@ -67,13 +80,10 @@ def closed_form(problem: ReluProblem, tol: float = 1e-8) -> ClosedForm:
         tol: the largest |X X^T / s^2 - I|, and the largest negative entry of p_k, that count as rounding. The network
             is off the optimum by that order; ``polar`` and a certificate account for it.
     """
-    if refusal := _refusal_of_data(problem):
-        return _refused(problem, refusal)
+    if reason := refusal(problem, tol):
+        return _refused(problem, reason)
     X, Y = problem.X.to(torch.float64), problem.datafit.targets.to(torch.float64)
-    gram = X @ X.T
-    scale = float(gram.diagonal().mean())
-    if refusal := _refusal_of_gram(gram, scale, tol):
-        return _refused(problem, refusal)
+    scale = float(X.square().sum(1).mean())
     atoms = class_atoms(Y, tol) or singular_atoms(Y, problem.beta / math.sqrt(scale), tol)
     if atoms is None:
         return _refused(
@@ -102,8 +112,8 @@ def closed_form_demeaned(problem: ReluProblem, tol: float = 1e-8) -> ClosedForm:
     which is at least sum_k r_k^2 n / (n_k (n - n_k)), because q (n - q) grows up to q = n / 2. And
     |V^T t_+|^2 <= sum_k beta_k^2 r_k^2 / n_k, which is beta^2 times the same sum.
     """
-    if refusal := _refusal_of_data(problem):
-        return _refused(problem, refusal)
+    if reason := _refusal_of_data(problem):
+        return _refused(problem, reason)
     X, Y = problem.X.to(torch.float64), problem.datafit.targets.to(torch.float64)
     n, gram = len(X), X @ X.T
     scale = float(gram.diagonal().sum()) / max(n - 1, 1)
@@ -173,6 +183,12 @@ def _network(problem: ReluProblem, atoms: Atoms, polar: Callable[[Tensor], float
     objective = torch.where(active, tau * sigma - tau**2 / 2, sigma**2 / 2).sum() + atoms.rest.square().sum() / 2
     neurons, weights = size * hidden[active] / root[active, None], size * G[active]
     return ClosedForm(True, atoms.name, neurons, weights, float(objective), V, polar(V))
+
+
+def refusal(problem: ReluProblem, tol: float = 1e-8) -> str | None:
+    """Which hypothesis on loss, weights or samples fails, for any beta; see :func:`closed_form`."""
+    gram = problem.X.to(torch.float64) @ problem.X.to(torch.float64).T
+    return _refusal_of_data(problem) or _refusal_of_gram(gram, float(gram.diagonal().mean()), tol)
 
 
 def _refusal_of_data(problem: ReluProblem) -> str | None:

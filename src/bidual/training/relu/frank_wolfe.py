@@ -6,105 +6,18 @@ slow: :mod:`bidual.training.relu.column_generation` needs a handful of rounds wh
 steps.
 """
 
-import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import inf
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
 
 from bidual.polar import NeuronOracle, Neurons
-from bidual.problems.certificate import Certificate, Scope, judge
+from bidual.problems.certificate import Scope, judge
 from bidual.problems.relu import ReluProblem
-from bidual.solvers.driver import Record
-
-NAME = "frank_wolfe"
-
-
-@dataclass(frozen=True, eq=False)
-class FrankWolfeRun:
-    """A network with its certificate for the penalised problem, and the path to it."""
-
-    neurons: Neurons
-    weights: Tensor
-    t: float
-    certificate: Certificate
-    history: tuple[Record, ...]
-    steps: int
-    seconds: float
-
-
-@dataclass(frozen=True)
-class FrankWolfe:
-    """CP Algorithm 1 with step size 2 / (2 + k).
-
-    Attributes:
-        max_steps: for one budget t.
-        look_every: steps between two certificates.
-    """
-
-    max_steps: int = 30_000
-    look_every: int = 100
-
-    def run(
-        self, problem: ReluProblem, oracle: NeuronOracle, t: float, *, tol: float = 0.0, max_time: float | None = None
-    ) -> FrankWolfeRun:
-        """Minimise F under sum |u||w| <= t, until the penalised problem's certified relative gap is at most ``tol``."""
-        problem.check_oracle(oracle)
-        problem.check_plain("Algorithm 1")
-        if not t > 0:
-            raise ValueError(f"t must be positive, got {t}; the price of any good network is a start.")
-        began = time.perf_counter()
-        history: list[Record] = []
-        state, best = _State(problem, oracle, t), None
-        for k in range(self.max_steps):
-            state.step(2 / (2 + k))
-            if (k + 1) % self.look_every and k + 1 < self.max_steps:
-                continue
-            best = state.look(best)
-            seconds = time.perf_counter() - began
-            history.append(Record(NAME, k + 1, seconds, best.primal, best.dual, best.relative_gap))
-            if best.within(tol) or (max_time is not None and seconds > max_time):
-                break
-        assert best is not None
-        neurons, weights = state.network()
-        return FrankWolfeRun(neurons, weights, t, best, tuple(history), k + 1, time.perf_counter() - began)
-
-    def search(
-        self,
-        problem: ReluProblem,
-        oracle: NeuronOracle,
-        *,
-        tol: float = 1e-2,
-        max_runs: int = 20,
-        max_time: float = inf,
-    ) -> FrankWolfeRun:
-        r"""The outer search over t of CP (14): the best run, at the t that is left when others are proved worse.
-
-        h(t) = beta t + min { F : sum |u||w| <= t } is convex, but the sign of its slope beta - |V|° at an unfinished
-        run is worthless, so bisection goes astray. What any dual point V does prove is h(t) >= -F*(V) + (beta - |V|°) t
-        for all t at once; t is only discarded where such a line lies above the best network so far, and where that
-        decides too little, the next run is twice as long.
-        """
-        inner, best, lines = self, None, [Line(0.0, problem.beta)]  # F >= 0
-        low, high = 0.0, problem.datafit.value(torch.zeros_like(problem.datafit.targets)) / problem.beta
-        high, deadline = high or 1.0, time.perf_counter() + max_time  # a data term of zero: any budget will do
-        for _ in range(max_runs):
-            left = deadline - time.perf_counter()
-            run = inner.run(problem, oracle, (max(low, 1e-6 * high) * high) ** 0.5, tol=tol, max_time=left)
-            lines.append(_line(problem, oracle, run))
-            if best is None or run.certificate.primal < best.certificate.primal:
-                best = run
-            width = high - low
-            low, high = _where_below(lines, best.certificate.primal, low, high)
-            done = best.certificate.within(tol) or high - low <= 1e-6 * high
-            if done or time.perf_counter() > deadline:
-                break
-            if high - low > 0.7 * width:  # the run was too short to decide
-                inner = replace(inner, max_steps=2 * inner.max_steps)
-        assert best is not None
-        return best
+from bidual.problems.solution import Limits, Status, Verdict
+from bidual.training.neuron_solver import NeuronSolver
 
 
 class Line(NamedTuple):
@@ -114,11 +27,145 @@ class Line(NamedTuple):
     slope: float
 
 
-def _line(problem: ReluProblem, oracle: NeuronOracle, run: FrankWolfeRun) -> Line:
-    master = problem.restricted_to(run.neurons)
-    V = problem.datafit.into_domain(master.residual(run.weights[:, None]))
-    polar = oracle.steepest(V).bracket.upper + master.rounding_of_polar(V)
-    return Line(-problem.datafit.conjugate(V), problem.beta - polar)
+@dataclass
+class _Network:
+    """The neurons for one budget; all their weights share one factor, which is kept apart."""
+
+    t: float
+    P: Tensor
+    neurons: list[Tensor] = field(default_factory=list)
+    weights: list[Tensor] = field(default_factory=list)
+    shares: list[float] = field(default_factory=list)
+    steps: int = 0
+
+    def step(self, problem: ReluProblem, oracle: NeuronOracle) -> None:
+        """Steps 2(a) to 2(c): the steepest neuron u and its best g, |g| = 1, enter with weight t alpha."""
+        alpha = 2 / (2 + self.steps)
+        self.steps += 1
+        V = problem.datafit.grad(self.P)
+        u = oracle.steepest(V).neurons[:1]
+        if not len(u):  # a gradient of zero: nothing to add
+            return
+        feature = (problem.X @ u[0]).clamp(min=0)
+        g = -feature @ V
+        g = g / torch.linalg.vector_norm(g).clamp(min=torch.finfo(g.dtype).tiny)
+        self.shares = [share * (1 - alpha) for share in self.shares] + [alpha]
+        self.neurons.append(u[0])
+        self.weights.append(self.t * g)
+        self.P = (1 - alpha) * self.P + alpha * self.t * torch.outer(feature, g)
+
+    def of(self, problem: ReluProblem) -> tuple[Neurons, Tensor]:
+        if not self.neurons:
+            return problem.X[:0], self.P[:0]
+        return torch.stack(self.neurons), torch.stack(self.weights) * self.P.new_tensor(self.shares)[:, None]
+
+
+@dataclass
+class _State:
+    """The network of the budget that is tried, and what is known of the best budget: low <= t <= high."""
+
+    network: _Network
+    low: float
+    high: float
+    run_steps: int
+    lines: list[Line]
+    tried: int = 0
+    least: float = inf  # the best objective so far
+    last: Verdict | None = None  # of the budget's last network, when it has ended
+    over: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class FrankWolfe(NeuronSolver):
+    r"""CP Algorithm 1 with step size 2 / (2 + k), and the outer search over t of CP (14).
+
+    h(t) = beta t + min { F : sum |u||w| <= t } is convex, but the sign of its slope beta - |V|° at an unfinished run is
+    worthless, so bisection goes astray. What any dual point V does prove is h(t) >= -F*(V) + (beta - |V|°) t for all t
+    at once; t is only discarded where such a line lies above the best network so far, and where that decides too
+    little, the next run is twice as long.
+
+    Attributes:
+        oracle: the steepest neuron, and the bound of a certificate.
+        t: the budget; None to search for it.
+        run_steps: for the first budget of a search.
+        max_runs: budgets to try.
+    """
+
+    oracle: NeuronOracle
+    t: float | None = None
+    run_steps: int = 3000
+    max_runs: int = 20
+
+    name = "frank_wolfe"
+    check_every = 100
+    max_steps = 10**9  # a search ends by itself
+
+    def __post_init__(self) -> None:
+        if self.t is not None and not self.t > 0:
+            raise ValueError(f"t must be positive, got {self.t}; the price of any good network is a start.")
+
+    def check(self, problem: ReluProblem) -> None:
+        super().check(problem)
+        problem.check_oracle(self.oracle)
+        problem.check_plain("Algorithm 1")
+
+    def within(self, limits: Limits) -> Self:
+        """All steps for one budget, if they are limited."""
+        return self if limits.max_steps is None else replace(self, run_steps=max(limits.max_steps, 1))
+
+    def init(self, problem: ReluProblem, start: Neurons | None, dual: Tensor | None) -> _State:
+        zero = torch.zeros_like(problem.datafit.targets)
+        high = problem.datafit.value(zero) / problem.beta or 1.0  # a data term of zero: any budget will do
+        network = _Network(_budget(0.0, high) if self.t is None else self.t, zero)
+        return _State(network, 0.0, high, self.run_steps, [Line(0.0, problem.beta)])  # F >= 0
+
+    def step(self, problem: ReluProblem, state: _State) -> _State:
+        if state.last is not None:
+            state.network = _Network(_budget(state.low, state.high), torch.zeros_like(state.network.P))
+            state.last = None
+        state.network.step(problem, self.oracle)
+        if self.t is None and state.network.steps >= state.run_steps:
+            self._end(problem, state)
+        return state
+
+    def _end(self, problem: ReluProblem, state: _State) -> None:
+        """Take note of what the last network of a budget proves about others."""
+        state.last = self._judged(problem, state.network)
+        state.least = min(state.least, state.last.certificate.primal)
+        state.lines.append(self._line(problem, state))
+        width, state.tried = state.high - state.low, state.tried + 1
+        state.low, state.high = _where_below(state.lines, state.least, state.low, state.high)
+        state.over = state.tried >= self.max_runs or state.high - state.low <= 1e-6 * state.high
+        if state.high - state.low > 0.7 * width:  # the run was too short to decide
+            state.run_steps *= 2
+
+    def _line(self, problem: ReluProblem, state: _State) -> Line:
+        assert state.last is not None
+        V = problem.datafit.into_domain(problem.datafit.grad(state.network.P))
+        polar = self.oracle.steepest(V).bracket.upper + state.last.problem.rounding_of_polar(V)
+        return Line(-problem.datafit.conjugate(V), problem.beta - polar)
+
+    def _judged(self, problem: ReluProblem, network: _Network) -> Verdict:
+        neurons, weights = network.of(problem)
+        program, V = problem.restricted_to(neurons), problem.datafit.grad(network.P)
+        upper = lambda W: self.oracle.steepest(W).bracket.upper  # noqa: E731
+        certificate = judge(program, weights[:, None], V, upper, Scope.ALL_PATTERNS)
+        return Verdict(program, certificate, V, certificate.relative_gap)
+
+    def certified(self, problem: ReluProblem, state: _State) -> Verdict:
+        found = state.last or self._judged(problem, state.network)
+        state.least = min(state.least, found.certificate.primal)
+        return found
+
+    def estimate(self, problem: ReluProblem, state: _State) -> float | None:
+        return None if state.last is None else 0.0  # the last network of a budget is always worth a certificate
+
+    def finished(self, state: _State) -> Status | None:
+        return Status.STALLED if state.over else None
+
+
+def _budget(low: float, high: float) -> float:
+    return (max(low, 1e-6 * high) * high) ** 0.5
 
 
 def _where_below(lines: list[Line], value: float, low: float, high: float) -> tuple[float, float]:
@@ -129,41 +176,3 @@ def _where_below(lines: list[Line], value: float, low: float, high: float) -> tu
         elif line.slope < 0:
             low = max(low, (value - line.level) / line.slope)
     return min(low, high), max(low, high)
-
-
-class _State:
-    """The neurons so far; all their weights share one factor, which is kept apart."""
-
-    def __init__(self, problem: ReluProblem, oracle: NeuronOracle, t: float) -> None:
-        self.problem, self.oracle, self.t = problem, oracle, t
-        self.P = torch.zeros_like(problem.datafit.targets)
-        self.neurons: list[Tensor] = []
-        self.weights: list[Tensor] = []
-        self.shares: list[float] = []
-
-    def step(self, alpha: float) -> None:
-        """Steps 2(a) to 2(c): the steepest neuron u and its best g, |g| = 1, enter with weight t alpha."""
-        V = self.problem.datafit.grad(self.P)
-        u = self.oracle.steepest(V).neurons[:1]
-        if not len(u):  # a gradient of zero: nothing to add
-            return
-        feature = (self.problem.X @ u[0]).clamp(min=0)
-        g = -feature @ V
-        g = g / torch.linalg.vector_norm(g).clamp(min=torch.finfo(g.dtype).tiny)
-        self.shares = [share * (1 - alpha) for share in self.shares] + [alpha]
-        self.neurons.append(u[0])
-        self.weights.append(self.t * g)
-        self.P = (1 - alpha) * self.P + alpha * self.t * torch.outer(feature, g)
-
-    def network(self) -> tuple[Neurons, Tensor]:
-        if not self.neurons:
-            return self.problem.X[:0], self.P[:0]
-        return torch.stack(self.neurons), torch.stack(self.weights) * self.P.new_tensor(self.shares)[:, None]
-
-    def look(self, best: Certificate | None) -> Certificate:
-        neurons, weights = self.network()
-        master = self.problem.restricted_to(neurons)
-        V = self.problem.datafit.grad(self.P)
-        upper = lambda W: self.oracle.steepest(W).bracket.upper  # noqa: E731
-        certificate = judge(master, weights[:, None], V, upper, Scope.ALL_PATTERNS)
-        return certificate if best is None else certificate.with_dual_of(best)

@@ -1,17 +1,24 @@
-"""Lower bounds over all activation patterns for networks that were found by search, where no exact oracle helps."""
+"""Lower bounds over all activation patterns for a network that was found by search, where no exact oracle helps.
 
-from dataclasses import replace
+These solvers leave the network as it is and improve its certificate.
+"""
+
+from abc import abstractmethod
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+from torch import Tensor
 
 from bidual.patterns.spike_free import is_spike_free
-from bidual.polar import bound_near
-from bidual.polar.relaxations.diagonal import DiagonalBound
+from bidual.polar import NeuronOracle, bound_near
 from bidual.problems.certificate import PolarBound, Scope, judge
+from bidual.problems.neuron_problem import NeuronProblem
 from bidual.problems.relu import ReluProblem
-from bidual.solvers.driver import Status
+from bidual.problems.solution import Limits, Solution, Status, Verdict
 from bidual.training.copositive.joint import joint_bound
 from bidual.training.copositive.relaxed import Relaxed
 from bidual.training.copositive.spike_free import spike_free_bound
-from bidual.training.relu.column_generation import Training
+from bidual.training.neuron_solver import NeuronSolver
 from bidual.types import Matrix
 
 # Multiplications that the joint program may cost when nothing is said of time: a fraction of a second. A step of it
@@ -19,49 +26,92 @@ from bidual.types import Matrix
 _QUICK, _STEP, _LARGEST = 1e9, 10.0, 500
 
 
-def prove(
-    problem: ReluProblem,
-    done: Training,
-    *,
-    tol: float,
-    max_time: float | None = None,
-    branch: int = 0,
-    candidates: tuple[Matrix, ...] = (),
-) -> Training:
-    """The training with the best certificate that relaxations give.
+@dataclass
+class _State:
+    """The network, with the verdict by the last dual point, and how many have been tried."""
 
-    First the last master's dual point (and other ``candidates``) are scaled by a cheap bound of their polar, for any
-    n; then, for n up to about a hundred (a few hundred with ``max_time``), dual point and bound are optimised together,
-    which is two to three times as tight. ``branch`` cuts the sphere into up to 2^branch cells, while time lasts.
+    done: Solution
+    verdict: Verdict
+    tried: int = 0
+
+
+class LowerBound(NeuronSolver):
+    """Tries dual points for the network of the solver before; a step is one of them."""
+
+    instead = "auto"
+
+    @property
+    def count(self) -> int:
+        """How many dual points there are."""
+        return 1
+
+    @abstractmethod
+    def dual(self, problem: Any, index: int) -> tuple[Matrix, PolarBound]:
+        """A dual point, and what bounds its polar."""
+
+    def init(self, problem: NeuronProblem, start: Tensor | None, dual: Tensor | None) -> Any:
+        raise ValueError(f"{self.name} improves the certificate of a solution; start from one.")
+
+    def resume(self, problem: NeuronProblem, done: Solution) -> _State:
+        before = Verdict(done.problem, done.certificate, done.dual_point, done.search_gap)
+        return _State(done, before)
+
+    def step(self, problem: NeuronProblem, state: _State) -> _State:
+        found = self.dual(problem, state.tried)
+        certificate = judge(state.done.problem, state.done.Z, *found, Scope.ALL_PATTERNS)
+        return _State(state.done, replace(state.verdict, certificate=certificate), state.tried + 1)
+
+    def finished(self, state: _State) -> Status | None:
+        return state.done.status if state.tried >= self.count else None
+
+
+@dataclass(frozen=True, eq=False)
+class DualPoints(LowerBound):
+    """Given dual points, each scaled by an oracle's bound of its polar."""
+
+    oracle: NeuronOracle
+    points: tuple[Matrix, ...]
+    above: float = 0.0  # a polar below it need not be known
+    name = "dual_points"
+
+    @property
+    def count(self) -> int:
+        return len(self.points)
+
+    def dual(self, problem: NeuronProblem, index: int) -> tuple[Matrix, PolarBound]:
+        return self.points[index], lambda W: self.oracle.steepest(W, self.above).bracket.upper
+
+
+@dataclass(frozen=True, eq=False)
+class JointBound(LowerBound):
+    """Dual point and bound of its polar optimised together: two to three times as tight as a given dual point, for n up
+    to about a hundred, or a few hundred with a limit of time.
+
+    Attributes:
+        branch: cuts of the sphere into up to 2^branch cells, while time lasts.
+        max_time: in seconds.
     """
-    problem.check_weight_decay("this proof")
-    relaxed = problem.oracle(lambda X: DiagonalBound(X, steps=40))
-    for V in (done.dual_point, *candidates):
-        done = with_dual(done, V, lambda W: relaxed.steepest(W).bracket.upper, tol)
-    steps = _steps(problem, max_time)
-    if not done.solution.certificate.within(tol) and steps:
-        bound = _relaxed(problem, branch, max_time, steps)
-        done = with_dual(done, bound.V, bound_near(problem.X, bound.V, bound.polar), tol)
-    return done
+
+    branch: int = 0
+    max_time: float | None = None
+    name = "joint_bound"
+
+    def within(self, limits: Limits) -> Self:
+        return replace(self, max_time=limits.max_time)
+
+    def dual(self, problem: ReluProblem, index: int) -> tuple[Matrix, PolarBound]:
+        bound = self._relaxed(problem, steps_of_joint_bound(problem, self.max_time))
+        return bound.V, bound_near(problem.X, bound.V, bound.polar)
+
+    def _relaxed(self, problem: ReluProblem, steps: int) -> Relaxed:
+        """CP (20) on spike-free data, the joint program elsewhere. CP (19) would be tighter than that, but where
+        patterns are few enough for it, they are few enough for an exact oracle."""
+        if len(problem.X) <= problem.X.shape[1] and is_spike_free(problem.X).holds:
+            return spike_free_bound(problem, max_time=self.max_time, max_steps=steps)
+        return joint_bound(problem, branch=self.branch, max_time=self.max_time, max_steps=steps)
 
 
-def _relaxed(problem: ReluProblem, branch: int, max_time: float | None, steps: int) -> Relaxed:
-    """CP (20) on spike-free data, the joint program elsewhere. CP (19) would be tighter than that, but where patterns
-    are few enough for it, they are few enough for an exact oracle."""
-    if len(problem.X) <= problem.X.shape[1] and is_spike_free(problem.X).holds:
-        return spike_free_bound(problem, max_time=max_time, max_steps=steps)
-    return joint_bound(problem, branch=branch, max_time=max_time, max_steps=steps)
-
-
-def with_dual(done: Training, V: Matrix, polar: PolarBound, tol: float) -> Training:
-    """The training with the better of its own dual point and V."""
-    solution = done.solution
-    certificate = judge(done.problem, solution.Z, V, polar, Scope.ALL_PATTERNS).with_dual_of(solution.certificate)
-    status = Status.CERTIFIED if certificate.within(tol) else solution.status
-    return replace(done, solution=replace(solution, certificate=certificate, status=status))
-
-
-def _steps(problem: ReluProblem, max_time: float | None) -> int:
+def steps_of_joint_bound(problem: ReluProblem, max_time: float | None) -> int:
     """How many steps of the joint program are affordable; 0 where it is not worth starting."""
     size = 2 * len(problem.X) + min(problem.X.shape) + problem.datafit.targets.shape[1]
     if size > _LARGEST or problem.readout is not None:
