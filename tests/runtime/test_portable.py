@@ -13,6 +13,7 @@ from helpers.cli_tools import run, write_table
 
 BLOCK = """
 import os, signal, sys
+import psutil  # whose part for Linux, and only that, imports resource
 sys.modules.update(fcntl=None, resource=None)
 for name in ("SIGHUP", "SIGPIPE", "SIGKILL", "pthread_kill", "pause"):
     delattr(signal, name)
