@@ -29,14 +29,15 @@ from typing import Any
 
 PAPERS = re.compile(r"papers/|experiments/|reproduction/|cli/reproduce\.py")
 LOOPS = {  # files of the flat layout and of the rooms, and the function that loops
-    r"(solvers/)?driver\.py": "solve",
-    r"auto\.py|solvers/plan\.py": "_run",
+    r"driver\.py": "solve",
+    r"solvers/driver\.py": "run",
+    r"auto\.py": "_run",
     r"(training/relu/)?column_generation\.py": "until",
     r"(training/relu/)?cutting_planes?\.py": "until",
     r"(training/relu/)?frank_wolfe\.py": "run",
     r"(solvers/)?factored/training\.py": "_descend",
     r"(training/)?copositive/training\.py": "_polished",
-    r"(training/)?layerwise/(training|growth)\.py": "run",
+    r"(training/)?layerwise/(training|growth|trainer)\.py": "run",
 }
 RESULTS = ("Solution", "Training", "FactoredSolution", "FrankWolfeRun")
 LEAVES = re.compile(
@@ -100,11 +101,12 @@ def _targets(node: ast.AST, names: dict[str, Path]) -> Iterator[str]:
             inner = f"{node.module}.{alias.name}"
             yield inner if inner in names else node.module
     elif isinstance(node, ast.Import):
-        yield from (alias.name for alias in node.names if alias.name in names)
+        yield from (alias.name for alias in node.names if alias.name.split(".")[0] == "bidual")
 
 
 def cycles(graph: dict[str, set[str]]) -> list[list[str]]:
     """Groups of modules that import each other, directly or not."""
+    graph = {name: {target for target in targets if target in graph} for name, targets in graph.items()}
     reach = {name: _reachable(graph, name) for name in graph}
     groups = {frozenset({a} | {b for b in reach[a] if a in reach[b]}) for a in graph}
     return sorted(sorted(group) for group in groups if len(group) > 1)
@@ -117,7 +119,7 @@ def _reachable(graph: dict[str, set[str]], start: str) -> set[str]:
         name = todo.pop()
         if name not in seen:
             seen.add(name)
-            todo += graph.get(name, ())
+            todo += graph[name]
     return seen
 
 

@@ -22,7 +22,7 @@ import torch
 
 from bidual.distributed import Ranks
 from bidual.runtime.files import write_atomically
-from bidual.training.layerwise import EpochRecord, Growth, Settings
+from bidual.training.layerwise import EpochRecord, LayerwiseTrainer, Settings
 from under_torchrun import answer, launch
 
 _CLASSES, _RATE = 10, 0.1
@@ -60,7 +60,7 @@ def work(job: Job, ranks: Ranks) -> dict[str, Any]:
     def note(record: EpochRecord) -> None:
         marks.append((record.stage, time.process_time()))
 
-    done = Growth(job.settings, images, labels, _CLASSES, on_epoch=note, ranks=ranks).run()
+    done = LayerwiseTrainer(job.settings, images, labels, _CLASSES, on_epoch=note, ranks=ranks).run()
     peaks = ranks.collect(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6)
     bytes_sent = [
         gradient_bytes(stage, head) for stage, head in zip(done.network.stages, done.network.heads, strict=True)

@@ -39,7 +39,7 @@ ROOMS = (
     Room(
         "paths", "Paths", "One certified network per weight decay.", ("bidual.estimators.paths", "bidual.solvers.plan")
     ),
-    Room("sweeps", "Sweeps", "Many fits at the same time.", ("bidual.runtime.jobs", "bidual.runtime.cluster")),
+    Room("sweeps", "Sweeps", "Many fits at the same time.", ("bidual.runtime.jobs",)),
     Room(
         "files",
         "Files",

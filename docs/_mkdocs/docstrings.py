@@ -22,6 +22,11 @@ OPTIONS = {"warn_unknown_params": False, "warn_missing_types": False, "returns_n
 class PlainProse(griffe.Extension):
     """Escapes what Markdown would read as emphasis or as tags, and shows references as code."""
 
+    def on_attribute_instance(self, *, attr: griffe.Attribute, **kwargs: Any) -> None:
+        """Show the default of an estimator's parameter, not the call that declares it."""
+        if isinstance(attr.value, griffe.ExprCall) and str(attr.value.function) == "parameter":
+            attr.value = attr.value.arguments[0]
+
     def on_package(self, *, pkg: griffe.Module, loader: Any = None, **kwargs: Any) -> None:
         seen: set[int] = set()
         self._walk(pkg, seen)
@@ -32,9 +37,22 @@ class PlainProse(griffe.Extension):
         seen.add(id(item))
         if item.docstring is not None:
             _make_plain(item.docstring)
+        if isinstance(item, griffe.Class):
+            _drop_constants(item)
         for member in list(item.members.values()):
             if not member.is_alias:
                 self._walk(member, seen)  # type: ignore[arg-type]
+
+
+def _drop_constants(cls: griffe.Class) -> None:
+    """A field with ``init=False`` takes an inherited one out of the constructor, which griffe does not see."""
+    init = cls.members.get("__init__")
+    if not isinstance(init, griffe.Function) or "dataclass" not in cls.labels:
+        return
+    for name in [parameter.name for parameter in init.parameters]:
+        nearest = next((base.members[name] for base in (cls, *cls.mro()) if name in base.members), None)
+        if "init=False" in str(getattr(nearest, "value", "")):
+            del init.parameters[name]
 
 
 def _make_plain(docstring: griffe.Docstring) -> None:

@@ -12,8 +12,9 @@ from torch import Tensor
 from bidual.gauges import Bracket
 from bidual.numerics.norms import L1, L2, LINF, NORMS
 from bidual.operators.patches import Convolution, ImagePatches
+from bidual.papers.methods.branch_and_bound import BranchAndBound
+from bidual.papers.methods.semidefinite import SemidefiniteBound
 from bidual.polar import (
-    BranchAndBound,
     DiagonalBound,
     Faces,
     LocalSearch,
@@ -22,7 +23,6 @@ from bidual.polar import (
     NormSearch,
     Pooled,
     RidgeSearch,
-    SemidefiniteBound,
     Sphere,
     SteepestNeurons,
 )
@@ -90,7 +90,11 @@ EVERY: dict[str, tuple[Make, dict[str, Any]]] = {
     "BranchAndBound": (partial(BranchAndBound, max_nodes=4, steps=30), SLOW),
     "LocalSearch": (LocalSearch, {}),
     "RidgeSearch": (RidgeSearch, {}),
-    **{f"NormFaces {h} {o}": (partial(NormFaces, hidden=NORMS[h], output=NORMS[o]), EXACT) for h in NORMS for o in NORMS},
+    **{
+        f"NormFaces {h} {o}": (partial(NormFaces, hidden=NORMS[h], output=NORMS[o]), EXACT)
+        for h in NORMS
+        for o in NORMS
+    },
     **{
         f"NormSearch {h.name} {o.name}": (lambda X, h=h, o=o: NormSearch(X, h, o, Faces(X), starts=64), {})
         for h, o in ((L1, L2), (LINF, L1), (L2, LINF))
@@ -113,7 +117,8 @@ def test_oracle(name: str) -> None:
 
 def test_every_oracle_is_checked() -> None:
     checked = {type(make(torch.ones(2, 2, dtype=torch.float64))) for make, _ in EVERY.values()}
-    assert checked == set(concrete_subclasses(NeuronOracle))
+    shipped = concrete_subclasses(NeuronOracle, "bidual.polar", "bidual.papers.methods")
+    assert checked >= set(shipped)
 
 
 class Wrong(Faces):

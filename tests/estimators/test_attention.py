@@ -97,7 +97,7 @@ def test_attention_maps_are_of_the_heads():
     [
         ({"token_shape": (3, 2)}, "token_shape=(3, 2) does not fit sequences of shape (4, 2)"),
         ({"token_shape": (4,)}, "token_shape must be (tokens, features)"),
-        ({"output": "words"}, "output must be 'auto', 'sequence' or 'tokens'"),
+        ({"output": "words"}, "output must be one of ['auto', 'sequence', 'tokens']"),
         ({"gates": np.ones((3, 2))}, "gates must have shape (features^2, P) with 4 rows"),
         ({"activation": "softmax"}, "activation must be one of"),
     ],

@@ -18,7 +18,7 @@ from bidual.papers import reproduction
 from bidual.papers.reproduction.page import write_page
 from bidual.papers.reproduction.stand_ins import write_stand_in_tables
 from bidual.problems.certificate import Certificate
-from bidual.training.layerwise import Growth
+from bidual.training.layerwise import LayerwiseTrainer
 from helpers.children import visible
 from helpers.cli_tools import run, write_table
 from helpers.faulty_disks import small_files
@@ -40,13 +40,13 @@ def certificate() -> Certificate:
 
 def by_function(model: Any) -> dict[str, Write]:
     images, labels = bars(12)
-    growth = Growth(settings(downsample=(False,), rates=(0.1,), epochs=1), images, labels, 3)
+    trainer = LayerwiseTrainer(settings(downsample=(False,), rates=(0.1,), epochs=1), images, labels, 3)
     return {
         "model.safetensors": lambda path: save(model, path),
         "model.onnx": lambda path: export(model, path),
         "page.html": lambda path: bidual.report(model).save(path),
         "kept.safetensors": lambda path: CheckpointWriter(path, {})(certificate()),
-        "checkpoint.safetensors": lambda path: growth.watched(None, path.parent).run(),
+        "checkpoint.safetensors": lambda path: trainer.watched(None, path.parent).run(),
         "better.safetensors": lambda path: write_better(model.module_, path),
         "stand-ins/set.csv": lambda path: write_stand_in_tables(path.parents[1], ["set"]),
     }
@@ -102,7 +102,7 @@ def test_commands_leave_the_old_file(tmp_path: Path, trained: Path, command: str
         done = run(command, *arguments)
     assert (done.code, done.out) == (2, "")
     last = done.err.splitlines()[-1]
-    assert last.startswith(f"error: cannot write {target}: file too large; what was there before is as it was.")
+    assert last.startswith(f"error: cannot write {target}: file too large; the existing file was left unchanged.")
     assert target.read_bytes() == b"old"
     assert visible(tmp_path) == sorted([target.name, table.name])
 

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bidual.runtime.files import check_target, write_atomically
-from bidual.runtime.scratch import scratch_file, scratch_folder
+from bidual.runtime.files import check_target, scratch_file, scratch_folder, write_atomically
 from helpers.children import Child, visible
 from helpers.faulty_disks import small_files, tiny_disk
 
@@ -26,7 +25,7 @@ def tiny(tmp_path: Path) -> Iterator[Path]:
 
 
 def refused(path: Path, data: bytes) -> OSError:
-    with pytest.raises(OSError, match=r"cannot write .*what was there before is as it was") as caught:
+    with pytest.raises(OSError, match=r"cannot write .*the existing file was left unchanged") as caught:
         write_atomically(path, data)
     return caught.value
 

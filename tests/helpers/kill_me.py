@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from bidual.training.layerwise import Growth
+from bidual.training.layerwise import LayerwiseTrainer
 from bidual.training.layerwise.inputs import FreshInputs
 from helpers.small_images import bars, settings
 
@@ -26,4 +26,4 @@ def batch(self: FreshInputs, rows: torch.Tensor, generator: torch.Generator) -> 
 
 
 FreshInputs.batch = batch  # type: ignore[method-assign]
-Growth(settings(crop=1), images, labels, 3, folder=Path(sys.argv[1])).run()
+LayerwiseTrainer(settings(crop=1), images, labels, 3, folder=Path(sys.argv[1])).run()

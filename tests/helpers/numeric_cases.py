@@ -24,8 +24,7 @@ from bidual.problems.relu import ReluProblem
 from bidual.problems.solution import Limits
 from bidual.solvers import SOLVERS
 from bidual.solvers.driver import Solver, solve
-from bidual.solvers.factored import FactoredProgram, train
-from bidual.solvers.factored.methods import METHODS
+from bidual.solvers.factored import METHODS, FactoredProgram, train
 from bidual.solvers.plan import solve_auto
 from bidual.training.relu.plan import RELU_SOLVERS, ReluPlan
 

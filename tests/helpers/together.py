@@ -19,8 +19,8 @@ from torch import Tensor
 
 from bidual import LayerwiseCNNClassifier
 from bidual.distributed import Ranks, torchrun_ranks
-from bidual.training.layerwise import Checkpoint, EpochRecord, Grown, Growth, inputs
-from bidual.training.layerwise import growth as training
+from bidual.training.layerwise import Checkpoint, EpochRecord, LayerwiseResult, LayerwiseTrainer, inputs
+from bidual.training.layerwise import trainer as training
 from bidual.training.layerwise.checkpoint import TENSORS
 from helpers.no_pickles import forbid_pickles
 from helpers.small_images import bars, settings
@@ -42,8 +42,8 @@ def in_double(patch: Callable[[object, str, object], None]) -> None:
         patch(room, "as_input", lambda images, device: images.to(device, torch.float64))
 
 
-def grown(case: str, ranks: Ranks) -> Grown:
-    return Growth(settings(**CASES[case]), *bars(N), 3, ranks=ranks).run()
+def grown(case: str, ranks: Ranks) -> LayerwiseResult:
+    return LayerwiseTrainer(settings(**CASES[case]), *bars(N), 3, ranks=ranks).run()
 
 
 def resumed(ranks: Ranks, folder: Path) -> bool:
@@ -54,14 +54,14 @@ def resumed(ranks: Ranks, folder: Path) -> bool:
             shutil.copy(folder / "steps" / TENSORS, folder)
 
     (folder / "steps").mkdir(exist_ok=True)
-    growth = Growth(settings(crop=1), *bars(N), 3, folder=folder / "steps", on_epoch=keep, ranks=ranks)
-    whole = growth.run()
+    trainer = LayerwiseTrainer(settings(crop=1), *bars(N), 3, folder=folder / "steps", on_epoch=keep, ranks=ranks)
+    whole = trainer.run()
     told = ranks.tell_bytes(Checkpoint.read(folder).to_bytes() if ranks.leads else None)
-    again = growth.watched(None, None).run(Checkpoint.from_bytes(told))
+    again = trainer.watched(None, None).run(Checkpoint.from_bytes(told))
     return digest(whole) == digest(again)
 
 
-def digest(grown: Grown) -> str:
+def digest(grown: LayerwiseResult) -> str:
     """Of all numbers of a network."""
     tensors = grown.network.state_dict().values()
     return hashlib.sha256(b"".join(tensor.contiguous().numpy().tobytes() for tensor in tensors)).hexdigest()
@@ -88,7 +88,7 @@ def estimated(ranks: Ranks) -> list[object]:
     return [float(weights.double().sum()), [c.relative_gap for c in model.certificates_]]
 
 
-def tensors(grown: Grown) -> dict[str, Tensor]:
+def tensors(grown: LayerwiseResult) -> dict[str, Tensor]:
     return {name: value.contiguous() for name, value in grown.network.state_dict().items()}
 
 

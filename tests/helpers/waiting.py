@@ -13,7 +13,7 @@ import torch
 
 from bidual.distributed import Ranks, ShardedOperator, run_on_leader, torchrun_ranks
 from bidual.operators import LinearOperator
-from bidual.training.layerwise import Growth, Settings
+from bidual.training.layerwise import LayerwiseTrainer, Settings
 
 Think = Callable[..., None]
 
@@ -37,7 +37,7 @@ def training(ranks: Ranks, think: Think) -> None:
     """Rank 0 thinks in the callback after an epoch, while the others are at the door of the next."""
     images, labels = torch.rand(8, 1, 4, 4, generator=torch.Generator().manual_seed(0)), torch.arange(8) % 2
     settings = Settings(gates=2, downsample=(False,), epochs=2, batch_size=4, rates=(0.1,), crop=0)
-    done = Growth(settings, images, labels, 2, on_epoch=think, ranks=ranks).run()
+    done = LayerwiseTrainer(settings, images, labels, 2, on_epoch=think, ranks=ranks).run()
     assert len(done.history) == 2
 
 

@@ -8,15 +8,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from bidual.numerics.lbfgs import _backtrack, _inverse_hessian, _slope, descend
+from bidual.numerics.lbfgs import Memory, _backtrack, _slope, descend
+from helpers.draws import normal
 
 
 def vector(*entries: float) -> Tensor:
     return torch.tensor(entries, dtype=torch.float64)
-
-
-def normal(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def quadratic(scale: Tensor, centre: Tensor) -> Callable[[Tensor], Tensor]:
@@ -70,11 +67,6 @@ def test_backtracking_stops_at_a_hundred_millionth() -> None:
     assert tried == [2.0**-k for k in range(27)]
 
 
-def test_nothing_known_gives_a_tenth_of_the_unit_slope() -> None:
-    assert _inverse_hessian([], vector(30.0, 40.0)) == pytest.approx(vector(0.06, 0.08), rel=1e-14)
-    assert _inverse_hessian([], vector(0.0, 0.0)).tolist() == [0.0, 0.0]
-
-
 def dense_inverse(pairs: list[tuple[Tensor, Tensor]]) -> Tensor:
     """The BFGS updates of a multiple of the identity, as matrices."""
     eye = torch.eye(len(pairs[0][0]), dtype=torch.float64)
@@ -93,7 +85,10 @@ def test_the_two_loops_apply_the_bfgs_matrix(count: int) -> None:
     pairs = [(s, A @ s) for s in normal(count, 4, seed=1)]
     slope = normal(4, seed=2)
     before = slope.clone()
-    assert torch.allclose(_inverse_hessian(pairs, slope), dense_inverse(pairs) @ slope, rtol=1e-10, atol=1e-12)
+    memory = Memory(count)
+    for step, change in [(slope, slope), *pairs]:  # the first one is forgotten
+        memory.remember(step, change)
+    assert torch.allclose(memory.divide(slope), dense_inverse(pairs) @ slope, rtol=1e-10, atol=1e-12)
     assert torch.equal(slope, before)
 
 

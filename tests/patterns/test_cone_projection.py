@@ -7,8 +7,8 @@ import torch
 from scipy.optimize import nnls
 
 from bidual.patterns import activations, sample_gates
-from bidual.solvers.factored import Cones, non_negative_least_squares
-from helpers.factored_cases import normal
+from bidual.patterns.cone_projection import Cones, non_negative_least_squares
+from helpers.draws import normal
 
 
 @pytest.mark.parametrize(("d", "f"), [(1, 1), (2, 2), (3, 5), (4, 3), (6, 9), (5, 20)])

@@ -25,6 +25,13 @@ def test_no_modules_import_each_other(house: ModuleType) -> None:
     assert house.cycles(house.imports(SOURCE)) == []
 
 
+def test_every_import_is_of_a_module_that_exists(house: ModuleType) -> None:
+    """Type checkers are told to ignore missing imports, because of packages without types."""
+    names = house.modules(SOURCE)
+    missing = {name: sorted(targets - set(names)) for name, targets in house.imports(SOURCE).items()}
+    assert {name: targets for name, targets in missing.items() if targets} == {}
+
+
 def test_a_cycle_through_a_function_is_found(house: ModuleType, tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("def f():\n    from bidual.b import g\n")
     (tmp_path / "b.py").write_text("from bidual import c\n")

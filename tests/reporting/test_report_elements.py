@@ -1,55 +1,68 @@
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
+from jinja2 import ChoiceLoader, DictLoader
+from markupsafe import Markup
+from pydantic import BaseModel
 
-from bidual.architectures.modules import NETWORKS, RebuildableModule
 from bidual.reporting import Report, check_page
-from bidual.reporting.elements import Html, escaped, facts, figure, image, inline, number, paragraph, percent, table
-from bidual.reporting.markdown import to_html
-from bidual.reporting.page import Section, assemble
-from bidual.reporting.shapes import Fields, read_json
+from bidual.reporting.drawing import Drawn
+from bidual.reporting.page import page
+from bidual.reporting.rendering import environment, markdown
+from bidual.reporting.reproduction import Number
+from bidual.reporting.words import gap, number, percent
+from bidual.runtime.json_text import read_json, validated
 from helpers.report_tools import HOSTILE, MARKED, assert_self_contained
 
 
+class Value(BaseModel):
+    a: Number
+
+
+def parts() -> Any:
+    return environment().get_template("parts.html.j2").module
+
+
+def table(*arguments: Any) -> str:
+    return parts().table(*arguments)
+
+
 def test_text_is_never_markup() -> None:
-    assert escaped("<a href='x'>&\x00\ud800") == "&lt;a href=&#x27;x&#x27;&gt;&amp;?"
-    assert inline("`<i>` and **<b>**") == "<code>&lt;i&gt;</code> and <strong>&lt;b&gt;</strong>"
+    drawn = Drawn({"in-light": HOSTILE}, HOSTILE)
     for piece in (
-        paragraph(HOSTILE),
-        facts({HOSTILE: HOSTILE}),
+        parts().facts({HOSTILE: HOSTILE}),
         table([HOSTILE], [[HOSTILE]], HOSTILE),
-        to_html(HOSTILE),
+        parts().figure(drawn, HOSTILE),
+        parts().badge(HOSTILE, True),
+        markdown(HOSTILE),
     ):
+        assert isinstance(piece, Markup)
         assert "<script" not in piece
-        assert "<img" not in piece
-    assert "<script" not in image(b"", HOSTILE)
+        assert "<img src=x" not in piece
 
 
-def test_html_passes() -> None:
-    assert escaped(Html("<b>x</b>")) == "<b>x</b>"
-    assert inline("**a** ", Html("<i>**b**</i>"), escaped(" **c**")) == "<strong>a</strong> <i>**b**</i> **c**"
-
-
-def test_escaped_text_has_no_marks() -> None:
-    shown = "**x** &lt;b&gt;"
-    text = escaped(MARKED)
-    for piece in (paragraph(text), facts({text: text}), table([text], [[text]], text), figure(Html(""), text)):
+def test_marks_of_foreign_texts_are_shown() -> None:
+    for piece in (parts().facts({MARKED: MARKED}), table([MARKED], [[MARKED]], MARKED)):
         assert "<strong>" not in piece
-        assert shown in piece
+        assert "**x** &lt;b&gt;" in piece
 
 
 def test_numbers() -> None:
     assert [number(x) for x in (3, 0.123456, 1e-9, math.nan, math.inf)] == ["3", "0.1235", "1e-09", "–", "inf"]
+    assert number("0.5") == "0.5"
     assert percent(0.00012) == "0.012 %"
+    assert (gap(0.00123), gap(0.5), gap(math.inf)) == ("1.2e-03", "50 %", "inf")
 
 
 def test_cells_keep_their_value() -> None:
-    found = table(["x", "name"], [[0.123456789, "a"], [2, "b"]], "caption")
+    found = table(["x", "name"], [[0.123456789, "a"], [2, "b" * 30]], "caption")
     assert 'data-value="0.123456789">0.1235<' in found
     assert '<th scope="col" aria-sort="none" class="n">' in found
     assert found.count('class="n"') == 3
+    assert found.count('class="long"') == 1
 
 
 @pytest.mark.parametrize(
@@ -69,22 +82,33 @@ def test_columns_of_numbers_are_aligned(cells: list[str], right: bool) -> None:
 
 
 def test_markdown_tables_and_paragraphs() -> None:
-    found = to_html(
-        "One\ntwo **three**.\n\n| a | b |\n|:--|--:|\n| x \\| y | 1.5 |\n| only |\n| 1 | 2 | 3 |\n\n# no heading"
+    found = markdown(
+        "One\ntwo **three** `4`.\n\n| a | b |\n|:--|--:|\n| x \\| y | 1.5 |\n| only |\n| 1 | 2 | 3 |\n\n# no heading"
     )
-    assert "<p>One two <strong>three</strong>.</p>" in found
+    assert "<p>One\ntwo <strong>three</strong> <code>4</code>.</p>" in found
     assert found.count("<tr>") == 4
     assert "<td>x | y</td>" in found
+    assert '<td class="n">1.5</td>' in found
     assert "<p># no heading</p>" in found
 
 
-def test_a_page_is_self_contained() -> None:
-    page = assemble(
-        HOSTILE, HOSTILE, [Section(HOSTILE, paragraph("x")), Section(HOSTILE, paragraph("y")), Section("", Html(""))]
+def test_markdown_makes_no_links_or_images() -> None:
+    found = markdown("[x](http://example.org) ![y](http://example.org/y.png) <b>z</b>")
+    assert "<a" not in found
+    assert "<img" not in found
+    assert "<b>" not in found
+
+
+def test_a_page_is_self_contained(monkeypatch: pytest.MonkeyPatch) -> None:
+    template = "{% for t in titles %}{% call section(t) %}x{% endcall %}{% endfor %}"
+    monkeypatch.setattr(
+        environment(), "loader", ChoiceLoader([DictLoader({"t.html.j2": template}), environment().loader])
     )
-    assert_self_contained(page.html)
-    assert page.html.count(" id=") == 4
-    assert "default-src 'none'" in page.html
+    found = page("t", HOSTILE, HOSTILE, titles=[HOSTILE, HOSTILE, "", "\x00a\ud800"])
+    assert_self_contained(found.html)
+    assert found.html.count(" id=") == 5
+    assert "<h2>a?</h2>" in found.html
+    assert "default-src 'none'" in found.html
 
 
 def test_saving_is_checked(tmp_path: Path) -> None:
@@ -99,15 +123,17 @@ def test_saving_is_checked(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("value", [True, [], {}, "x", "1", 10**400])
 def test_numbers_are_checked(value: object) -> None:
-    with pytest.raises(ValueError, match="'a' must be a number, got"):
-        Fields({"a": value}, "file").number("a")
+    with pytest.raises(ValueError, match=r"file: 'a' must be a valid number, got .*; write the file again"):
+        validated(Value, {"a": value}, "file")
 
 
 def test_words_for_numbers() -> None:
-    found = Fields({"a": "inf", "b": None, "c": 2}, "file")
-    assert (found.number("a"), found.number("c"), math.isnan(found.number("b"))) == (math.inf, 2.0, True)
-    with pytest.raises(ValueError, match="lacks 'd'"):
-        found.number("d")
+    assert [validated(Value, {"a": value}, "file").a for value in ("inf", "-inf", 2)] == [math.inf, -math.inf, 2.0]
+    assert math.isnan(validated(Value, {"a": None}, "file").a)
+    with pytest.raises(ValueError, match="file lacks 'a'"):
+        validated(Value, {}, "file")
+    with pytest.raises(ValueError, match="'the value' must be a valid dictionary"):
+        validated(Value, [], "file")
 
 
 @pytest.mark.parametrize(
@@ -117,9 +143,3 @@ def test_damaged_json(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "x.json").write_bytes(content)
     with pytest.raises(ValueError, match="is not JSON"):
         read_json(tmp_path / "x.json")
-
-
-def test_every_network_has_words() -> None:
-    words = {cls.words for cls in NETWORKS.values()}
-    assert RebuildableModule.words not in words
-    assert len(words) == len(NETWORKS)

@@ -108,7 +108,7 @@ def test_claims_and_tables(tmp_path: Path) -> None:
     assert "One stalls." in text
     assert text.count('<table class="sortable">') == 1
     assert "Figure" in page.sections
-    assert "[0.1, &quot;inf&quot;]" in text
+    assert "[0.1, &#34;inf&#34;]" in text
 
 
 def test_a_hostile_figure_is_only_an_image(tmp_path: Path) -> None:

@@ -12,9 +12,8 @@ from joblib import parallel_config
 import bidual
 from bidual.cli.app import main
 from bidual.papers.uci.study import Row
-from bidual.runtime import cluster
-from bidual.runtime.cluster import scheduler
-from bidual.runtime.jobs import Task, run_all
+from bidual.runtime import jobs
+from bidual.runtime.jobs import Task, run_all, scheduler
 from helpers.sweep_tasks import cross_validated, die, square, study, write_sets
 
 distributed = pytest.importorskip("dask.distributed", reason="Dask is not installed")
@@ -97,7 +96,7 @@ def test_a_task_that_kills_its_workers_is_an_error() -> None:
 def test_an_address_that_does_not_answer(
     wrong: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(cluster, "_PATIENCE", 0.3)
+    monkeypatch.setattr(jobs, "_PATIENCE", 0.3)
     with pytest.raises(SystemExit) as leave:
         main(["reproduce", "R4", "--scale", "smoke", "--out", str(tmp_path), "--scheduler", wrong])
     assert leave.value.code == 2
@@ -111,7 +110,7 @@ def test_without_dask_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_cluster_without_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster, "_PATIENCE", 1.0)
+    monkeypatch.setattr(jobs, "_PATIENCE", 1.0)
     with (
         distributed.LocalCluster(n_workers=0, dashboard_address=":0") as empty,
         pytest.raises(ConnectionError, match="has no workers; start some with: dask worker tcp://"),

@@ -70,12 +70,13 @@ def test_each_use_names_its_extra(tmp_path: Path) -> None:
         "install bidual[images].",
         "model.set_params(verbose=1).fit(X, y)": "A display of progress needs rich; install bidual[cli].",
         "bidual.LayerwiseCNNClassifier(verbose=1).fit(X, y)": "A display of progress needs rich; install bidual[cli].",
-        "bidual.runtime.cluster.scheduler('tcp://x').__enter__()": "A Dask scheduler needs dask; install bidual[dask].",
+        "bidual.runtime.jobs.scheduler('tcp://x').__enter__()": "A Dask scheduler needs dask; install bidual[dask].",
     }
     code = (
         FIT
         + f"""
-import bidual.reporting.plots
+import bidual.io.datasets, bidual.papers.reproduction, bidual.papers.uci.data, bidual.reporting.plots
+import bidual.runtime.cluster
 from bidual.runtime.extras import MissingExtra
 for call in {list(calls)!r}:
     try:
@@ -108,7 +109,10 @@ def test_commands_say_what_they_need(tmp_path: Path) -> None:
 
 
 def test_extras_hold_what_they_promise() -> None:
-    extras, names = PROJECT["optional-dependencies"], {"PIL": "pillow", "dask": "distributed"}
+    extras, names = (
+        PROJECT["optional-dependencies"],
+        {"PIL": "pillow", "dask": "distributed", "markdown_it": "markdown-it-py"},
+    )
     for package, (_, name) in EXTRAS.items():
         assert names.get(package, package) in packages(extras[name])
         assert names.get(package, package) not in packages(PROJECT["dependencies"])

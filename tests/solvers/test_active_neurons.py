@@ -8,7 +8,7 @@ from bidual.architectures import GatedCNN
 from bidual.gauges import Nuclear
 from bidual.losses import LOSSES, Softmax, Squared
 from bidual.losses.datafit import Datafit
-from bidual.numerics.quasi_newton import Memory, step_length
+from bidual.numerics.lbfgs import Memory, step_length
 from bidual.operators import GatedOperator, LinearOperator
 from bidual.problems.problem import Problem
 from bidual.problems.solution import Limits, Status
@@ -16,7 +16,8 @@ from bidual.solvers import ActiveNeurons
 from bidual.solvers.driver import solve
 from bidual.solvers.neuron_products import LiftedProducts, NeuronProducts, ProductsFor, Spectrum, lifted
 from bidual.solvers.plan import solve_auto
-from oracles.problems import gated_problem, normal
+from helpers.draws import normal
+from oracles.problems import gated_problem
 
 
 def random_rows(count: int, width: int, seed: int = 3) -> Tensor:

@@ -14,13 +14,10 @@ from bidual.papers.methods.optimality import optimality_report
 from bidual.patterns import activations, sample_gates
 from bidual.problems.problem import Problem
 from bidual.problems.relu import ReluProblem
-from bidual.solvers.factored import Descent, FactoredProgram, resized, train
+from bidual.solvers.factored import Descent, FactoredProgram, factored_point, resized, train
+from helpers.draws import normal
 from oracles.cvxpy_oracle import cvxpy_optimum
 from oracles.relu_problems import circle, dictionary_optimum
-
-
-def normal(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def gated(seed: int, beta: float, d: int = 3, c: int = 3) -> Problem:
@@ -44,9 +41,9 @@ def zero(problem: Problem) -> Factors:
 def frozen_blocks(problem: Problem, blocks: list[int]) -> Factors:
     """A point that is stationary for the whole because it is optimal over some blocks, and zero on the others."""
     part = Problem(problem.operator.select(torch.tensor(blocks)), problem.datafit, problem.gauge, problem.beta)
-    found = train(FactoredProgram(part, 3), "variable_projection", tol=1e-13).factors
+    found = train(FactoredProgram(part, 3), "variable_projection", tol=1e-13)
     whole = resized(zero(problem), 3)
-    whole.U[blocks], whole.W[blocks] = found.U, found.W
+    whole.U[blocks], whole.W[blocks] = factored_point(found).factors
     return whole
 
 
@@ -67,7 +64,8 @@ def test_20_holds_at_stationary_points(problem: Problem, optimum: float) -> None
 def test_20_holds_at_stationary_points_of_too_few_factors(problem: Problem, optimum: float) -> None:
     for seed in range(4):
         solution = train(FactoredProgram(problem, 1), "variable_projection", seed=seed, escape=False, tol=1e-12)
-        report = optimality_report(solution.program, solution.factors)
+        point = factored_point(solution)
+        report = optimality_report(point.program, point.factors)
         assert report.gradient_norm <= 1e-4
         assert report.bound >= (report.value - optimum) / optimum - 1e-6
 
@@ -96,7 +94,7 @@ def test_20_fails_at_points_that_look_converged() -> None:
     program = FactoredProgram(problem, 1)
     point = program.start(torch.Generator().manual_seed(0), 3.0)
     fitted = train(FactoredProgram(problem.with_beta(1e-9), 1), "levenberg_marquardt", start=point, max_steps=40)
-    report = optimality_report(program, fitted.factors)
+    report = optimality_report(program, factored_point(fitted).factors)
     gap = (report.value - optimum) / optimum
     assert report.gradient_norm < 1e-3 * program.stationarity(point)
     assert report.bound < gap
@@ -131,7 +129,7 @@ def test_the_certificate_holds_along_runs_and_at_thousands_of_random_points(whic
     for method, steps in ((Descent(rate=0.1), 300), ("preconditioned", 100), ("lbfgs", 2)):
         mean = FactoredProgram.scaled(problem.with_beta(problem.beta / 10), 2, "mean")
         run = train(mean, method, max_steps=steps)
-        assert all(0 <= moment.relative_gap <= 1 for moment in run.history)
+        assert all(0 <= record.relative_gap <= 1 for record in run.history)
         assert run.certificate.dual <= optimum * (1 + 1e-8) <= run.certificate.primal * (1 + 2e-8)
 
 
@@ -144,8 +142,9 @@ def test_the_relu_form_of_20_bounds_the_gap_of_networks() -> None:
     for count in (1, 2, 4, 6):
         program = ConeProgram.of(relu, patterns[:count], 1)
         solution = train(program, "proximal", tol=1e-7, escape=False, max_steps=3000)
-        report = optimality_report(solution.program, solution.factors)
-        gap = (solution.value - optimum) / optimum
+        point = factored_point(solution)
+        report = optimality_report(point.program, point.factors)
+        gap = (report.value - optimum) / optimum
         assert report.bound >= gap - 1e-4
         assert report.corrected_bound >= gap - 1e-4  # the dictionary is not quite all neurons
         for _ in range(50):

@@ -21,20 +21,14 @@ if TYPE_CHECKING:
 
 
 def certify(
-    model: Annotated[
-        Path,
-        typer.Argument(
-            help="A two-layer ReLU network: .safetensors, .onnx or .pt2.", metavar="MODEL", show_default=False
-        ),
-    ],
+    model: Annotated[Path, t.argument("MODEL", "A two-layer ReLU network: .safetensors, .onnx or .pt2.")],
     data: t.Data,
     target: t.Target,
     beta: Annotated[
         float | None,
-        typer.Option(
-            help="The weight decay: beta/2 times the sum of squares, beside the sum of losses. A model written by "
-            "`bidual fit` knows its own.",
-            show_default=False,
+        t.option(
+            "The weight decay: beta/2 times the sum of squares, beside the sum of losses. A model written by "
+            "`bidual fit` knows its own."
         ),
     ] = None,
     loss: Annotated[
@@ -47,9 +41,7 @@ def certify(
     ] = False,
     tol: t.Tol = 1e-4,
     max_time: t.MaxTime = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Where to write a better network, if one is found.", show_default=False)
-    ] = None,
+    out: Annotated[Path | None, t.option("Where to write a better network, if one is found.")] = None,
     json: t.Json = False,
     quiet: t.Quiet = False,
 ) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def fit(
     data: t.Data,
     target: t.Target,
-    out: Annotated[Path, typer.Option(help="The model file to write (safetensors).", show_default=False)],
+    out: Annotated[Path, t.option("The model file to write (safetensors).")],
     settings: t.Settings,
     task: t.Task = "auto",
     beta: Annotated[str, typer.Option(help="The weight decay: cv, auto (a tenth of beta_max), or a number.")] = "cv",
@@ -27,11 +27,7 @@ def fit(
         bool, typer.Option("--distributed", help="One fit over the processes that torchrun started (docs/scale.md).")
     ] = False,
     checkpoint: Annotated[
-        Path | None,
-        typer.Option(
-            help="With --distributed: where the best point is kept, and started from if it is there.",
-            show_default=False,
-        ),
+        Path | None, t.option("With --distributed: where the best point is kept, and started from if it is there.")
     ] = None,
     device: t.Device = "cpu",
     jobs: Annotated[int, typer.Option(help="Processes for the folds of the cross-validation.")] = 1,
@@ -51,7 +47,7 @@ def fit(
     from bidual.cli.fit_distributed import Request, fit_distributed
     from bidual.cli.fitted import Outcome, show
     from bidual.estimators.saving import save
-    from bidual.runtime.cluster import scheduler
+    from bidual.runtime.jobs import scheduler
 
     parameters = settings.parameters() | {"device": device}
     if distributed:

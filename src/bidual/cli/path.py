@@ -26,13 +26,9 @@ def path(
     task: t.Task = "auto",
     n_betas: Annotated[int, typer.Option(help="How many weight decays.")] = 20,
     ratio: Annotated[float, typer.Option(help="The smallest weight decay, as a fraction of beta_max.")] = 1e-3,
-    figure: Annotated[FilePath | None, typer.Option(help="A PNG, PDF or SVG to write.", show_default=False)] = None,
+    figure: Annotated[FilePath | None, t.option("A PNG, PDF or SVG to write.")] = None,
     seeds: Annotated[
-        str | None,
-        typer.Option(
-            help="Several seeds such as 0,1,2 or 0-9: a path for each, to see how much the gates matter.",
-            show_default=False,
-        ),
+        str | None, t.option("Several seeds such as 0,1,2 or 0-9: a path for each, to see how much the gates matter.")
     ] = None,
     jobs: Annotated[int, typer.Option(help="Processes for the paths of several seeds.")] = 1,
     address: t.Scheduler = None,
@@ -44,7 +40,7 @@ def path(
     """
     from bidual.estimators.paths import regularization_path, regularization_paths
     from bidual.reporting.plots import check_figure, path_figure
-    from bidual.runtime.cluster import scheduler
+    from bidual.runtime.jobs import scheduler
 
     chosen = None if seeds is None else _seeds(seeds)
     t.check_jobs(jobs, address, chosen is not None, "the paths of several seeds; add --seeds 0,1,2")

@@ -17,13 +17,9 @@ if TYPE_CHECKING:
 
 
 def predict(
-    model: Annotated[
-        Path, typer.Argument(help="A model written by `bidual fit`.", metavar="MODEL", show_default=False)
-    ],
+    model: Annotated[Path, t.argument("MODEL", "A model written by `bidual fit`.")],
     data: t.Data,
-    out: Annotated[
-        Path | None, typer.Option(help="A CSV file to write instead of printing.", show_default=False)
-    ] = None,
+    out: Annotated[Path | None, t.option("A CSV file to write instead of printing.")] = None,
     proba: Annotated[bool, typer.Option("--proba", help="Add one column of probabilities per class.")] = False,
     json: t.Json = False,
 ) -> None:

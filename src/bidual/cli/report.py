@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from bidual.cli import training as t
 from bidual.runtime.console import print_facts, print_json, working
 
@@ -12,21 +10,16 @@ from bidual.runtime.console import print_facts, print_json, working
 def report(
     result: Annotated[
         Path,
-        typer.Argument(
-            help="A model file (.safetensors), what --json of fit, path or certify printed (.json), the folder or "
+        t.argument(
+            "INPUT",
+            "A model file (.safetensors), what --json of fit, path or certify printed (.json), the folder or "
             "result.json of a reproduction, or a folder of such folders.",
-            metavar="INPUT",
-            show_default=False,
         ),
     ],
-    out: Annotated[Path, typer.Option(help="The page to write (.html).", show_default=False)],
-    data: Annotated[
-        Path | None, typer.Option(help="A CSV or Parquet file to show a model on.", show_default=False)
-    ] = None,
-    target: Annotated[
-        str | None, typer.Option(help="The column of --data that the model predicts.", show_default=False)
-    ] = None,
-    title: Annotated[str | None, typer.Option(help="The title of the page.", show_default=False)] = None,
+    out: Annotated[Path, t.option("The page to write (.html).")],
+    data: Annotated[Path | None, t.option("A CSV or Parquet file to show a model on.")] = None,
+    target: Annotated[str | None, t.option("The column of --data that the model predicts.")] = None,
+    title: Annotated[str | None, t.option("The title of the page.")] = None,
     json: t.Json = False,
     quiet: t.Quiet = False,
 ) -> None:

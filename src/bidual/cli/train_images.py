@@ -10,12 +10,7 @@ import typer
 from bidual.cli import training as t
 
 Wanted = Annotated[
-    str,
-    typer.Argument(
-        help="fashion-mnist, mnist, cifar-10, or a folder of images with one subfolder per class.",
-        metavar="DATA",
-        show_default=False,
-    ),
+    str, t.argument("DATA", "fashion-mnist, mnist, cifar-10, or a folder of images with one subfolder per class.")
 ]
 
 
@@ -34,9 +29,7 @@ class Settings:
     weight_decay: Annotated[float, typer.Option(help="Beside the mean loss.")] = 5e-4
     crop: Annotated[str, typer.Option(help="Random shifts by so many pixels; auto is an eighth of the side.")] = "auto"
     flip: Annotated[bool, typer.Option(help="Random mirror images.")] = True
-    checkpoint: Annotated[
-        Path | None, typer.Option(help="A folder for a checkpoint after every epoch.", show_default=False)
-    ] = None
+    checkpoint: Annotated[Path | None, t.option("A folder for a checkpoint after every epoch.")] = None
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the checkpoint in that folder.")] = False
     certificate_samples: Annotated[int, typer.Option(help="Images that every stage is certified on.")] = 500
     seed: t.Seed = 0
@@ -57,19 +50,13 @@ class Settings:
 @t.with_options(Settings)
 def train_images(
     data: Wanted,
-    out: Annotated[Path, typer.Option(help="The model file to write (safetensors).", show_default=False)],
+    out: Annotated[Path, t.option("The model file to write (safetensors).")],
     settings: Settings,
-    confusion: Annotated[
-        Path | None, typer.Option(help="A picture of the confusion matrix to write.", show_default=False)
-    ] = None,
-    data_dir: Annotated[
-        Path | None, typer.Option(help="Where data sets lie; else BIDUAL_DATA, else the cache.", show_default=False)
-    ] = None,
+    confusion: Annotated[Path | None, t.option("A picture of the confusion matrix to write.")] = None,
+    data_dir: Annotated[Path | None, t.option("Where data sets lie; else BIDUAL_DATA, else the cache.")] = None,
     download: Annotated[bool, typer.Option("--download", help="Fetch a data set that is not there.")] = False,
-    size: Annotated[
-        str | None, typer.Option(help="Resize the images of a folder, like 32x32.", show_default=False)
-    ] = None,
-    images: Annotated[int | None, typer.Option(help="Train on so many random images only.", show_default=False)] = None,
+    size: Annotated[str | None, t.option("Resize the images of a folder, like 32x32.")] = None,
+    images: Annotated[int | None, t.option("Train on so many random images only.")] = None,
     distributed: Annotated[
         bool, typer.Option("--distributed", help="Share every batch among the processes that torchrun started.")
     ] = False,

@@ -19,17 +19,22 @@ if TYPE_CHECKING:
 TASKS = ("auto", "classification", "regression")
 
 
-def _option(text: str, *names: str) -> Any:
+def option(text: str, *names: str) -> Any:
+    """An option whose default is nothing to show."""
     return typer.Option(*names, help=text, show_default=False)
 
 
-Data = Annotated[Path, typer.Argument(help="A CSV or Parquet file with a header.", metavar="DATA", show_default=False)]
-Target = Annotated[str, _option("The column to predict.")]
+def argument(name: str, text: str) -> Any:
+    return typer.Argument(help=text, metavar=name, show_default=False)
+
+
+Data = Annotated[Path, argument("DATA", "A CSV or Parquet file with a header.")]
+Target = Annotated[str, option("The column to predict.")]
 Task = Annotated[str, typer.Option(help="auto, classification or regression.")]
 Device = Annotated[str, typer.Option(help="Where to compute: cpu, or cuda (with --distributed a GPU for each rank).")]
-Scheduler = Annotated[str | None, _option("The Dask scheduler whose workers do that instead.", "--scheduler")]
+Scheduler = Annotated[str | None, option("The Dask scheduler whose workers do that instead.", "--scheduler")]
 Tol = Annotated[float, typer.Option(help="The relative duality gap to certify.")]
-MaxTime = Annotated[float | None, _option("Seconds for one fit; no limit if not given.")]
+MaxTime = Annotated[float | None, option("Seconds for one fit; no limit if not given.")]
 Seed = Annotated[int, typer.Option(help="The seed of the gates.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")]
@@ -40,9 +45,9 @@ class Settings:
     """The estimator's parameters that are options; None leaves its default."""
 
     activation: Annotated[str, typer.Option(help="relu, gated_relu or linear.")] = "relu"
-    n_gates: Annotated[int | None, _option("gated_relu: how many gates to sample.")] = None
-    oracle: Annotated[str | None, _option("relu: how neurons are found: auto, exact or search.")] = None
-    n_starts: Annotated[int | None, _option("relu: starts of the search for neurons.")] = None
+    n_gates: Annotated[int | None, option("gated_relu: how many gates to sample.")] = None
+    oracle: Annotated[str | None, option("relu: how neurons are found: auto, exact or search.")] = None
+    n_starts: Annotated[int | None, option("relu: starts of the search for neurons.")] = None
     loss: Annotated[str, typer.Option(help="auto (squared), log_loss (gives probabilities), or a name.")] = "auto"
     penalty: Annotated[str, typer.Option(help="nuclear (weight decay), frobenius or per_output.")] = "nuclear"
     solver: Annotated[str, typer.Option(help="auto, or the name of a solver.")] = "auto"

@@ -1,4 +1,4 @@
-"""One fit over many processes: rows are split, rank 0 leads, plain torchrun starts it."""
+"""One fit over many processes, started by torchrun: rows are split over ranks, and rank 0 runs the solver."""
 
 from bidual.operators.sharded import ShardedOperator, run_on_leader
 from bidual.runtime.rank_errors import LostRankError

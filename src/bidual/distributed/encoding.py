@@ -1,4 +1,4 @@
-"""How the columns of a table become numbers, learned from the shards of all ranks."""
+"""The encoder of a table, learned from the shards of all ranks."""
 
 from typing import TYPE_CHECKING
 
@@ -28,7 +28,7 @@ def shared_encoder(frame: "pd.DataFrame", ranks: Ranks) -> TableEncoder:
 
 
 def _merged(parts: tuple[Column, ...], numeric: dict[str, tuple[float, ...]]) -> Column:
-    """A column of the whole table, from what the ranks have found of it."""
+    """A column of the whole table, from the ranks' columns."""
     name, missing = parts[0].name, sum(part.missing for part in parts)
     if name not in numeric:
         return Categorical(name, _levels(parts, missing), missing)
@@ -37,7 +37,7 @@ def _merged(parts: tuple[Column, ...], numeric: dict[str, tuple[float, ...]]) ->
 
 
 def mixed_columns(frame: "pd.DataFrame", ranks: Ranks) -> list[str]:
-    """Columns that hold numbers on some ranks and texts on others: to be read as texts by all."""
+    """Columns that hold numbers on some ranks and strings on others; all ranks must read them as strings."""
     found = _columns(frame, ranks)
     empty = ranks.collect([bool(frame[name].isna().all()) for name in frame.columns])
     kinds = [
@@ -47,7 +47,7 @@ def mixed_columns(frame: "pd.DataFrame", ranks: Ranks) -> list[str]:
 
 
 def _columns(frame: "pd.DataFrame", ranks: Ranks) -> list[list[Column]]:
-    """What every rank alone would learn from its rows."""
+    """The columns that every rank learns from its own rows."""
     mine = ranks.together(lambda: TableEncoder().fit(frame).to_json())
     return [TableEncoder.from_json(state).columns for state in ranks.collect(mine)]
 
@@ -57,7 +57,7 @@ def _numeric(found: list[list[Column]]) -> list[Column]:
 
 
 def _levels(parts: tuple[Column, ...], missing: int) -> list[str]:
-    """All texts; a rank whose shard of a column is missing has none."""
+    """All levels; a rank whose shard of a column is missing has none."""
     levels = {level for part in parts if isinstance(part, Categorical) for level in part.levels}
     levels |= {MISSING} if missing else set()
     if len(levels) > _MOST_LEVELS:
@@ -69,7 +69,7 @@ def _levels(parts: tuple[Column, ...], missing: int) -> list[str]:
 
 
 def _fit_numbers(names: list[str], frame: "pd.DataFrame", ranks: Ranks, rows: int) -> dict[str, tuple[float, ...]]:
-    """Mean, scale and median of columns, with the median in the place of missing values."""
+    """Mean, scale and median of columns, with missing values replaced by the median."""
     raw = [Numeric(name, 0.0, 1.0, np.nan).encode(frame[name])[:, 0] for name in names]
     medians = _medians([np.sort(values[~np.isnan(values)]) for values in raw], ranks)
     filled = [np.where(np.isnan(values), median, values) for values, median in zip(raw, medians, strict=True)]
@@ -109,13 +109,13 @@ def _kth(columns: list[NDArray[np.int64]], wanted: NDArray[np.int64], ranks: Ran
 
 
 def _ordered(values: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Whole numbers in the order of the values."""
+    """Integers in the order of the values."""
     bits = np.ascontiguousarray(values + 0.0).view(np.int64)
     return np.where(bits < 0, bits ^ np.iinfo(np.int64).max, bits)
 
 
 def _numbers(keys: NDArray[np.int64]) -> NDArray[np.float64]:
-    """The values of such whole numbers."""
+    """The values of these integers."""
     values = np.where(keys < 0, keys ^ np.iinfo(np.int64).max, keys).view(np.float64)
     return np.where(np.isfinite(values), values, 0.0)
 
@@ -134,7 +134,7 @@ def mapped_encoder(rows: MappedRows, columns: list[int], ranks: Ranks, tile: int
         local += (rows.tile(part, torch.float64)[:, columns] - mean).square().sum(0)
     scale = (ranks.total(local) / count).sqrt()
     scale = torch.where(scale > 1e-14 * mean.abs(), scale, 0.0)
-    # there are no missing values to take a median for: what is missing in a prediction becomes the mean
+    # no values are missing; those missing in a prediction become the mean
     return TableEncoder(
         [Numeric(str(k), float(m), float(s), float(m)) for k, m, s in zip(columns, mean, scale, strict=True)]
     )

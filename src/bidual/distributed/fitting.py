@@ -28,7 +28,7 @@ Estimator = ConvexMLPClassifier | ConvexMLPRegressor
 
 
 class Data(NamedTuple):
-    """What a fit needs: a rank's samples with the names of their columns, and on rank 0 all targets."""
+    """A rank's samples with the names of their columns; on rank 0 all targets."""
 
     rows: Rows
     names: list[str]
@@ -43,10 +43,10 @@ def fit_shards(
     checkpoint: str | os.PathLike[str] | None = None,
     callback: Callback | None = None,
 ) -> float:
-    """Train on the rows of all ranks; rank 0's estimator is then fitted, and its training score is returned.
+    """Train on the rows of all ranks; afterwards rank 0's estimator is fitted.
 
-    Rank 0 alone returns a score, the others NaN. With a ``checkpoint`` the best certified point is written there as it
-    comes, and training starts from it where there is one.
+    Rank 0 returns the training score, the other ranks NaN. The best certified point is written to ``checkpoint``, and
+    training starts from the point of an existing one.
     """
     ranks.together(lambda: _check(estimator))
     Y = ranks.together(lambda: _targets(estimator, data.targets, ranks.device))
@@ -108,7 +108,7 @@ def _train(
 
 
 def _configuration(estimator: Estimator, blocks: tuple[int, ...], datafit: Datafit) -> dict[str, Any]:
-    """What makes a checkpoint useless for another run; numbers that ranks add up are rounded."""
+    """Identifies the run of a checkpoint; numbers that are sums over ranks are rounded."""
     return {
         "blocks": list(blocks),
         "rows": len(datafit.targets),
@@ -120,19 +120,19 @@ def _configuration(estimator: Estimator, blocks: tuple[int, ...], datafit: Dataf
 
 
 def _outputs(estimator: Estimator, rows: Rows, ranks: Ranks) -> Tensor | None:
-    """The network's outputs for all rows, each computed where it is, on the CPU."""
-    module = _told(estimator.module_ if ranks.leads else None, ranks)
+    """The outputs for all rows, computed by the rank of each row, on the CPU."""
+    module = _broadcast_module(estimator.module_ if ranks.leads else None, ranks)
     with torch.no_grad():
         part = torch.cat([module(X) for X in rows.tiles()])
     return ranks.gather_rows(part, ranks.collect(len(part)))
 
 
-def _told(module: RebuildableModule | None, ranks: Ranks) -> RebuildableModule:
+def _broadcast_module(module: RebuildableModule | None, ranks: Ranks) -> RebuildableModule:
     """Rank 0's network on every rank: its kind and sizes as JSON, its tensors as safetensors."""
     about = ranks.broadcast_json(None if module is None else {"kind": module.kind, "sizes": module.sizes})
     state = {} if module is None else {name: t.cpu().contiguous() for name, t in module.state_dict().items()}
-    told = safetensors.torch.load(ranks.tell_bytes(None if module is None else safetensors.torch.save(state)))
-    return NETWORKS[about["kind"]].rebuild(about["sizes"], told)
+    tensors = safetensors.torch.load(ranks.tell_bytes(None if module is None else safetensors.torch.save(state)))
+    return NETWORKS[about["kind"]].rebuild(about["sizes"], tensors)
 
 
 def _score(estimator: Estimator, outputs: Tensor, y: NDArray[Any]) -> float:

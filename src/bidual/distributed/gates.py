@@ -11,11 +11,11 @@ from torch import Tensor
 from bidual.patterns import activations, with_constant
 from bidual.runtime.ranks import Ranks
 
-Tiles = Callable[[], Iterable[Float[Tensor, "r d"]]]  # a rank's samples, a few rows at a time, as often as one likes
+Tiles = Callable[[], Iterable[Float[Tensor, "r d"]]]  # a rank's samples, a few rows at a time; may be called again
 
 
 def shared_gates(tiles: Tiles, count: int, seed: int, ranks: Ranks, *, bias: bool) -> Float[Tensor, "k p"]:
-    """What :func:`bidual.patterns.sample_gates` draws for the rows of all ranks, up to rounding."""
+    """The gates that :func:`bidual.patterns.sample_gates` draws for the rows of all ranks, up to rounding."""
     centre, spread, largest = _moments(tiles, ranks, bias)
     generator = torch.Generator().manual_seed(seed)
     directions = torch.randn(len(spread), count, generator=generator, dtype=torch.float64)
@@ -26,7 +26,7 @@ def shared_gates(tiles: Tiles, count: int, seed: int, ranks: Ranks, *, bias: boo
         gates = torch.cat([gates, shift[None]])
     gates = ranks.share(gates if ranks.leads else None, tuple(gates.shape), gates)  # the same bits everywhere
     kept = _distinct(tiles, gates, ranks, bias)
-    if not kept:  # all gates are off on all samples: turned around, they are on
+    if not kept:  # all gates are off on all samples; with the other sign they are on
         gates = -gates
         kept = _distinct(tiles, gates, ranks, bias)
     return gates[:, kept]

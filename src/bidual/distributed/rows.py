@@ -24,7 +24,7 @@ class Rows(ABC):
 
     @abstractmethod
     def operator(self, architecture: GatedMLP, n_outputs: int, device: torch.device) -> LiftedOperator:
-        """The network family on these samples, with products on this device; gates are on the CPU, as samples are."""
+        """The operator of the family on these samples, on this device; samples and gates are on the CPU."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""A rank's own rows of a table or an array; nobody reads the whole."""
+"""Reads a rank's own rows of a table or an array; no rank reads all rows."""
 
 import io
 import os
@@ -17,7 +17,7 @@ with extra("pandas"):
     import pandas as pd
 
 SUFFIXES = (".csv", ".parquet", ".pq", ".npy")
-_CHUNK = 2**24  # bytes of a CSV file that are looked at together
+_CHUNK = 2**24  # bytes of a CSV file that are scanned at a time
 _QUOTE, _NEWLINE = ord('"'), ord("\n")
 
 
@@ -46,7 +46,7 @@ def mapped_shard(path: str | os.PathLike[str], ranks: Ranks) -> MappedRows:
 
 
 def table_shard(path: str | os.PathLike[str], ranks: Ranks, texts: Collection[str] = ()) -> pd.DataFrame:
-    """A rank's rows of a CSV or Parquet file with a header; the columns in ``texts`` are read as they are written."""
+    """A rank's rows of a CSV or Parquet file with a header; the columns in ``texts`` are read as strings."""
     path = ranks.together(lambda: check_file(path))
     if path.suffix.lower() == ".csv":
         edges = ranks.broadcast_json(ranks.together(lambda: record_offsets(path, ranks.size) if ranks.leads else None))
@@ -67,7 +67,7 @@ def _check_shard(path: Path, frame: pd.DataFrame, ranks: int) -> None:
 
 
 def _parquet_rows(path: Path, ranks: Ranks) -> pd.DataFrame:
-    """The row groups that a rank's rows are in, without what is around them."""
+    """A rank's rows, from the row groups that contain them."""
     with extra("pyarrow"):
         from pyarrow import parquet
     try:
@@ -98,9 +98,9 @@ def _csv_rows(path: Path, edges: list[int], rank: int, texts: Collection[str]) -
 
 
 def record_offsets(path: Path, parts: int) -> list[int]:
-    """Where the first record behind the header begins, and where each of ``parts`` even parts ends; from one pass.
+    """The offset of the first record after the header, and the ends of ``parts`` even parts, in one pass.
 
-    A line break within quotes ends no record: those behind an odd number of quotes do not count.
+    A line break within quotes, which is one after an odd number of quotes, ends no record.
     """
     chunks, total, size = _counted(path)
     rows = total - 1
@@ -110,7 +110,7 @@ def record_offsets(path: Path, parts: int) -> list[int]:
 
 
 class _Chunk(NamedTuple):
-    """Where a piece of the file begins, and how many records have ended and quotes have come by then."""
+    """The offset of a part of the file, and the numbers of complete records and of quotes before it."""
 
     begin: int
     records: int
@@ -129,7 +129,7 @@ def _counted(path: Path) -> tuple[list[_Chunk], int, int]:
 
 
 def _end_of(path: Path, chunks: list[_Chunk], record: int, size: int) -> int:
-    """Where a record ends, from a look at the one chunk that it ends in."""
+    """The end of a record, from the one chunk that contains it."""
     chunk = next(chunk for chunk in reversed(chunks) if chunk.records < record)
     with open(path, "rb") as file:
         file.seek(chunk.begin)
@@ -139,7 +139,7 @@ def _end_of(path: Path, chunks: list[_Chunk], record: int, size: int) -> int:
 
 
 def _record_ends(data: bytes, quotes: int) -> tuple[np.ndarray, int]:
-    """Places of line breaks outside quotes, and how many quotes there were so far."""
+    """Positions of line breaks outside quotes, and the number of quotes so far."""
     chunk = np.frombuffer(data, dtype=np.uint8)
     breaks, marks = np.flatnonzero(chunk == _NEWLINE), np.flatnonzero(chunk == _QUOTE)
     outside = (quotes + np.searchsorted(marks, breaks)) % 2 == 0

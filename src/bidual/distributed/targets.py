@@ -1,4 +1,4 @@
-"""The target column, which rank 0 needs whole: numbers travel as they are, texts as places in a common list."""
+"""Gathers the target column on rank 0: numbers as they are, strings as indices into a common list."""
 
 import numpy as np
 import pandas as pd
@@ -14,7 +14,7 @@ _KINDS = ((types.is_bool_dtype, "bool"), (types.is_integer_dtype, "int"), (types
 
 
 def gathered_targets(column: pd.Series, ranks: Ranks) -> pd.Series | None:
-    """The rows of all ranks as one column, on rank 0; a value that is missing anywhere is refused by everybody."""
+    """The rows of all ranks as one column, on rank 0; a missing value on any rank is an error on all ranks."""
     missing, rows = np.sum(ranks.collect([int(column.isna().sum()), len(column)]), axis=0).tolist()
     ranks.together(lambda: _check_missing(column, missing, rows))
     kinds, categories = set(ranks.collect(_kind(column))), any(ranks.collect(_is_category(column)))
@@ -31,7 +31,7 @@ def gathered_targets(column: pd.Series, ranks: Ranks) -> pd.Series | None:
 
 
 def is_mixed(column: pd.Series, ranks: Ranks) -> bool:
-    """Whether a column holds texts, truth values and numbers on different ranks: to be read as texts by all."""
+    """Whether ranks disagree on strings, booleans or numbers; then all must read the column as strings."""
     kinds = {_kind(column).replace("float", "int")} if len(column.dropna()) else set()
     return len(set().union(*ranks.collect(sorted(kinds)))) > 1
 

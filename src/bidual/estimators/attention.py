@@ -1,7 +1,7 @@
 """Multi-head self-attention as scikit-learn estimators."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from bidual.architectures import Architecture, GatedAttention, LinearAttention, ReluAttention
 from bidual.estimators.base import Samples
-from bidual.estimators.parameters import constant, one_of, parameter
+from bidual.estimators.parameters import one_of, parameter
 from bidual.estimators.shaped import ShapedSamples, check_shape
 from bidual.estimators.targets import ClassifierTargets, RegressorTargets
 from bidual.losses.datafit import Datafit
@@ -32,7 +32,7 @@ class ConvexAttention(ShapedSamples):
     _largest = 1e30  # predictions are of third order in X
 
     token_shape: Sequence[int] | None = parameter(None, check_shape(_AXES))
-    hidden_bias: bool = constant(False)
+    hidden_bias: bool = field(default=False, init=False)
 
     @property
     def _average(self) -> bool:

@@ -27,6 +27,7 @@ from bidual.estimators.parameters import (
     must,
     one_of,
     parameter,
+    restored_if_refused,
 )
 from bidual.estimators.programs import Fitted, Program, WarmStart
 from bidual.estimators.progress import gap_progress
@@ -35,7 +36,7 @@ from bidual.losses import Loss, resolve_loss
 from bidual.losses.datafit import Datafit
 from bidual.problems.certificate import Certificate
 from bidual.problems.solution import Limits, Record
-from bidual.runtime.numerical_errors import LARGEST, check_magnitude, numerical_errors_as_value_error
+from bidual.runtime.numerical_errors import LARGEST, check_magnitude
 from bidual.solvers.driver import Solver
 from bidual.solvers.plan import make_solver
 from bidual.training.plan import ORACLES
@@ -100,14 +101,8 @@ class ConvexEstimator(OnnxExport, SavedEstimator):
             y: labels or targets, shape (n,) or (n, c).
             sample_weight: one non-negative number per sample; a weight of 2 is the same as a repeated sample.
         """
-        before = dict(self.__dict__)
-        try:
-            with numerical_errors_as_value_error():
-                return self._fit(X, y, sample_weight)
-        except BaseException:  # a refused fit leaves the estimator as it was
-            self.__dict__.clear()
-            self.__dict__.update(before)
-            raise
+        with restored_if_refused(self):
+            return self._fit(X, y, sample_weight)
 
     def _fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> Self:
         self._check_parameters()

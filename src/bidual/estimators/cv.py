@@ -4,7 +4,7 @@ import copy
 import numbers
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from bidual.estimators.base import Samples
 from bidual.estimators.mlp import ConvexMLP
-from bidual.estimators.parameters import FRACTION, constant, is_whole, must, parameter
+from bidual.estimators.parameters import FRACTION, is_whole, must, parameter
 from bidual.estimators.targets import ClassifierTargets, RegressorTargets
 from bidual.losses import Loss
 from bidual.runtime.jobs import Task, run_all
@@ -41,8 +41,8 @@ class CrossValidated(ConvexMLP):
     cv: Any = None
     cv_tol: float = parameter(1e-2, FRACTION)
     n_jobs: int | None = None
-    beta: str = constant("auto")
-    warm_start: bool = constant(False)
+    beta: float | str = field(default="auto", init=False)
+    warm_start: bool = field(default=False, init=False)
 
     def _choose_beta(self, samples: Samples | None = None) -> float:
         """By cross-validation; weights count in the fits and in the scores."""

@@ -1,16 +1,15 @@
 """Any network family as scikit-learn estimators, also one that is defined outside of this package."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
-import numpy as np
 from numpy.typing import ArrayLike
 from torch import Tensor
 
 from bidual.architectures import Architecture, LinearMLP
 from bidual.estimators.base import ConvexEstimator
-from bidual.estimators.parameters import constant, must, parameter
+from bidual.estimators.parameters import must, parameter
 from bidual.estimators.programs import FixedProgram, Program
 from bidual.estimators.targets import ClassifierTargets, RegressorTargets
 from bidual.losses.datafit import Datafit
@@ -24,11 +23,11 @@ class ConvexModel(ConvexEstimator):
     architecture: Architecture | None = parameter(
         None, must("an Architecture, or None", lambda value: value is None or isinstance(value, Architecture))
     )
-    activation: str = constant("given")
-    oracle: str = constant("auto")
-    n_starts: int | str = constant("auto")
-    hidden_bias: bool = constant(False)
-    random_state: int = constant(0)
+    activation: str = field(default="given", init=False)
+    oracle: str = field(default="auto", init=False)
+    n_starts: int | str = field(default="auto", init=False)
+    hidden_bias: bool = field(default=False, init=False)
+    random_state: int = field(default=0, init=False)
 
     def _make_program(self, X: Tensor, datafit: Datafit) -> Program:
         architecture = LinearMLP(bias=True) if self.architecture is None else self.architecture

@@ -1,4 +1,4 @@
-"""Deep convolutional classifiers, grown stage by stage, as a scikit-learn estimator."""
+"""Deep convolutional classifiers, trained stage by stage, as a scikit-learn estimator."""
 
 import os
 import warnings
@@ -21,16 +21,15 @@ from torch import Tensor
 
 from bidual.architectures.modules.layerwise import LayerwiseNetwork
 from bidual.estimators import layerwise_checks as checks
-from bidual.estimators.parameters import FLAG, check_display, check_parameters, parameter, whole
+from bidual.estimators.parameters import FLAG, check_display, check_parameters, parameter, restored_if_refused, whole
 from bidual.estimators.saving import SavedEstimator
-from bidual.runtime.numerical_errors import numerical_errors_as_value_error
 from bidual.runtime.ranks import ALONE, Ranks
 from bidual.training.layerwise.certificates import StageCertificate, certify_stage
 from bidual.training.layerwise.checkpoint import Checkpoint, check_folder
-from bidual.training.layerwise.growth import Grown, Growth
 from bidual.training.layerwise.progress import epoch_progress
 from bidual.training.layerwise.settings import Settings
 from bidual.training.layerwise.stage_descent import EpochRecord
+from bidual.training.layerwise.trainer import LayerwiseResult, LayerwiseTrainer
 
 _AT_ONCE = 500  # images that are predicted together
 
@@ -110,21 +109,17 @@ class LayerwiseCNNClassifier(ClassifierMixin, SavedEstimator):
         With the ``ranks`` of :func:`bidual.distributed.torchrun_ranks` all call this with the same data and share
         every batch. All are then fitted alike; rank 0 alone writes checkpoints, shows progress and certifies.
         """
-        before = dict(self.__dict__)
-        try:
-            with numerical_errors_as_value_error():
-                return self._fit(X, y, ranks)
-        except BaseException:  # a refused fit leaves the estimator as it was
-            self.__dict__.clear()
-            self.__dict__.update(before)
-            raise
+        with restored_if_refused(self):
+            return self._fit(X, y, ranks)
 
     def _fit(self, X: ArrayLike, y: ArrayLike, ranks: Ranks) -> Self:
         images, labels = ranks.together(lambda: self._checked(X, y, ranks))
         device = torch.device(self.device) if ranks.size == 1 or self.device == "cpu" else ranks.device
         settings = self._settings()
         settings = replace(settings, seed=ranks.broadcast_json(settings.seed))  # rank 0's, should it be a random one
-        self._store(self._run(Growth(settings, images, labels, len(self.classes_), device, ranks=ranks)), ranks)
+        self._store(
+            self._run(LayerwiseTrainer(settings, images, labels, len(self.classes_), device, ranks=ranks)), ranks
+        )
         self.certificates_ = self._certificates(images, labels) if ranks.leads else ()
         return self
 
@@ -174,33 +169,33 @@ class LayerwiseCNNClassifier(ClassifierMixin, SavedEstimator):
         if found != len(self.classes_):
             raise ValueError(f"{len(self.classes_)} classes do not match a network with {found} outputs")
 
-    def _run(self, growth: Growth) -> Grown:
-        ranks = growth.ranks
-        with epoch_progress(self.verbose and ranks.leads, growth.settings) as on_epoch:
-            growth = growth.watched(on_epoch, None if self.checkpoint is None else Path(self.checkpoint))
-            last = ranks.together(lambda: self._last(growth) if ranks.leads else None)
+    def _run(self, trainer: LayerwiseTrainer) -> LayerwiseResult:
+        ranks = trainer.ranks
+        with epoch_progress(self.verbose and ranks.leads, trainer.settings) as on_epoch:
+            trainer = trainer.watched(on_epoch, None if self.checkpoint is None else Path(self.checkpoint))
+            last = ranks.together(lambda: self._last(trainer) if ranks.leads else None)
             told = ranks.tell_bytes(None if last is None else last.to_bytes())
-            return growth.run(Checkpoint.from_bytes(told) if told else None)
+            return trainer.run(Checkpoint.from_bytes(told) if told else None)
 
-    def _last(self, growth: Growth) -> Checkpoint | None:
+    def _last(self, trainer: LayerwiseTrainer) -> Checkpoint | None:
         """What to go on with, if anything; checkpoints are rank 0's."""
         if self.checkpoint is None:
             return None
         last = Checkpoint.read(self.checkpoint) if self.resume else None
         if last is not None:
-            last.check(growth.configuration, self.checkpoint)
+            last.check(trainer.configuration, self.checkpoint)
         check_folder(self.checkpoint, self.resume)
         return last
 
-    def _store(self, grown: Grown, ranks: Ranks) -> None:
-        self.module_ = grown.network
-        self.history_, self.learning_rates_ = grown.history, grown.rates
-        self.interrupted_ = bool(grown.reason)
-        if grown.reason and ranks.leads:
-            last = grown.history[-1]
+    def _store(self, done: LayerwiseResult, ranks: Ranks) -> None:
+        self.module_ = done.network
+        self.history_, self.learning_rates_ = done.history, done.rates
+        self.interrupted_ = bool(done.reason)
+        if done.reason and ranks.leads:
+            last = done.history[-1]
             warnings.warn(
-                f"training ended early, after epoch {last.epoch} of stage {last.stage} ({grown.reason.rstrip('.')}): "
-                f"the network has {len(grown.network.stages)} stages.",
+                f"training ended early, after epoch {last.epoch} of stage {last.stage} ({done.reason.rstrip('.')}): "
+                f"the network has {len(done.network.stages)} stages.",
                 ConvergenceWarning,
                 stacklevel=4,
             )

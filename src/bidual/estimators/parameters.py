@@ -2,10 +2,11 @@
 
 An estimator is a ``@dataclass(kw_only=True, eq=False, repr=False)`` whose fields are its parameters; scikit-learn reads
 them from the signature. Subclasses inherit them, may change a default (the check stays), and take one away with
-``x: T = constant(value)``.
+``field(default=value, init=False)``.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import Field, field, fields
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 import torch
 
 from bidual.runtime.extras import need
+from bidual.runtime.numerical_errors import numerical_errors_as_value_error
 
 Check = Callable[[str, Any], None]
 
@@ -20,11 +22,6 @@ Check = Callable[[str, Any], None]
 def parameter(default: Any, check: Check | None = None, *, activation: str | None = None) -> Any:
     """A field with its check; ``activation`` is the only one that the parameter has a meaning for."""
     return field(default=default, metadata={"check": check, "activation": activation})
-
-
-def constant(value: Any) -> Any:
-    """In place of an inherited parameter: a value that is no keyword."""
-    return field(default=value, init=False)
 
 
 def check_parameters(estimator: Any) -> None:
@@ -53,6 +50,19 @@ def _declaration(cls: type, name: str) -> dict[str, Any]:
 def _is_given(value: Any, declared: "Field[Any]") -> bool:
     default = declared.default
     return value is not default and not (isinstance(value, str) and value == default)
+
+
+@contextmanager
+def restored_if_refused(estimator: Any) -> Iterator[None]:
+    """A fit that raises leaves the estimator as it was; numerical errors are raised as ValueError."""
+    before = dict(estimator.__dict__)
+    try:
+        with numerical_errors_as_value_error():
+            yield
+    except BaseException:
+        estimator.__dict__.clear()
+        estimator.__dict__.update(before)
+        raise
 
 
 def must(be: str, holds: Callable[[Any], bool], hint: str = "") -> Check:

@@ -1,30 +1,100 @@
-"""L-BFGS with backtracking, for a smooth function that is infinite outside an open set."""
+"""Limited-memory BFGS: the two-loop recursion, for variables that come and go, with two ways to choose a step.
+
+scipy's L-BFGS-B serves where variables stay and the function is finite everywhere.
+"""
 
 from collections.abc import Callable
+from math import isfinite
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-Point = Float[Tensor, " p"]
+Rows = Float[Tensor, "r k"]
 Objective = Callable[[Tensor], Tensor]  # a number, infinity outside the domain
+_FLAT = 0.3  # a step is long enough where the slope has fallen to this share
 
 
-def descend(objective: Objective, start: Point, steps: int, tol: float = 1e-6, memory: int = 20) -> Point:
-    """A point of lower value than ``start``, after at most ``steps`` steps or when one gains less than ``tol``."""
+class Pair(NamedTuple):
+    """A step s, the change of the gradient y along it, and s^T y."""
+
+    step: Tensor
+    change: Tensor
+    curvature: float
+
+
+class Memory:
+    """The last steps and changes of the gradient.
+
+    Args:
+        size: how many pairs are kept.
+        flat: a pair with s^T y below this share of |s| |y| is rounding, and is not kept.
+    """
+
+    def __init__(self, size: int, flat: float = 1e-8) -> None:
+        self.size, self.flat = size, flat
+        self.pairs: list[Pair] = []
+
+    def reset(self) -> None:
+        self.pairs = []
+
+    def remember(self, step: Tensor, change: Tensor) -> None:
+        self.pairs = [*self.pairs, *self._curved([(step, change)])][-self.size :]
+
+    def keep(self, rows: Tensor) -> None:
+        """Forget the other rows; pairs that then have no curvature go too."""
+        self.pairs = self._curved([(pair.step[rows], pair.change[rows]) for pair in self.pairs])
+
+    def grow(self, count: int) -> None:
+        """New rows behind the others, that have not moved yet."""
+        self.pairs = [Pair(_longer(s, count), _longer(y, count), curvature) for s, y, curvature in self.pairs]
+
+    def divide(self, gradient: Tensor, divide_first: Callable[[Tensor], Tensor] = lambda x: x) -> Tensor:
+        """B^-1 gradient by the two loops (Nocedal and Wright, Algorithm 7.4), from an initial inverse up to its scale.
+
+        The scale is s^T y / y^T B_0^-1 y of the last pair.
+        """
+        q, weights = gradient.clone(), []
+        for step, change, curvature in reversed(self.pairs):
+            weights.append(_dot(step, q) / curvature)
+            q.sub_(change, alpha=weights[-1])
+        q = self._scale(divide_first) * divide_first(q)
+        for step, change, curvature in self.pairs:
+            q.add_(step, alpha=weights.pop() - _dot(change, q) / curvature)
+        return q
+
+    def _scale(self, divide_first: Callable[[Tensor], Tensor]) -> float:
+        if not self.pairs:
+            return 1.0
+        _, change, curvature = self.pairs[-1]
+        return curvature / _dot(change, divide_first(change))
+
+    def _curved(self, pairs: list[tuple[Tensor, Tensor]]) -> list[Pair]:
+        found = [Pair(s, y, _dot(s, y)) for s, y in pairs]
+        return [pair for pair in found if pair.curvature > self.flat * float(pair.step.norm() * pair.change.norm())]
+
+
+def descend(
+    objective: Objective, start: Float[Tensor, " p"], steps: int, tol: float = 1e-6, memory: int = 20
+) -> Float[Tensor, " p"]:
+    """A point of lower value than ``start``, after at most ``steps`` steps or when one gains less than ``tol``.
+
+    L-BFGS with backtracking, for a smooth function that is infinite outside an open set, which scipy's line search
+    does not survive. The first step is a tenth long.
+    """
     point, value, slope = start, *_slope(objective, start)
-    pairs: list[tuple[Tensor, Tensor]] = []
+    known = Memory(memory, flat=1e-12)
     for _ in range(steps):
-        direction = -_inverse_hessian(pairs, slope)
-        if not float(slope @ direction) < 0:
-            pairs, direction = [], -slope / (10 * torch.linalg.vector_norm(slope).clamp(min=1e-300))
+        direction = -known.divide(slope)
+        if not known.pairs or not float(slope @ direction) < 0:
+            known.reset()
+            direction = -slope / (10 * torch.linalg.vector_norm(slope).clamp(min=1e-300))
         trial = _backtrack(objective, point, value, float(slope @ direction), direction)
         if trial is None:
             break
         new_value, new_slope = _slope(objective, trial)
-        step, turn = trial - point, new_slope - slope
-        if float(step @ turn) > 1e-12 * float(step.norm() * turn.norm()):
-            pairs = [*pairs[1 - memory :], (step, turn)]
+        known.remember(trial - point, new_slope - slope)
         gain, point, value, slope = value - new_value, trial, new_value, new_slope
         if gain <= tol * abs(value):
             break
@@ -50,16 +120,37 @@ def _backtrack(objective: Objective, point: Tensor, value: float, decrease: floa
     return None
 
 
-def _inverse_hessian(pairs: list[tuple[Tensor, Tensor]], slope: Tensor) -> Tensor:
-    """The two-loop recursion; a tenth of the unit slope when nothing is known yet."""
-    if not pairs:
-        return slope / (10 * torch.linalg.vector_norm(slope).clamp(min=1e-300))
-    result, weights = slope.clone(), []
-    for step, turn in reversed(pairs):
-        weights.append((step @ result) / (step @ turn))
-        result = result - weights[-1] * turn
-    step, turn = pairs[-1]
-    result = result * (step @ turn) / (turn @ turn)
-    for (step, turn), weight in zip(pairs, reversed(weights), strict=True):
-        result = result + step * (weight - (turn @ result) / (step @ turn))
-    return result
+def step_length(slope: Callable[[float], float], at_zero: float, tries: int = 40) -> float:
+    """A t > 0 where the slope of a function that falls at 0 has flattened, by secants; 0 if there is none.
+
+    Slopes keep their meaning where differences of values are below rounding.
+    """
+    low, high = (0.0, at_zero), None
+    t = 1.0
+    for _ in range(tries):
+        here = slope(t)
+        if abs(here) <= _FLAT * abs(at_zero):
+            return t
+        low, high = ((t, here), high) if here < 0 else (low, (t, here))
+        t = _longer_step(low, at_zero) if high is None else _between(low, high)
+    return low[0]
+
+
+def _longer_step(low: tuple[float, float], at_zero: float) -> float:
+    t, here = low
+    guess = t * at_zero / (at_zero - here) if here > at_zero else 4 * t
+    return min(max(guess, 1.5 * t), 4 * t)
+
+
+def _between(low: tuple[float, float], high: tuple[float, float]) -> float:
+    """The root of the secant, not too close to either end."""
+    share = -low[1] / (high[1] - low[1]) if isfinite(high[1]) else 0.5
+    return low[0] + min(max(share, 0.1), 0.9) * (high[0] - low[0])
+
+
+def _dot(first: Tensor, second: Tensor) -> float:
+    return float(first.flatten() @ second.flatten())
+
+
+def _longer(rows: Rows, count: int) -> Float[Tensor, "q k"]:
+    return torch.nn.functional.pad(rows, (0, 0, 0, count))

@@ -53,7 +53,7 @@ def reproduce(
     from bidual.papers.reproduction import everything, find, reproduce_all
     from bidual.papers.reproduction.page import write_page
     from bidual.papers.reproduction.run import place
-    from bidual.runtime.cluster import scheduler
+    from bidual.runtime.jobs import scheduler
 
     if name is None:
         print_table(_catalogue(out, scale))

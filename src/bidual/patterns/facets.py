@@ -4,7 +4,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 
-from bidual.numerics.nonnegative import nonnegative_multipliers
+from bidual.numerics.linear_algebra import nonnegative_multipliers
 
 # Unit rows that differ by less than this are one hyperplane, as in the enumeration of patterns.
 _SAME = 1e-11

@@ -25,6 +25,7 @@ class Status(Enum):
     MAX_TIME = "the time limit was reached first; raise max_time, or tol"
     SEARCHED = "no improving neuron was found, but the lower bound is not tight; raise max_time, or use a larger beta"
     STALLED = "the solver could make no more progress; try a larger beta, or a larger tol"
+    DIVERGED = "the objective grew beyond ten times that of the start; lower the learning rate"
 
 
 @dataclass(frozen=True)
@@ -96,9 +97,13 @@ class Verdict:
 
     def improving(self, best: "Verdict") -> "Verdict":
         """The better of both points, with the better of both lower bounds."""
-        better = self if self.certificate.primal <= best.certificate.primal else best
+        better = self if self.beats(best) else best
         joined = better.certificate.with_dual_of(self.certificate).with_dual_of(best.certificate)
         return replace(better, certificate=joined)
+
+    def beats(self, best: "Verdict") -> bool:
+        """Whether this point is to be preferred to an earlier one."""
+        return self.certificate.primal <= best.certificate.primal
 
     def within(self, tol: float) -> bool:
         """Whether nothing is left to do."""
@@ -125,6 +130,7 @@ class Solution:
         dual_point: the last dual point that was judged, before it was scaled.
         search_gap: what the relative gap would be if the steepest neuron that was found were the steepest of all; None
             for programs over given patterns.
+        verdict: on the best point, as the solver gave it; of factored training it holds the factors.
     """
 
     problem: Problem
@@ -137,6 +143,7 @@ class Solution:
     solver: str
     dual_point: Matrix
     search_gap: float | None = None
+    verdict: Verdict | None = None
 
     @property
     def neurons(self) -> Neurons:

@@ -1,31 +1,52 @@
-"""Drawing a figure twice, for light pages and for dark ones."""
+"""Figures of pages: drawn twice, for light pages and for dark ones."""
 
+import base64
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bidual.reporting.elements import Html, figure, image
 from bidual.reporting.plots import COLOURS
 
 _CLEAR = {"figure.facecolor": "none", "axes.facecolor": "none", "savefig.facecolor": "none"}
 _INK = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
 _SHADES = {"in-light": ("#2b3442", "#8893a3"), "in-dark": ("#d7dde6", "#8893a3")}
+PNG = b"\x89PNG\r\n\x1a\n"
 
 
-def both(draw: Callable[[], bytes], alt: str, caption: str) -> Html:
+@dataclass(frozen=True)
+class Drawn:
+    """A picture, in one or several shades, and the text for readers who cannot see it.
+
+    Attributes:
+        images: addresses that hold the picture itself, by the class that shows them.
+        alt: the text.
+    """
+
+    images: dict[str, str]
+    alt: str
+
+
+def both(draw: Callable[[], bytes], alt: str) -> Drawn:
     """The picture on a clear ground with dark ink and with light ink; the page shows the one that fits."""
     import matplotlib
 
-    pictures = []
+    images = {}
     for kind, (ink, grid) in _SHADES.items():
         settings: dict[Any, Any] = _CLEAR | dict.fromkeys(_INK, ink) | {"grid.color": grid}
         with matplotlib.rc_context(settings), warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Glyph .* missing")
-            pictures.append(image(draw(), alt, kind))
-    return figure(Html("".join(pictures)), caption)
+            images[kind] = data_url(draw())
+    return Drawn(images, alt)
+
+
+def data_url(data: bytes) -> str:
+    """A PNG or SVG as an address that needs no file; as an image, an SVG can run nothing."""
+    kind = "image/png" if data.startswith(PNG) else "image/svg+xml"
+    return f"data:{kind};base64,{base64.b64encode(data).decode()}"
 
 
 def literal(name: object) -> str:

@@ -1,4 +1,4 @@
-"""From a thing to its page."""
+"""`bidual.report`: from a result or a file to its page."""
 
 import os
 from pathlib import Path as FilePath
@@ -13,7 +13,7 @@ from bidual.estimators.certifying import NetworkCertificate
 from bidual.estimators.paths import Path
 from bidual.estimators.saving import load
 from bidual.problems.certificate import Certificate
-from bidual.reporting.certificate import Judged, certificate_report, judged_report
+from bidual.reporting.certificate import certificate_report, judged_report
 from bidual.reporting.fit import fit_report
 from bidual.reporting.layerwise import layerwise_report
 from bidual.reporting.model_checks import check_model
@@ -34,7 +34,7 @@ def report(thing: Any, X: Any = None, y: ArrayLike | None = None, title: str | N
         y: their targets or labels.
         title: of the page.
     """
-    need("matplotlib")
+    need("matplotlib", "jinja2", "markdown_it")
     if X is None and y is not None:
         raise ValueError("y was given without X; give both, or neither.")
     if isinstance(thing, (str, os.PathLike)):
@@ -57,7 +57,7 @@ def _of_file(path: FilePath, X: Any, y: ArrayLike | None, title: str | None) -> 
     if path.suffix.lower() == ".safetensors" and not path.is_dir():
         return _of_model(path, X, y, title)
     if X is not None:
-        raise ValueError(f"X and y are for models, and {path} is none; leave them out.")
+        raise ValueError(f"X and y are for models, and {path} is not a model; leave them out.")
     return written_report(path, title)
 
 
@@ -71,7 +71,7 @@ def _of_result(thing: Any, title: str | None) -> Report:
     if isinstance(thing, Path):
         return path_report(thing.rows, thing.beta_max, title)
     if isinstance(thing, NetworkCertificate):
-        return judged_report(Judged.of(thing), {}, title)
+        return judged_report(thing, {}, title)
     if isinstance(thing, Certificate):
         return certificate_report(thing, title)
     raise ValueError(

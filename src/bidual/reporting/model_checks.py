@@ -1,71 +1,83 @@
-"""Whether what a model file held is what a fit writes, as far as a page shows it; other parts are checked by `load`."""
+"""Whether a model file holds what a fit writes, as far as a page shows it; `load` checks the other parts."""
 
-from typing import Any
+from math import inf
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from sklearn.base import is_classifier
 
 from bidual.estimators import ConvexEstimator, LayerwiseCNNClassifier
 from bidual.gauges import Gauge
-from bidual.reporting.shapes import Fields
+from bidual.runtime.json_text import validated
+
+
+def _row(value: np.ndarray) -> np.ndarray:
+    if value.ndim != 1:
+        raise ValueError("must be labels in a row")
+    return value
+
+
+def _betas(value: np.ndarray) -> np.ndarray:
+    numeric = value.dtype.kind in "iuf" and value.ndim == 1 and len(value) > 0
+    if not numeric or not bool((np.isfinite(value) & (value > 0)).all()):
+        raise ValueError("must be positive numbers in a row")
+    return value
+
+
+def _scores(value: np.ndarray) -> np.ndarray:
+    if value.dtype.kind not in "iuf" or value.ndim != 2 or not value.size:
+        raise ValueError("must be a table of numbers")
+    return value
+
+
+def _penalty(value: Any) -> Any:
+    if not isinstance(value, (str, Gauge)):
+        raise ValueError("must be the name of a gauge, or a gauge")
+    return value
+
+
+_Whole = Annotated[int, Field(ge=0, lt=2**53)]
+_Positive = Annotated[float, Field(gt=0, lt=inf)]
+_Shape = tuple[Annotated[int, Field(gt=0)], ...]
+
+
+class _Fitted(BaseModel):
+    model_config = ConfigDict(strict=True, arbitrary_types_allowed=True)
+
+    n_features_in_: _Whole
+    sample_shape_: _Shape = ()
+    target_shape_: _Shape = ()
+    classes_: Annotated[np.ndarray, AfterValidator(_row)] = np.empty(0)
+
+
+class _Layerwise(_Fitted):
+    interrupted_: bool
+
+
+class _Convex(_Fitted):
+    beta_: _Positive
+    tol: _Positive
+    beta_max_: Annotated[float, Field(ge=0, lt=inf)]
+    solver_: str
+    n_iter_: _Whole
+    output: str = ""
+    penalty: Annotated[Any, AfterValidator(_penalty)] = "nuclear"
+    betas_: Annotated[np.ndarray, AfterValidator(_betas)] = np.ones(1)
+    cv_scores_: Annotated[np.ndarray, AfterValidator(_scores)] | None = None
 
 
 def check_model(model: ConvexEstimator | LayerwiseCNNClassifier, path: object) -> None:
     """Refuse in one sentence a file with attributes that no fit writes."""
-    fields = Fields(vars(model), f"the damaged model file {path}")
-    fields.whole("n_features_in_")
-    for name in ("sample_shape_", "target_shape_"):
-        if name in fields:
-            fields.satisfies(name, _is_shape, "whole numbers")
-    if is_classifier(model):
-        fields.satisfies("classes_", lambda value: isinstance(value, np.ndarray) and value.ndim == 1, "labels in a row")
+    where = f"the damaged model file {path}"
+    values = {"classes_": None} | vars(model) if is_classifier(model) else vars(model)
     if isinstance(model, LayerwiseCNNClassifier):
-        fields.truth("interrupted_")
-    else:
-        _check_convex(model, fields)
-
-
-def _check_convex(model: ConvexEstimator, fields: Fields) -> None:
-    for name in ("beta_", "tol"):
-        fields.positive(name)
-    fields.satisfies("beta_max_", lambda value: _is_real(value) and 0 <= value < np.inf, "a number from zero on")
-    fields.text("solver_")
-    fields.whole("n_iter_")
-    fields.text("output", "")
-    if "penalty" in fields:
-        fields.satisfies("penalty", lambda value: isinstance(value, (str, Gauge)), "the name of a gauge, or a gauge")
-    fields.satisfies("loss", lambda _: _has_loss(model), "a loss of this estimator")
-    if "cv_scores_" in fields:
-        fields.satisfies("betas_", _are_betas, "positive numbers in a row")
-        count = len(model.betas_)
-        fields.satisfies("cv_scores_", lambda value: _are_scores(value, count), f"a table of numbers with {count} rows")
-
-
-def _is_real(value: Any) -> bool:
-    """A number that a float can hold, finite or not."""
-    whole = isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**53
-    return whole or isinstance(value, float)
-
-
-def _is_shape(value: Any) -> bool:
-    return isinstance(value, tuple) and all(isinstance(size, int) and size > 0 for size in value)
-
-
-def _is_numeric(value: Any, axes: int) -> bool:
-    return isinstance(value, np.ndarray) and value.dtype.kind in "iuf" and value.ndim == axes
-
-
-def _are_betas(value: Any) -> bool:
-    return _is_numeric(value, 1) and len(value) > 0 and bool((np.isfinite(value) & (value > 0)).all())
-
-
-def _are_scores(value: Any, count: int) -> bool:
-    return _is_numeric(value, 2) and len(value) == count and value.shape[1] > 0
-
-
-def _has_loss(model: ConvexEstimator) -> bool:
+        validated(_Layerwise, values, where)
+        return
+    found = validated(_Convex, values, where)
+    if found.cv_scores_ is not None and len(found.cv_scores_) != len(found.betas_):
+        raise ValueError(f"{where}: 'cv_scores_' must be a table of {len(found.betas_)} rows; write the file again.")
     try:
         model._make_loss()
-    except (ValueError, TypeError):  # an unknown name, or no name at all
-        return False
-    return True
+    except (ValueError, TypeError) as error:  # an unknown name, or no name at all
+        raise ValueError(f"{where}: 'loss' must be a loss of this estimator; write the file again.") from error

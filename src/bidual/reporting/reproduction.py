@@ -1,41 +1,33 @@
 """Pages of reproduced figures and tables, from the files that `bidual reproduce` wrote: claims, figures and settings.
 
-The page is drawn from result.json alone, so this room does not import the experiments.
+The page is drawn from result.json and the figure beside it, so this room does not import the experiments.
 """
 
-import json
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeVar
 
-from bidual.reporting.elements import (
-    Html,
-    badge,
-    details,
-    escaped,
-    facts,
-    figure,
-    image,
-    joined,
-    number,
-    paragraph,
-    table,
-)
-from bidual.reporting.markdown import to_html
-from bidual.reporting.page import Report, Section, assemble
-from bidual.reporting.shapes import Fields, read_json
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, StrictInt
+
+from bidual.reporting.drawing import PNG, Drawn, data_url
+from bidual.reporting.page import Report, page
+from bidual.reporting.words import number
+from bidual.runtime.json_text import read_json, validated
 
 FORMAT = 1
 KIND = "bidual reproduction"
 RESULT = "result.json"
 _CLAIMS, _FOLDERS = 500, 500
 _LARGEST = 20 * 2**20  # bytes of a figure
-_PNG = b"\x89PNG\r\n\x1a\n"
-_SMOKE = "At smoke scale sizes are tiny: it shows that everything runs, and nothing about the papers."
-_LONGEST = 2000  # characters of a setting
-_NONE = paragraph("None.")
+_SPECIAL = {None: math.nan, "nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+
+# JSON has no word for numbers that are not finite: null and "nan" are NaN, "inf" and "-inf" are infinite.
+Number = Annotated[
+    float, Field(strict=True), BeforeValidator(lambda x: _SPECIAL.get(x, x) if x is None or isinstance(x, str) else x)
+]
 
 
 @dataclass(frozen=True)
@@ -51,12 +43,11 @@ class Claim:
 
     paper: str
     ours: str
-    holds: bool
+    holds: StrictBool
     why: str = ""
 
 
-@dataclass(frozen=True)
-class Written:
+class Written(BaseModel):
     """A finished experiment as a page shows it.
 
     Attributes:
@@ -70,21 +61,23 @@ class Written:
         folder: where the files are.
     """
 
+    model_config = ConfigDict(frozen=True)
+
     row: str
     name: str
     title: str
     source: str
     scale: str
-    seed: int
-    seconds: float
-    started: str
+    seed: Annotated[StrictInt, Field(ge=0, lt=2**53)]
+    seconds: Number
+    started: str = ""
     machine: dict[str, Any]
-    version: str
-    commit: str | None
-    fingerprint: str
-    configuration: Any
-    claims: tuple[Claim, ...]
-    table: str
+    version: str = ""
+    commit: str | None = None
+    fingerprint: str = ""
+    configuration: Any = None
+    claims: Annotated[tuple[Claim, ...], Field(max_length=_CLAIMS)]
+    table: str = ""
     folder: Path
 
     @property
@@ -92,10 +85,54 @@ class Written:
         """How many of the claims hold."""
         return sum(claim.holds for claim in self.claims)
 
+    @property
+    def lead(self) -> str:
+        """Where the paper has it, in one line."""
+        return f"{self.source}, row {self.row}, {self.scale} scale"
 
-def is_reproduction(value: Any) -> bool:
-    """Whether a JSON value is marked as a reproduction."""
-    return isinstance(value, dict) and value.get("kind") == KIND
+    @property
+    def run(self) -> dict[str, str]:
+        """How it was run, as far as it is known."""
+        pairs = {
+            "name": self.name,
+            "scale": self.scale,
+            "seed": str(self.seed),
+            "seconds": number(self.seconds),
+            "started": self.started,
+            "version": self.version,
+            "commit": self.commit or "",
+            "fingerprint of the experiment": self.fingerprint,
+        }
+        return {name: value for name, value in pairs.items() if value}
+
+    @property
+    def drawn(self) -> Drawn | None:
+        """The PNG, or else the SVG; only ever used as an image."""
+        for path in (self.folder / "figure.png", self.folder / "figure.svg"):
+            if path.is_file():
+                return Drawn({"card": data_url(_picture(path))}, f"The reproduced figure: {self.title}.")
+        return None
+
+
+Kind = TypeVar("Kind", bound=Written)
+
+
+def read_result(path: Path, model: type[Kind]) -> Kind:
+    """An untrusted result file: every field that is shown must have the right type."""
+    value = read_json(path)
+    if not isinstance(value, dict) or value.get("kind") != KIND:
+        raise ValueError(
+            f"{path} is not a reproduction: its kind is not {KIND!r}; give a result of `bidual reproduce`."
+        )
+    if value.get("format") != FORMAT:
+        shown = str(value.get("format"))[:60]
+        raise ValueError(f"{path} has format {shown}, this version reads {FORMAT}; write it again.")
+    return validated(model, value | {"folder": path.parent}, str(path))
+
+
+def read_reproduction(path: Path) -> Written:
+    """What a page shows of a result file."""
+    return read_result(path, Written)
 
 
 def find_results(folder: Path) -> list[Path]:
@@ -111,157 +148,26 @@ def find_results(folder: Path) -> list[Path]:
     return found
 
 
-def read_reproduction(path: Path) -> Written:
-    """An untrusted result file: every field that is shown must have the right type."""
-    fields = Fields(read_json(path), str(path))
-    if fields.text("kind", "") != KIND:
-        raise ValueError(
-            f"{path} is not a reproduction: its kind is not {KIND!r}; give a result of `bidual reproduce`."
-        )
-    if fields.number("format") != FORMAT:
-        raise ValueError(f"{path} has format {fields.value['format']!r}, this version reads {FORMAT}; write it again.")
-    return Written(
-        row=fields.text("row"),
-        name=fields.text("name"),
-        title=fields.text("title"),
-        source=fields.text("source"),
-        scale=fields.text("scale"),
-        seed=fields.whole("seed"),
-        seconds=fields.number("seconds"),
-        started=fields.text("started", ""),
-        machine=fields.fields("machine").value,
-        version=fields.text("version", ""),
-        commit=None if fields.value.get("commit") is None else fields.text("commit"),
-        fingerprint=fields.text("fingerprint", ""),
-        configuration=fields.value.get("configuration"),
-        claims=tuple(map(_read_claim, fields.each("claims", _CLAIMS))),
-        table=fields.text("table", ""),
-        folder=path.parent,
-    )
-
-
-def _read_claim(fields: Fields) -> Claim:
-    return Claim(fields.text("paper"), fields.text("ours"), fields.truth("holds"), fields.text("why", ""))
-
-
-def _picture(folder: Path) -> bytes | None:
-    """The PNG, or else the SVG; only ever used as an image."""
-    for name in ("figure.png", "figure.svg"):
-        path = folder / name
-        if not path.is_file():
-            continue
-        if path.stat().st_size > _LARGEST:
-            raise ValueError(f"{path} has {path.stat().st_size} bytes; a page takes figures of at most {_LARGEST}.")
-        data = path.read_bytes()
-        if data.startswith(_PNG) if name.endswith("png") else b"<svg" in data[:4096]:
-            return data
-        raise ValueError(f"{path} is not a {name[-3:].upper()} picture; write the figure again, or remove it.")
-    return None
+def _picture(path: Path) -> bytes:
+    if path.stat().st_size > _LARGEST:
+        raise ValueError(f"{path} has {path.stat().st_size} bytes; a page takes figures of at most {_LARGEST}.")
+    data = path.read_bytes()
+    if data.startswith(PNG) if path.suffix == ".png" else b"<svg" in data[:4096]:
+        return data
+    raise ValueError(f"{path} is not a {path.suffix[1:].upper()} picture; write the figure again, or remove it.")
 
 
 def reproduction_report(found: Sequence[Written], title: str | None) -> Report:
     """One reproduction with a section for each part, or many with an index."""
     if len(found) == 1:
-        only = found[0]
-        return assemble(title or only.title, _lead(only), _sections(only))
+        return page("reproduction", title or found[0].title, found[0].lead, found=found)
     ordered = sorted(found, key=lambda one: (_natural(one.row), _natural(one.name)))
-    sections = [Section("Summary", _index(ordered))]
-    for count, one in enumerate(ordered):
-        parts = [paragraph(_lead(one), "soft")]
-        parts += [Html(f"<h3>{escaped(part.title)}</h3>{part.body}") for part in _sections(one)[1:]]
-        sections.append(Section(f"{one.row} {one.title}", joined(parts), _anchor(count)))
-    return assemble(title or "Reproductions", f"{len(found)} figures and tables, reproduced", sections)
-
-
-def _anchor(count: int) -> str:
-    return f"reproduction-{count + 1}"
+    total = sum(len(one.claims) for one in found)
+    lead = f"{len(found)} figures and tables, reproduced"
+    return page("reproduction", title or "Reproductions", lead, found=ordered, total=total)
 
 
 def _natural(text: str) -> list[tuple[int, int, str]]:
     """R2 before R10."""
     parts = re.findall(r"\d+|\D+", text)
     return [(0, int(part[:18]), "") if part.isdecimal() else (1, 0, part) for part in parts]
-
-
-def _lead(one: Written) -> Html:
-    return escaped(f"{one.source}, row {one.row}, {one.scale} scale")
-
-
-def _sections(one: Written) -> list[Section]:
-    sections = [Section("Summary", _summary(one))]
-    if one.claims:
-        sections.append(Section("Claims", joined(map(_claim, one.claims))))
-    picture = _picture(one.folder)
-    if picture is not None:
-        alt, caption = f"The reproduced figure: {one.title}.", escaped(f"{one.title} ({one.source})")
-        sections.append(Section("Figure", figure(image(picture, alt, "card"), caption, "wide")))
-    if one.table.strip():
-        sections.append(Section("Results", to_html(one.table)))
-    return [*sections, Section("How it was run", _run(one))]
-
-
-def _summary(one: Written) -> Html:
-    words = escaped(
-        f"This reproduces {one.source}: {one.title}. It took {number(one.seconds, 3)} seconds at {one.scale} scale."
-    )
-    note = [paragraph(_SMOKE)] if one.scale == "smoke" else []
-    if not one.claims:
-        return joined([paragraph(words), *note, paragraph("No claims were checked.")])
-    good = one.holds == len(one.claims)
-    verdict = badge(f"{one.holds} of {len(one.claims)} claims hold", good)
-    return joined([paragraph(words), *note, Html(f"<p>{verdict}</p>")])
-
-
-def _claim(claim: Claim) -> Html:
-    verdict = badge("holds" if claim.holds else "does not hold", claim.holds)
-    why = f'<p class="soft">{escaped(claim.why)}</p>' if claim.why.strip() else ""
-    return Html(
-        f'<div class="claim"><p>{verdict}</p><p><strong>The paper:</strong> {escaped(claim.paper)}</p>'
-        f"<p><strong>Measured:</strong> {escaped(claim.ours)}</p>{why}</div>"
-    )
-
-
-def _run(one: Written) -> Html:
-    pairs = {
-        "name": one.name,
-        "scale": one.scale,
-        "seed": str(one.seed),
-        "seconds": number(one.seconds),
-        "started": one.started,
-        "version": one.version,
-        "commit": one.commit or "",
-        "fingerprint of the experiment": one.fingerprint,
-    }
-    shown = {name: escaped(value) for name, value in pairs.items() if value}
-    machine, configuration = (_settings(part) for part in (one.machine, one.configuration))
-    return joined([facts(shown), details("Machine", machine), details("Configuration", configuration)])
-
-
-def _settings(values: Any) -> Html:
-    """An object by its names; anything else as one value."""
-    named = values if isinstance(values, dict) else {"value": values}
-    return facts({escaped(name): escaped(_shown(value)) for name, value in named.items()}) if named else _NONE
-
-
-def _shown(value: Any) -> str:
-    text = value if isinstance(value, str) else json.dumps(value)
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
-
-
-def _index(found: Sequence[Written]) -> Html:
-    held, total = sum(one.holds for one in found), sum(len(one.claims) for one in found)
-    words = f"{len(found)} reproductions; {held} of {total} claims hold. A click on a heading sorts the table."
-    rows = [
-        [
-            escaped(one.row),
-            Html(f'<a href="#{_anchor(count)}">{escaped(one.title)}</a>'),
-            escaped(one.source),
-            escaped(one.scale),
-            f"{one.holds} of {len(one.claims)}",
-            one.seconds,
-        ]
-        for count, one in enumerate(found)
-    ]
-    headers = ("row", "title", "source", "scale", "claims that hold", "seconds")
-    note = [paragraph(_SMOKE)] if any(one.scale == "smoke" for one in found) else []
-    return joined([paragraph(words), *note, table(headers, rows, "All reproductions")])

@@ -1,7 +1,8 @@
-"""What a network does on samples: the sections of a fit's page that need X, or X and y."""
+"""A network on samples: the parts of a page that need X, or X and y."""
 
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -10,12 +11,10 @@ from sklearn.base import is_classifier
 from torch import Tensor
 
 from bidual.architectures.modules import RebuildableModule
-from bidual.architectures.modules.views import Picture, Units
+from bidual.architectures.modules.views import Units
 from bidual.estimators import ConvexEstimator, LayerwiseCNNClassifier
 from bidual.reporting.confusion import confusion_figure, confusion_matrix
-from bidual.reporting.drawing import both, literal, spread
-from bidual.reporting.elements import Html, escaped, joined, number, paragraph, table
-from bidual.reporting.page import Section
+from bidual.reporting.drawing import Drawn, both, literal, spread
 from bidual.reporting.sample_figures import (
     activity_figure,
     curve_figure,
@@ -25,13 +24,14 @@ from bidual.reporting.sample_figures import (
     truth_figure,
 )
 from bidual.reporting.units import Activity, activity_of
+from bidual.reporting.words import number
 from bidual.runtime.extras import extra
 
 Estimator = ConvexEstimator | LayerwiseCNNClassifier
-_SAMPLES = 500  # that activity is looked at
+_SAMPLES = 500  # for the activity of units
 _UNITS = 400  # that are drawn
-_CLASSES = 60  # that a confusion matrix is drawn for
-_PICTURED = 3  # samples that a network is pictured on
+_CLASSES = 60  # up to which a confusion matrix is drawn
+_PICTURED = 3  # samples in the pictures that a network draws of itself
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Samples:
 
 
 def take_samples(estimator: Estimator, X: Any, y: ArrayLike | None) -> Samples:
-    """The samples, checked against the estimator; a mismatch is said before anything is drawn."""
+    """The samples, checked against the estimator; a mismatch is an error before anything is drawn."""
     shaped = estimator._network_samples(X)
     values = None if y is None else np.asarray(y.detach().cpu() if isinstance(y, Tensor) else y)
     if values is not None and len(values) != len(shaped):
@@ -80,44 +80,62 @@ def names_of(estimator: Estimator) -> list[str]:
     return [f"x{k + 1}" for k in range(estimator.n_features_in_)] if names is None else [str(name) for name in names]
 
 
-def plane_section(estimator: Estimator, samples: Samples) -> list[Section]:
+class Figure(NamedTuple):
+    """A section of one figure."""
+
+    title: str
+    drawn: Drawn
+    caption: str
+
+
+class Truth(NamedTuple):
+    """Predictions against targets: a sentence, a figure and, for classifiers, a row per class."""
+
+    title: str
+    words: str
+    drawn: Drawn | None
+    caption: str
+    rows: list[list[Any]]
+
+
+def plane(model: Estimator, samples: Samples) -> Figure | None:
     """The decision regions or the predicted surface for two features, the curve for one."""
     planar = samples.shaped.ndim == 2 and samples.y is not None
     if not planar or samples.shaped.shape[1] > 2 or (samples.guess.ndim > 1 and samples.guess.shape[1] > 1):
-        return []
-    X, y, names = samples.shaped.numpy(), np.asarray(samples.y), names_of(estimator)
-    if is_classifier(estimator):
-        return _regions(estimator, X, y, names) if len(names) == 2 else []
+        return None
+    X, y, names = samples.shaped.numpy(), np.asarray(samples.y), names_of(model)
+    if is_classifier(model):
+        return _regions(model, X, y, names) if len(names) == 2 else None
     values = y.reshape(-1).astype(np.float64)
 
     def guess(points: NDArray[np.float64]) -> NDArray[np.float64]:
-        return _predict(estimator, points).reshape(-1)
+        return _predict(model, points).reshape(-1)
 
     if len(names) == 1:
-        picture = both(lambda: curve_figure(X[:, 0], values, guess, names[0]), "The prediction and the samples.", "")
-        return [Section("Prediction curve", picture)]
-    text = escaped(f"The prediction over the plane of {names[0]} and {names[1]}, and the samples.")
-    return [Section("Predicted surface", both(lambda: surface_figure(X, values, guess, names), text, text))]
+        drawn = both(lambda: curve_figure(X[:, 0], values, guess, names[0]), "The prediction and the samples.")
+        return Figure("Prediction curve", drawn, "")
+    text = f"The prediction over the plane of {names[0]} and {names[1]}, and the samples."
+    return Figure("Predicted surface", both(lambda: surface_figure(X, values, guess, names), text), text)
 
 
-def _regions(estimator: Any, X: NDArray[np.float64], y: NDArray[Any], names: list[str]) -> list[Section]:
-    classes = estimator.classes_
+def _regions(model: Any, X: NDArray[np.float64], y: NDArray[Any], names: list[str]) -> Figure:
+    classes = model.classes_
     labels = _codes(y, classes)
 
     def guess(points: NDArray[np.float64]) -> NDArray[np.int64]:
-        return _codes(_predict(estimator, points), classes)
+        return _codes(_predict(model, points), classes)
 
-    text = "The ground shows which class the network gives every point, the dots the samples and their own classes."
     alt = f"Decision regions of {len(classes)} classes in the plane of {names[0]} and {names[1]}, with the samples."
-    return [Section("Decision boundary", both(lambda: regions_figure(X, labels, guess, classes, names), alt, text))]
+    drawn = both(lambda: regions_figure(X, labels, guess, classes, names), alt)
+    return Figure("Decision boundary", drawn, "Background: the predicted class. Dots: samples, in their true class.")
 
 
-def _predict(estimator: Any, points: NDArray[np.float64]) -> NDArray[Any]:
-    if not hasattr(estimator, "feature_names_in_"):
-        return np.asarray(estimator.predict(points))
+def _predict(model: Any, points: NDArray[np.float64]) -> NDArray[Any]:
+    if not hasattr(model, "feature_names_in_"):
+        return np.asarray(model.predict(points))
     with extra("pandas"):
         import pandas as pd
-    return np.asarray(estimator.predict(pd.DataFrame(points, columns=names_of(estimator))))
+    return np.asarray(model.predict(pd.DataFrame(points, columns=names_of(model))))
 
 
 def _codes(labels: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.int64]:
@@ -125,93 +143,85 @@ def _codes(labels: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.int64]:
     return np.array([index[label] for label in labels.tolist()], dtype=np.int64)
 
 
-def truth_section(estimator: Estimator, samples: Samples) -> list[Section]:
+def truth(model: Estimator, samples: Samples) -> Truth | None:
     """The confusion matrix of a classifier, or predictions against targets."""
     if samples.y is None:
-        return []
-    return _confusion(estimator, samples) if is_classifier(estimator) else _truth(samples)
+        return None
+    return _confusion(model.classes_, samples) if is_classifier(model) else _predictions(samples)
 
 
-def _confusion(estimator: Estimator, samples: Samples) -> list[Section]:
-    classes = estimator.classes_
+def _confusion(classes: NDArray[Any], samples: Samples) -> Truth:
     matrix = confusion_matrix(_codes(np.asarray(samples.y), classes), samples.guess, classes.tolist())
     wrong = int(matrix.sum() - np.trace(matrix))
-    words = f"{wrong} of {samples.count} samples are taken for another class: accuracy {number(samples.score)}."
-    shares = matrix / np.maximum(matrix.sum(1, keepdims=True), 1)
+    words = f"{wrong} of {samples.count} samples are misclassified: accuracy {number(samples.score)}."
     rows = [
-        [escaped(name), int(matrix[k].sum()), int(matrix[k, k]), float(shares[k, k]), _mistaken(matrix[k], k, classes)]
-        for k, name in enumerate(classes.tolist())
+        [str(name), int(row.sum()), int(row[k]), float(row[k] / max(row.sum(), 1)), _mistaken(row, k, classes)]
+        for k, (name, row) in enumerate(zip(classes.tolist(), matrix, strict=True))
     ]
-    parts, names = [paragraph(words)], [literal(name) for name in classes.tolist()]
-    if len(classes) <= _CLASSES:
-        alt = f"Confusion matrix of {len(classes)} classes. {words}"
-        parts.append(both(lambda: confusion_figure(matrix, names, what="samples"), alt, "Rows are the true classes."))
-    headers = ("class", "samples", "right", "share right", "most often taken for")
-    return [Section("Confusion matrix", joined([*parts, table(headers, rows, "Every class by itself")]))]
+    names, alt = [literal(name) for name in classes.tolist()], f"Confusion matrix of {len(classes)} classes. {words}"
+    few = len(classes) <= _CLASSES
+    drawn = both(lambda: confusion_figure(matrix, names, what="samples"), alt) if few else None
+    return Truth("Confusion matrix", words, drawn, "Rows are the true classes.", rows)
 
 
-def _mistaken(row: NDArray[np.int64], k: int, classes: NDArray[Any]) -> Html:
+def _mistaken(row: NDArray[np.int64], k: int, classes: NDArray[Any]) -> str:
     others = np.where(np.arange(len(row)) == k, 0, row)
-    return escaped(f"{classes[int(others.argmax())]} ({int(others.max())})" if others.any() else "–")
+    return f"{classes[int(others.argmax())]} ({int(others.max())})" if others.any() else "–"
 
 
-def _truth(samples: Samples) -> list[Section]:
-    truth = np.asarray(samples.y, dtype=np.float64).reshape(samples.count, -1)
-    guess = samples.guess.reshape(truth.shape).astype(np.float64)
-    error = float(np.sqrt(np.mean((truth - guess) ** 2)))
+def _predictions(samples: Samples) -> Truth:
+    target = np.asarray(samples.y, dtype=np.float64).reshape(samples.count, -1)
+    guess = samples.guess.reshape(target.shape).astype(np.float64)
+    error = float(np.sqrt(np.mean((target - guess) ** 2)))
     words = f"R² is {number(samples.score)}, the root mean squared error {number(error)}, on {samples.count} samples."
-    caption = "On the dashed line a prediction equals its target."
-    return [
-        Section(
-            "Predictions and targets",
-            joined([paragraph(words), both(lambda: truth_figure(truth, guess), words, caption)]),
-        )
-    ]
+    drawn = both(lambda: truth_figure(target, guess), words)
+    return Truth("Predictions and targets", words, drawn, "On the dashed line a prediction equals its target.", [])
 
 
-def activity(estimator: Estimator, samples: Samples) -> Activity | None:
+def activity(model: Estimator, samples: Samples) -> Activity | None:
     """When the units are on, on some of the samples."""
     some = torch.from_numpy(spread(samples.count, _SAMPLES))
-    device = next(estimator.module_.parameters()).device
-    return activity_of(estimator.module_, samples.shaped[some].to(device))
+    device = next(model.module_.parameters()).device
+    return activity_of(model.module_, samples.shaped[some].to(device))
 
 
-def activity_section(found: Activity | None, units: Units | None, total: int) -> list[Section]:
-    """How many patterns the units have, and which are on where."""
+@dataclass(frozen=True)
+class ActivePatterns:
+    """How many patterns the units have, and where they are on."""
+
+    looked: int
+    count: int
+    patterns: int
+    always: int
+    never: int
+    mean: float
+    drawn: Drawn
+    note: str
+
+
+def active_patterns(found: Activity | None, units: Units | None) -> ActivePatterns | None:
+    """The activity of units in numbers and as a figure."""
     if found is None or units is None:
-        return []
+        return None
     looked, count = found.shares.shape
-    some = "" if looked == total else f" (of {total}, evenly spread)"
     means = found.shares.mean(0)
-    always, never = int((means == 1).sum()), int((means == 0).sum())
-    alike = f" {units.name.capitalize()}s that share a pattern act as one linear map where they are on."
-    share = alike if units.on_features else ""
-    words = (
-        f"On {looked} samples{some} the {count} {units.name}s have **{found.n_patterns} different activation "
-        f"patterns**; {always} are on everywhere, {never} nowhere. A {units.name} is on for "
-        f"{number(100 * float(means.mean()), 3)} % of what it sees, on average.{share}"
-    )
     shown = found.shares[:, spread(count, _UNITS)]
     alt = f"Which of {shown.shape[1]} {units.name}s are on for which of {looked} samples, and their shares."
-    rest = "" if count <= _UNITS else f" {_UNITS} {units.name}s are shown."
-    caption = f"Blue: on. Samples are sorted by their pattern.{rest}"
-    return [
-        Section(
-            "Active patterns",
-            joined([paragraph(words), both(lambda: activity_figure(shown, units.name), alt, caption)]),
-        )
-    ]
+    drawn = both(lambda: activity_figure(shown, units.name), alt)
+    always, never = int((means == 1).sum()), int((means == 0).sum())
+    note = "" if count <= _UNITS else f" {_UNITS} {units.name}s are shown."
+    return ActivePatterns(looked, count, found.n_patterns, always, never, 100 * float(means.mean()), drawn, note)
 
 
-def picture_sections(module: RebuildableModule, samples: Samples | None) -> list[Section]:
-    """What the network shows of itself, on a few of the samples where there are any."""
+def drawn_pictures(module: RebuildableModule, samples: Samples | None) -> list[Figure]:
+    """The pictures that a network draws of itself, on a few of the samples where there are any."""
     if samples is None:
-        return [_picture_section(picture) for picture in module.pictures()]
-    some = spread(samples.count, _PICTURED)
-    x = samples.shaped[torch.from_numpy(some)].to(next(module.parameters()).device)
-    return [_picture_section(picture) for picture in module.pictures(x, [f"sample {k}" for k in some])]
-
-
-def _picture_section(picture: Picture) -> Section:
-    drawn = both(lambda: tiles_figure(picture.tiles, picture.names, picture.columns), picture.alt, picture.caption)
-    return Section(picture.title, drawn)
+        found = module.pictures()
+    else:
+        some = spread(samples.count, _PICTURED)
+        x = samples.shaped[torch.from_numpy(some)].to(next(module.parameters()).device)
+        found = module.pictures(x, [f"sample {k}" for k in some])
+    return [
+        Figure(one.title, both(partial(tiles_figure, one.tiles, one.names, one.columns), one.alt), one.caption)
+        for one in found
+    ]

@@ -2,23 +2,92 @@
 
 import math
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Literal
 
 import numpy as np
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from bidual.problems.certificate import Scope
-from bidual.reporting.certificate import Bounds, Judged, certificate_body, gap_words, judged_report, objective, reach
-from bidual.reporting.elements import Html, escaped, facts, inline, joined, number, paragraph, tiles
-from bidual.reporting.fit import cv_section
-from bidual.reporting.page import Report, Section, assemble
+from bidual.reporting.certificate import Bounds, judged_report
+from bidual.reporting.fit import cross_validation
+from bidual.reporting.page import Report, page
 from bidual.reporting.path import path_report
-from bidual.reporting.reproduction import find_results, is_reproduction, read_reproduction, reproduction_report
-from bidual.reporting.shapes import Fields, as_number, read_json
+from bidual.reporting.reproduction import KIND, Number, find_results, read_reproduction, reproduction_report
+from bidual.reporting.words import number
+from bidual.runtime.json_text import read_json, validated
 
-_BETAS, _FOLDS = 10_000, 1_000
 _KNOWN = (
     "a model (.safetensors), the --json of bidual fit, path or certify, or a reproduction (a folder or its result.json)"
 )
+
+Positive = Annotated[Number, Field(gt=0, allow_inf_nan=False)]
+Whole = Annotated[int, Field(ge=0, lt=2**53)]
+Gap = Annotated[Number, AfterValidator(lambda gap: math.inf if math.isnan(gap) else gap)]  # null: nothing is proved
+_Betas = Field(min_length=1, max_length=10_000)
+
+
+class _Json(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+
+class _Row(_Json):
+    beta: Positive
+    fraction: Number
+    loss: Number
+    neurons: Whole
+    relative_gap: Gap
+    seconds: Number
+    seed: Whole | None = None
+
+
+class _Path(_Json):
+    """The JSON of `bidual path`."""
+
+    beta_max: Number
+    path: Annotated[list[_Row], _Betas]
+
+
+class _Certify(_Json):
+    """The JSON of `bidual certify`."""
+
+    objective: Number
+    lower_bound: Number
+    relative_gap: Gap
+    better_objective: Number
+    status: str
+    task: str = ""
+    loss: str = ""
+    rows: Whole
+    features: Whole
+    neurons: Whole
+    outputs: Whole
+    beta: Number
+    seconds: Number
+
+
+class _Folds(_Json):
+    betas: Annotated[list[Positive], _Betas]
+    losses: Annotated[list[Annotated[list[Number], Field(min_length=1, max_length=1000)]], _Betas]
+
+
+class _Fit(_Json):
+    """The JSON of `bidual fit`."""
+
+    primal: Number
+    dual: Number
+    relative_gap: Gap
+    scope: Literal["BLOCKS", "ALL_PATTERNS"]
+    neurons: Whole
+    task: str
+    rows: Whole
+    features: Whole
+    beta: Positive
+    beta_max: Number
+    seconds: Number
+    solver: str = ""
+    train_accuracy: Number | None = None
+    train_r2: Number | None = None
+    cv: _Folds | None = None
 
 
 def written_report(path: Path, title: str | None) -> Report:
@@ -28,98 +97,36 @@ def written_report(path: Path, title: str | None) -> Report:
     if path.suffix.lower() != ".json":
         raise ValueError(f"cannot report {path}: its suffix is {path.suffix!r}; give {_KNOWN}.")
     value = read_json(path)
-    if is_reproduction(value):
+    fields = value if isinstance(value, dict) else {}
+    if fields.get("kind") == KIND:
         return reproduction_report([read_reproduction(path)], title)
-    fields = Fields(value, str(path))
-    for key, make in (("path", _path), ("lower_bound", _judged), ("primal", _fit)):
-        if key in fields:
-            return make(fields, title)
+    if "path" in fields:
+        found = validated(_Path, value, str(path))
+        return path_report([row.model_dump(exclude_none=True) for row in found.path], found.beta_max, title)
+    if "lower_bound" in fields:
+        return _judged(validated(_Certify, value, str(path)), title)
+    if "primal" in fields:
+        return _fit(validated(_Fit, value, str(path)), title, path)
     raise ValueError(f"{path} holds no result that a report knows; give {_KNOWN}.")
 
 
-def _path(fields: Fields, title: str | None) -> Report:
-    rows = [
-        {
-            "beta": row.positive("beta"),
-            "fraction": row.number("fraction"),
-            "loss": row.number("loss"),
-            "neurons": row.whole("neurons"),
-            "relative_gap": _gap(row),
-            "seconds": row.number("seconds"),
-        }
-        | ({"seed": row.whole("seed")} if "seed" in row else {})
-        for row in fields.each("path", _BETAS)
-    ]
-    if not rows:
-        raise ValueError(f"{fields.where}: 'path' is empty; run `bidual path` again.")
-    return path_report(rows, fields.number("beta_max"), title)
-
-
-def _gap(fields: Fields) -> float:
-    """A relative gap; where nothing is proved it is infinite, which JSON writes as null."""
-    gap = fields.number("relative_gap")
-    return math.inf if math.isnan(gap) else gap
-
-
-def _judged(fields: Fields, title: str | None) -> Report:
-    reached, lower = fields.number("objective"), fields.number("lower_bound")
-    found = Judged(reached, lower, _gap(fields), fields.number("better_objective"), fields.text("status"))
-    context = {
-        "task": escaped(fields.text("task", "")),
-        "loss": escaped(fields.text("loss", "")),
-        "samples": fields.whole("rows"),
-        "network": ", ".join(f"{fields.whole(name)} {name}" for name in ("features", "neurons", "outputs")),
-        "beta": fields.number("beta"),
-        "seconds": number(fields.number("seconds"), 3),
+def _judged(found: _Certify, title: str | None) -> Report:
+    problem = {
+        "task": found.task,
+        "loss": found.loss,
+        "samples": found.rows,
+        "network": f"{found.features} features, {found.neurons} neurons, {found.outputs} outputs",
+        "beta": found.beta,
+        "seconds": number(found.seconds, 3),
     }
-    return judged_report(found, {name: value for name, value in context.items() if value != ""}, title)
+    return judged_report(found, {name: value for name, value in problem.items() if value != ""}, title)
 
 
-def _fit(fields: Fields, title: str | None) -> Report:
-    scope = fields.text("scope")
-    if scope not in Scope.__members__:
-        raise ValueError(f"{fields.where}: 'scope' must be one of {', '.join(Scope.__members__)}, got {scope[:40]!r}.")
-    bounds = Bounds(fields.number("primal"), fields.number("dual"), _gap(fields), Scope[scope])
-    sections = [Section("Summary", _summary(fields, bounds)), Section("Certificate", certificate_body(bounds, None))]
-    if "cv" in fields:
-        sections.append(_cross_validation(fields))
-    return assemble(title or "Report of a fit", "What `bidual fit` wrote; the model file itself shows more", sections)
-
-
-def _summary(fields: Fields, bounds: Bounds) -> Html:
-    words = inline(
-        f"A network of **{fields.whole('neurons')} neurons** for ",
-        escaped(fields.text("task")),
-        f", trained on {fields.whole('rows')} samples of {fields.whole('features')} features. Its training objective "
-        f"is {objective(bounds.primal)}, the proved lower bound {objective(bounds.dual)}: "
-        f"{reach(bounds.relative_gap)}.",
-    )
-    more = "A report of the model file shows its neurons and the gap over time too, and with `--data` how it predicts."
-    scores = {
-        name: fields.number(key)
-        for key, name in (("train_accuracy", "train accuracy"), ("train_r2", "train R²"))
-        if key in fields
-    }
-    key_numbers: dict[str, Any] = {
-        "certified relative gap": gap_words(bounds.relative_gap),
-        "beta": fields.number("beta"),
-    }
-    run = {
-        "solver": escaped(fields.text("solver", "")),
-        "beta_max": fields.number("beta_max"),
-        "seconds": fields.number("seconds"),
-    }
-    return joined([paragraph(words), paragraph(more, "soft"), tiles(key_numbers | scores), facts(run)])
-
-
-def _cross_validation(fields: Fields) -> Section:
-    cv = fields.fields("cv")
-    try:
-        betas = np.array([as_number(beta) for beta in cv.items("betas", _BETAS)])
-        losses = np.array([[as_number(loss) for loss in row] for row in cv.items("losses", _BETAS)], dtype=float)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise ValueError(f"{cv.where} must hold 'betas' and a table of 'losses'; write the file again.") from error
-    right = losses.ndim == 2 and len(losses) == len(betas) > 0 and 0 < losses.shape[1] <= _FOLDS
-    if not right or not (np.isfinite(betas).all() and (betas > 0).all()):
-        raise ValueError(f"{cv.where} must hold as many positive 'betas' as rows of 'losses'; write the file again.")
-    return cv_section(betas, losses, fields.positive("beta"))
+def _fit(fit: _Fit, title: str | None, path: Path) -> Report:
+    bounds, cv = Bounds(fit.primal, fit.dual, fit.relative_gap, Scope[fit.scope]), None
+    if fit.cv is not None:
+        if len({len(fit.cv.betas), len(fit.cv.losses)}) > 1 or len(set(map(len, fit.cv.losses))) > 1:
+            raise ValueError(f"{path}: 'cv' must hold as many 'betas' as rows of 'losses'; write the file again.")
+        cv = cross_validation(np.array(fit.cv.betas), np.array(fit.cv.losses), fit.beta)
+    lead = "The output of bidual fit; the model file itself shows more"
+    return page("written_fit", title or "Report of a fit", lead, fit=fit, bounds=bounds, cv=cv)

@@ -1,4 +1,4 @@
-"""Packages that a fit does not need: which extra installs them, and one sentence for where they are missing."""
+"""Packages that a fit does not need: which extra installs them, and one sentence where they are missing."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +15,8 @@ class Extra(NamedTuple):
 
 EXTRAS = {
     "dask": Extra("A Dask scheduler", "dask"),
+    "jinja2": Extra("A report", "report"),
+    "markdown_it": Extra("A report", "report"),
     "matplotlib": Extra("A figure or report", "report"),
     "onnx": Extra("An ONNX file", "onnx"),
     "onnxscript": Extra("ONNX export", "onnx"),
@@ -29,7 +31,7 @@ EXTRAS = {
 
 
 class MissingExtra(ImportError):
-    """A package is not installed that what was asked for needs."""
+    """A package is needed that is not installed."""
 
 
 @contextmanager
@@ -45,7 +47,7 @@ def extra(package: str) -> Iterator[None]:
 
 
 def need(*packages: str) -> None:
-    """Raise :class:`MissingExtra` unless the packages can be imported; for before any work is done."""
+    """Raise :class:`MissingExtra` unless the packages can be imported; to be called before any work."""
     for package in packages:
         with extra(package):
             import_module(package)

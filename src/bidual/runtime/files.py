@@ -1,15 +1,29 @@
-"""Writing files so that a failure leaves the old file, or none."""
+"""Writing files so that a failure leaves the old file, or none.
+
+What is incomplete lives in hidden scratch files and folders, locked while their process lives. A process that is killed
+leaves its scratch behind, and the next one that writes the same name removes it. Nothing ever reads scratch.
+"""
 
 import os
+import re
+import secrets
 import shutil
-from contextlib import suppress
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from bidual.runtime.scratch import scratch_file
+try:
+    import fcntl
+except ImportError:  # Windows, where an open file cannot be renamed or removed
+    fcntl = None  # type: ignore[assignment]
+
+_LONGEST = 200  # bytes of a name that its scratch repeats; file systems take 255
+_OLD = 86_400.0  # seconds after which scratch counts as left behind on systems without locks
 
 
 def check_target(path: str | os.PathLike[str], *inputs: str | os.PathLike[str]) -> Path:
-    """The path as a Path, if a file can be put there and it is none of the inputs; said before any work is done."""
+    """The path as a Path; an error, before any work is done, if no file can be written there or it is an input."""
     path = Path(path)
     if any(path.resolve() == Path(other).resolve() for other in inputs):
         raise ValueError(f"cannot write {path}: it is also read; give the output another name.")
@@ -30,8 +44,7 @@ def check_target(path: str | os.PathLike[str], *inputs: str | os.PathLike[str]) 
 def write_atomically(path: str | os.PathLike[str], data: bytes) -> None:
     """Write to a new file in the same folder, then rename it: readers see the old content or the new, never a part.
 
-    Of two processes that write one file at a time, the later one wins. The permissions of a file that is replaced are
-    kept. Whoever is killed meanwhile leaves scratch that the next write of the same file removes.
+    Of two processes that write one file at a time, the later one wins. A file that is replaced keeps its permissions.
     """
     target = Path(os.path.realpath(check_target(path)))
     try:
@@ -48,12 +61,12 @@ def write_atomically(path: str | os.PathLike[str], data: bytes) -> None:
 def refused(path: str | os.PathLike[str], error: OSError) -> OSError:
     """The same error in a sentence, of the same kind and number."""
     reason = (error.strerror or str(error)).lower().rstrip(".")
-    said = type(error)(
-        f"cannot write {os.fspath(path)}: {reason}; what was there before is as it was. Free some space, or choose "
+    sentence = type(error)(
+        f"cannot write {os.fspath(path)}: {reason}; the existing file was left unchanged. Free some space, or choose "
         "another folder."
     )
-    said.errno = error.errno
-    return said
+    sentence.errno = error.errno
+    return sentence
 
 
 def _fill(scratch: Path, data: bytes) -> None:
@@ -64,10 +77,87 @@ def _fill(scratch: Path, data: bytes) -> None:
 
 
 def _sync(folder: Path) -> None:
-    """So that the new name is there also after a power failure; not every file system can."""
+    """Make the new name survive a power failure, on file systems that can."""
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+@contextmanager
+def scratch_file(folder: Path, name: str) -> Iterator[Path]:
+    """An empty file in a folder, removed at the end if it was not renamed."""
+    with _scratch(folder, name, lambda path: path.touch(exist_ok=False)) as path:
+        yield path
+
+
+@contextmanager
+def scratch_folder(folder: Path, name: str) -> Iterator[Path]:
+    """An empty folder in a folder, removed at the end with its content."""
+    with _scratch(folder, name, Path.mkdir) as path:
+        yield path
+
+
+@contextmanager
+def _scratch(folder: Path, name: str, make: Callable[[Path], None]) -> Iterator[Path]:
+    short = os.fsencode(name)[:_LONGEST].decode(errors="ignore")
+    _remove_dead(folder, short)
+    path, lock = _claimed(folder, short, make)
+    try:
+        yield path
+    finally:
+        with suppress(OSError):
+            _remove(path)
+        if lock is not None:
+            os.close(lock)
+
+
+def _claimed(folder: Path, name: str, make: Callable[[Path], None]) -> tuple[Path, int | None]:
+    """New scratch and the lock on it; made again if another process removed it before it was locked."""
+    while True:
+        path = folder / f".{name}.{secrets.token_hex(4)}.tmp"
+        make(path)
+        if fcntl is None:
+            return path, None
+        with suppress(FileNotFoundError):
+            lock = _open(path)
+            with suppress(OSError):  # a file system without locks
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            if path.exists():
+                return path, lock
+            os.close(lock)
+
+
+def _open(path: Path) -> int:
+    """Open for writing where possible: some file systems lock nothing else."""
+    return os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+
+
+def _remove_dead(folder: Path, name: str) -> None:
+    ours = re.compile(rf"\.{re.escape(name)}\.[0-9a-f]{{8}}\.tmp")
+    with suppress(OSError):  # a folder that can be written to but not listed
+        for path in [folder / entry for entry in os.listdir(folder) if ours.fullmatch(entry)]:
+            _remove_if_dead(path)
+
+
+def _remove_if_dead(path: Path) -> None:
+    with suppress(OSError):  # another process removed it, or holds it
+        if fcntl is None:
+            if time.time() - path.stat().st_mtime > _OLD:
+                _remove(path)
+            return
+        lock = _open(path)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _remove(path)
+        finally:
+            os.close(lock)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink()

@@ -1,24 +1,28 @@
-"""How much memory there is, and how to say how much is needed."""
+"""How much memory is available, and sizes in words."""
 
-import os
-import resource
 from collections.abc import Iterator
 from functools import lru_cache
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+import psutil
 
 if TYPE_CHECKING:
     import torch
 
 _ROOT = Path("/")
-_SAID = ("can't allocate memory", "out of memory", "bad_alloc", "cannot allocate memory")  # by torch, cuda, C++, BLAS
+_MESSAGES = ("can't allocate memory", "out of memory", "bad_alloc", "cannot allocate memory")  # torch, CUDA, C++, BLAS
+_GROUP_FILES = (  # limit, use and the page cache in memory.stat, of version 2 and of version 1
+    ("memory.max", "memory.current", "inactive_file"),
+    ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+)
 
 
 def available_bytes(device: "torch.device") -> int:
-    """Memory of a device that this process may still take: of the machine, its control group and its own limits."""
+    """Memory of a device that this process may still take: of the machine, its control groups and its own limit."""
     if device.type == "cuda":
-        import torch  # a command that is refused asks this module without having needed torch
+        import torch  # commands that end early use this module without torch
 
         return torch.cuda.mem_get_info(device)[0]
     return max(int(min(_machine_bytes(), group_bytes(), _limited_bytes())), 0)
@@ -27,7 +31,7 @@ def available_bytes(device: "torch.device") -> int:
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error is about memory; torch raises a RuntimeError."""
     text = str(error).lower()
-    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and any(said in text for said in _SAID))
+    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and any(m in text for m in _MESSAGES))
 
 
 def human_bytes(count: int | float) -> str:
@@ -39,49 +43,29 @@ def human_bytes(count: int | float) -> str:
 
 
 def _machine_bytes() -> float:
-    try:
-        return _numbers(_ROOT / "proc/meminfo")["MemAvailable:"] * 1024
-    except (OSError, KeyError, ValueError):
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    return psutil.virtual_memory().available
 
 
 def _limited_bytes() -> float:
-    """What ``ulimit -v`` leaves."""
-    most, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if most == resource.RLIM_INFINITY:
+    """What ``ulimit -v`` leaves, on systems that have it."""
+    if not hasattr(psutil, "RLIMIT_AS"):
         return inf
-    try:
-        pages = int((_ROOT / "proc/self/statm").read_text().split()[0])
-    except (OSError, ValueError):
-        pages = 0
-    return most - pages * os.sysconf("SC_PAGE_SIZE")
+    process = psutil.Process()
+    limit, _ = process.rlimit(psutil.RLIMIT_AS)
+    return inf if limit in (-1, psutil.RLIM_INFINITY) else limit - process.memory_info().vms
 
 
 def group_bytes(root: Path = _ROOT) -> float:
-    """What the control groups of this process leave, as those of containers and batch systems do; infinity if none."""
+    """What the control groups of this process leave, those of containers and batch systems; infinity without any."""
     return min((_left(*group) for group in _limited_groups(root)), default=inf)
 
 
-class _Names(NamedTuple):
-    """What a version of control groups calls its files, and the page cache in its statistics."""
-
-    limit: str
-    used: str
-    cache: str
-
-
-_VERSIONS = (
-    _Names("memory.max", "memory.current", "inactive_file"),
-    _Names("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
-)
-
-
 @lru_cache(maxsize=8)
-def _limited_groups(root: Path) -> tuple[tuple[Path, _Names], ...]:
-    """The groups that limit this process, of either version; looked for once, because it is asked often."""
-    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+def _limited_groups(root: Path) -> tuple[tuple[Path, str, str, str], ...]:
+    """The folders of the groups that limit this process, with the names of their files."""
+    total = psutil.virtual_memory().total
     return tuple(
-        (folder, names) for folder in _groups(root) for names in _VERSIONS if _number(folder / names.limit) < there
+        (folder, *names) for folder in _groups(root) for names in _GROUP_FILES if _number(folder / names[0]) < total
     )
 
 
@@ -99,25 +83,19 @@ def _groups(root: Path) -> Iterator[Path]:
         yield from (one for one in (folder, *folder.parents) if one.is_relative_to(top))
 
 
-def _left(folder: Path, names: _Names) -> float:
-    """The limit of one group without what it uses; the page cache can be had back."""
+def _left(folder: Path, limit: str, used: str, cache: str) -> float:
+    """The limit of a group without what it uses; the page cache counts as free."""
     try:
-        cache = _numbers(folder / "memory.stat").get(names.cache, 0)
+        pairs = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+        free = int(pairs.get(cache, 0))
     except (OSError, ValueError):
-        cache = 0
-    used = _number(folder / names.used)
-    return _number(folder / names.limit) - (0 if used == inf else used) + cache
+        free = 0
+    return _number(folder / limit) - _number(folder / used, 0.0) + free
 
 
-def _number(file: Path) -> float:
-    """What a file holds; infinity for "max", and for files that are not there."""
+def _number(file: Path, default: float = inf) -> float:
+    """What a file holds; the default for "max" and for files that are missing."""
     try:
         return int(file.read_text())
     except (OSError, ValueError):
-        return inf
-
-
-def _numbers(file: Path) -> dict[str, int]:
-    """Names and whole numbers, a pair per line."""
-    pairs = (line.split()[:2] for line in file.read_text().splitlines())
-    return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2}
+        return default

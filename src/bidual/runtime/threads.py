@@ -1,27 +1,29 @@
-"""How many threads a computation may use."""
+"""How many threads a computation may use.
+
+threadpoolctl limits the BLAS of numpy and scipy. It does not limit torch: within ``threadpool_limits(1)`` products and
+element-wise functions of torch 2.13 still kept two cores busy (its MKL is linked in), so torch is set by itself.
+"""
 
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import lru_cache
-from threading import Event, Lock, Thread, local
+from threading import Lock, Thread, local
 from typing import Any
 
 import torch
-from threadpoolctl import ThreadpoolController
+from threadpoolctl import OpenBLASController, ThreadpoolController
 
 # Multiplications of one forward product from which a second thread pays; below it threads only wait for each other.
 _WORTH_SHARING = 3e7
 _lock = Lock()
 
 
-class _Own(local):
-    """One thread for torch in the thread of Python that asks for it.
+class _Torch(local):
+    """One thread for torch in the Python thread that enters.
 
-    ``torch.set_num_threads`` acts on the thread that calls it, and on threads that first use torch later. The second
-    is not wanted here: those would keep a limit that nobody asked them to have. It is undone from a thread that is
-    made for it, and so is known which number new threads get. Only one that first uses torch in the instant between
-    gets the limit.
+    ``torch.set_num_threads`` acts on the calling thread, and on threads that first use torch later. A helper thread
+    reads what such threads get and sets it again, so that the limit stays in the calling thread.
     """
 
     def __init__(self) -> None:
@@ -47,60 +49,43 @@ class _Own(local):
             _elsewhere(torch.set_num_threads, self.new)
 
 
-class _Shared:
-    """One thread for the BLAS of numpy and scipy, whose number is the whole process's: from the first to come until the
-    last has gone.
-
-    threadpoolctl lets only that thread of Python change the number which was the first to do so. The first to come and
-    the last to go may be two, so a third does both.
-    """
+class _Blas:
+    """One thread for the BLAS of numpy and scipy, whose number belongs to the process: from the first block that is
+    entered until the last one is left."""
 
     def __init__(self) -> None:
-        self.users, self.over, self.holder = 0, Event(), Thread()
+        self.users, self.limit = 0, ExitStack()
 
     def enter(self) -> None:
         self.users += 1
         if self.users == 1:
-            limited, self.over = Event(), Event()
-            self.holder = Thread(target=_hold, args=(limited, self.over), daemon=True)
-            self.holder.start()
-            limited.wait()
+            self.limit.enter_context(_libraries(len(sys.modules), next(reversed(sys.modules))).limit(limits=1))
 
     def leave(self) -> None:
         self.users -= 1
         if not self.users:
-            self.over.set()
-            if self.holder.is_alive():
-                self.holder.join()
+            # OpenBLAS obeys the thread that set the number first, which need not be this one (threadpoolctl 3.7)
+            getattr(OpenBLASController, "clear_controlling_thread", lambda force: None)(force=True)
+            self.limit.close()
 
 
-def _hold(limited: Event, over: Event) -> None:
-    """The limit, from when ``limited`` is set until ``over`` is."""
-    try:
-        with _blas(len(sys.modules), next(reversed(sys.modules))).limit(limits=1):
-            limited.set()
-            over.wait()
-    finally:
-        limited.set()
-
-
-_own, _shared = _Own(), _Shared()
+_torch, _blas = _Torch(), _Blas()
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """One thread for torch, in this thread of Python alone, and for every BLAS within the block.
+    """One thread for torch, in this Python thread alone, and for every BLAS within the block.
 
-    The caller's numbers are restored after it, also where blocks in several threads of Python overlap.
+    The caller's numbers are restored after it, also where blocks in several Python threads overlap.
     """
     with ExitStack() as stack:  # so that an interrupt on the way in or out leaves no limit behind
-        for part in (_own, _shared):
+        for part in (_torch, _blas):
             _enter(part)
             stack.callback(_leave, part)
         yield
 
 
-def _enter(part: "_Own | _Shared") -> None:
+def _enter(part: _Torch | _Blas) -> None:
     with _lock:
         try:
             part.enter()
@@ -109,7 +94,7 @@ def _enter(part: "_Own | _Shared") -> None:
             raise
 
 
-def _leave(part: "_Own | _Shared") -> None:
+def _leave(part: _Torch | _Blas) -> None:
     with _lock:
         part.leave()
 
@@ -129,6 +114,6 @@ def _elsewhere(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 @lru_cache(maxsize=1)
-def _blas(modules: int, newest: str) -> ThreadpoolController:
-    """The BLAS libraries there are; searched for again when other modules have been imported, which may bring more."""
+def _libraries(modules: int, newest: str) -> ThreadpoolController:
+    """The BLAS libraries that are loaded; searched for again when other modules have been imported."""
     return ThreadpoolController().select(user_api="blas")

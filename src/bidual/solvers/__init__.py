@@ -5,11 +5,11 @@ from inspect import isabstract
 from bidual.problems.problem import Problem
 from bidual.runtime.registry import Registry
 from bidual.solvers.active_neurons import ActiveNeurons
-from bidual.solvers.burer_monteiro import BurerMonteiro
 from bidual.solvers.conic.interior_point import InteriorPoint
 from bidual.solvers.driver import Solver
 from bidual.solvers.eta_interior_point import EtaInteriorPoint
 from bidual.solvers.eta_newton import EtaNewton
+from bidual.solvers.factored.burer_monteiro import BurerMonteiro
 from bidual.solvers.fista import FISTA
 from bidual.solvers.kernel_admm import KernelADMM
 from bidual.solvers.primal_dual import PrimalDual

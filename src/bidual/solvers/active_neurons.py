@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from bidual.gauges import BlockGauge, Factorised, FactorSteps
-from bidual.numerics.quasi_newton import Memory, Rows, step_length
+from bidual.numerics.lbfgs import Memory, Rows, step_length
 from bidual.problems.problem import Problem
 from bidual.solvers.driver import Solver
 from bidual.solvers.neuron_products import NeuronProducts, ProductsFor, lifted

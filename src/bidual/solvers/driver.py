@@ -21,9 +21,8 @@ class Solver(ABC):
     """One algorithm. Settings are a frozen dataclass; what changes lives in a private state.
 
     ``takes`` is the kind of problem that it solves. ``needs`` maps a part of the problem ("operator", "gauge") to the
-    Protocols it must satisfy; ``instead`` names another solver where it does not. ``check_every`` is how many steps
-    pass between certificates, ``max_steps`` its limit where none is given, ``untimed_steps`` how many steps a time
-    limit does not prevent.
+    Protocols it must satisfy; ``instead`` names another solver where it does not. ``untimed_steps`` is how many steps
+    a time limit does not prevent.
     """
 
     name: ClassVar[str]
@@ -31,9 +30,17 @@ class Solver(ABC):
     needs: ClassVar[dict[str, tuple[type, ...]]] = {}
     needs_smooth_loss: ClassVar[bool] = False
     instead: ClassVar[str] = "interior_point"
-    check_every: ClassVar[int] = 10
-    max_steps: ClassVar[int] = 10_000
     untimed_steps: ClassVar[int] = 0
+
+    @property
+    def check_every(self) -> int:
+        """How many steps pass between certificates."""
+        return 10
+
+    @property
+    def max_steps(self) -> int:
+        """The limit where none is given."""
+        return 10_000
 
     def refusal(self, problem: Any) -> str | None:
         """Why this solver cannot take the problem, in one sentence; None if it can."""
@@ -101,7 +108,7 @@ class Solver(ABC):
 
 
 def solve(
-    problem: Problem | NeuronProblem,
+    problem: Any,
     solver: Solver,
     limits: Limits = DEFAULT_LIMITS,
     *,
@@ -113,6 +120,7 @@ def solve(
     """Run ``solver`` until the certified relative gap is at most ``limits.tol``, and return the best point seen.
 
     Args:
+        problem: a :class:`Problem`, a :class:`NeuronProblem`, or what else the solver takes.
         start: a lifted variable, or neurons for a problem over all patterns; or a solution of this very problem, whose
             certificate, history, steps and seconds are continued.
         dual: a dual point to start from.
@@ -129,7 +137,7 @@ class Progress:
 
     def __init__(
         self,
-        problem: Problem | NeuronProblem,
+        problem: Any,
         callback: Callback | None = None,
         watch: Watch | None = None,
         done: Solution | None = None,
@@ -218,16 +226,17 @@ class Progress:
             name,
             best.dual_point if V is None else V,
             self.last.search_gap,
+            self.best,
         )
 
 
-def threads_of(problem: Problem | NeuronProblem) -> AbstractContextManager[None]:
+def threads_of(problem: Any) -> AbstractContextManager[None]:
     """As many threads as the products of a problem are worth; over all neurons products are many and small."""
-    return threads_for(problem.operator.multiplications) if isinstance(problem, Problem) else one_thread()
+    return one_thread() if isinstance(problem, NeuronProblem) else threads_for(problem.operator.multiplications)
 
 
-def _like(problem: Problem | NeuronProblem) -> Tensor:
-    return problem.operator.like if isinstance(problem, Problem) else problem.X
+def _like(problem: Any) -> Tensor:
+    return problem.X if isinstance(problem, NeuronProblem) else problem.operator.like
 
 
 def _worth_a_look(problem: Any, solver: Solver, state: Any, step: int, tol: float) -> bool:

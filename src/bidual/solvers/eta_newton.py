@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from bidual.gauges import EuclideanGroups
-from bidual.numerics.cholesky import robust_cholesky
+from bidual.numerics.linear_algebra import robust_cholesky
 from bidual.operators import HasKernel
 from bidual.problems.problem import Problem
 from bidual.runtime.memory import available_bytes, human_bytes

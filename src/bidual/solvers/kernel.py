@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from bidual.numerics.cholesky import robust_cholesky
+from bidual.numerics.linear_algebra import robust_cholesky
 from bidual.operators import HasKernel, LiftedOperator
 from bidual.types import as_protocol
 

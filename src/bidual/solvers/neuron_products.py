@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from bidual.numerics.quasi_newton import Rows
+from bidual.numerics.lbfgs import Rows
 from bidual.operators import GatedOperator, LiftedOperator, LinearOperator
 from bidual.problems.problem import Problem
 from bidual.types import Matrix

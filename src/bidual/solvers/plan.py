@@ -210,7 +210,7 @@ def _without_dust(problem: Problem, done: Solution, tol: float) -> Solution:
     dear = certificate.primal > old.primal + _COST * max(old.gap, 1e-12 * old.primal)
     if dear or certificate.relative_gap > max(old.relative_gap, tol):
         return done
-    return replace(done, Z=certificate.point, certificate=certificate)
+    return replace(done, Z=certificate.point, certificate=certificate, verdict=None)
 
 
 def make_solver(solver: str | Solver) -> Solver:

@@ -81,11 +81,15 @@ def _answer(oracle: NeuronOracle, question: Question, where: str, width: float =
 
 
 def _check_neurons(found: SteepestNeurons, question: Question, name: str) -> None:
-    require(found.neurons.shape == (len(found.values), question.X.shape[1] * question.size), f"{name}: one row a neuron")
+    require(
+        found.neurons.shape == (len(found.values), question.X.shape[1] * question.size), f"{name}: one row a neuron"
+    )
     lengths = torch.linalg.vector_norm(found.neurons, question.hidden, dim=1)
     require_close(lengths, torch.ones_like(lengths), f"{name}: neurons are units", 1e-9)
     scale = 1 / max(question.best, 1e-300)
-    require_close(scale * found.values, scale * question.values(found.neurons), f"{name}: values are the neurons'", 1e-9)
+    require_close(
+        scale * found.values, scale * question.values(found.neurons), f"{name}: values are the neurons'", 1e-9
+    )
     require(bool((found.values.diff() <= 0).all()), f"{name}: best first")
 
 
@@ -116,7 +120,10 @@ def _check_invariance(make: Make, question: Question, generator: torch.Generator
         _check_contains(bracket.lower, bracket.upper, question.best, name, question.enumerable)
     plain = make(question.X).steepest(question.V)
     for factor in _FACTORS:
-        for name, other in (("V", replace(question, V=factor * question.V)), ("X", replace(question, X=factor * question.X))):
+        for name, other in (
+            ("V", replace(question, V=factor * question.V)),
+            ("X", replace(question, X=factor * question.X)),
+        ):
             found = make(other.X).steepest(other.V)
             same = [factor * end for end in (plain.bracket.lower, plain.bracket.upper)]
             got = [found.bracket.lower, found.bracket.upper]
@@ -130,7 +137,10 @@ def _equivalent(question: Question, generator: torch.Generator) -> Iterator[tupl
     order = torch.randperm(n, generator=generator)
     yield "permuted rows", replace(question, X=X[order], V=V[order])
     yield "zero rows", replace(question, X=torch.cat([X, 0 * X[:2]]), V=torch.cat([V, V[:2]]))
-    yield "rows without weight", replace(question, X=torch.cat([X, normal(X[:2].shape, generator)]), V=torch.cat([V, 0 * V[:2]]))
+    yield (
+        "rows without weight",
+        replace(question, X=torch.cat([X, normal(X[:2].shape, generator)]), V=torch.cat([V, 0 * V[:2]])),
+    )
     yield "rows twice, V split", replace(question, X=torch.cat([X, X]), V=torch.cat([0.25 * V, 0.75 * V]))
     yield "a row twice as long", replace(question, X=torch.cat([2 * X[:1], X[1:]]), V=torch.cat([0.5 * V[:1], V[1:]]))
     yield "-V", replace(question, V=-V)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from bidual.gauges import GAUGES, Proximable
+from bidual.gauges import GAUGES, Gauge, Proximable
 from bidual.losses import Squared
 from bidual.losses.datafit import Datafit
 from bidual.numerics.norms import L2
@@ -14,6 +14,7 @@ from bidual.operators import GatedOperator, LiftedOperator, NeuronOperator
 from bidual.problems.problem import Problem
 from bidual.problems.relu import ReluProblem
 from bidual.testing.tools import normal, positive
+from bidual.types import as_protocol
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +56,7 @@ def _operator(name: str, features: float, generator: torch.Generator) -> LiftedO
 
 
 def _planted(
-    name: str, operator: LiftedOperator, gauge: Proximable, size: float, features: float, generator: torch.Generator
+    name: str, operator: LiftedOperator, gauge: Gauge, size: float, features: float, generator: torch.Generator
 ) -> Planted:
     r"""Draw the dual point V first, then the Z that it supports, then the targets that make V the gradient at A Z.
 
@@ -66,7 +67,7 @@ def _planted(
     V = size * (V - V.mean(0))
     slope = -operator.adjoint(V)
     beta = 0.5 * (gauge.polar(slope).lower + gauge.polar(slope).upper)
-    Z = gauge.prox(slope, beta * (1 - 1e-6))
+    Z = as_protocol(gauge, Proximable).prox(slope, beta * (1 - 1e-6))
     Z = (2 * size / features) * Z / gauge.value(Z)
     targets = operator.forward(Z) - V / weight[:, None] + 2 * size
     optimum = 0.5 * float((V.square() / weight[:, None]).sum()) + beta * gauge.value(Z)

@@ -22,6 +22,7 @@ class NeuronSolver(Solver):
     takes = NeuronProblem
     instead = "column_generation"
     check_every = 1
+    untimed_steps = 1  # there is no network before the first step
 
     def first(self, problem: NeuronProblem, start: Tensor | None, dual: Tensor | None) -> Verdict | None:
         return None

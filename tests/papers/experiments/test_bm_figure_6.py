@@ -17,9 +17,9 @@ from bidual.papers.experiments.stage_costs import Cost, Form, Measurement, Stage
 from bidual.runtime.memory import human_bytes
 from bidual.training.layerwise import Settings
 from bidual.training.layerwise.certificates import lifted_point
-from bidual.training.layerwise.growth import draw
 from bidual.training.layerwise.inputs import KeptInputs
 from bidual.training.layerwise.stage_descent import StageDescent
+from bidual.training.layerwise.trainer import draw
 
 OUTPUTS = 3
 SETTINGS = Settings(gates=4, downsample=(True, True, False), batch_size=8, crop=1)

@@ -9,9 +9,10 @@ from bidual.losses.datafit import Datafit
 from bidual.papers.methods.cone_factors import ConeProgram
 from bidual.papers.methods.optimality import optimality_report
 from bidual.problems.relu import ReluProblem
-from bidual.solvers.factored import FactoredProgram, train
+from bidual.solvers.factored import FactoredProgram, factored_point, train
 from bidual.solvers.factored.arithmetic import inner
-from helpers.factored_cases import gated, judged, linear, normal, random_factors
+from helpers.draws import normal
+from helpers.factored_cases import gated, judged, linear, random_factors
 
 
 @pytest.mark.parametrize("gauge", ["nuclear", "per_output", "entries", "largest"])
@@ -30,14 +31,14 @@ def test_what_20_misses_is_half_the_gradient_times_the_factors(gauge):
 
 def test_at_an_optimum_everything_agrees():
     problem, optimum = judged()
-    done = train(FactoredProgram(problem, 2), "variable_projection", tol=1e-9)
-    report = optimality_report(done.program, done.factors)
+    point = factored_point(train(FactoredProgram(problem, 2), "variable_projection", tol=1e-9))
+    report = optimality_report(point.program, point.factors)
     assert report.value == pytest.approx(optimum, rel=1e-7)
     assert report.gradient_norm < 1e-5
     assert max(report.bound, report.corrected_bound, report.certified_bound) < 1e-5
     assert report.enough_factors
     assert not report.paper_factors
-    assert "min(d_c, d_r) = 2 suffices: every local minimum is global" in str(report)
+    assert "min(d_c, d_r) = 2 suffices: no local minimum is spurious" in str(report)
 
 
 def test_words_for_too_few_factors_and_gated_networks():

@@ -3,9 +3,10 @@ import torch
 
 from bidual.operators import GatedOperator, LiftedOperator
 from bidual.problems.problem import Problem
-from bidual.solvers.factored import products
-from bidual.solvers.factored.products import adjoint, forward, is_cheaper
-from helpers.factored_cases import gated, linear, normal, random_factors
+from bidual.solvers.factored import arithmetic
+from bidual.solvers.factored.arithmetic import adjoint, forward, is_cheaper
+from helpers.draws import normal
+from helpers.factored_cases import gated, linear, random_factors
 
 
 @pytest.mark.parametrize("make", [gated, linear])
@@ -13,7 +14,7 @@ from helpers.factored_cases import gated, linear, normal, random_factors
 def test_products_with_factors_are_those_with_their_product(
     make: object, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(products, "_AT_ONCE", at_once)
+    monkeypatch.setattr(arithmetic, "_AT_ONCE", at_once)
     problem: Problem = make(d=5, c=4)  # type: ignore[operator]
     operator, factors, V = problem.operator, random_factors(problem, 2), normal(12, 4, seed=7)
     assert is_cheaper(operator, factors)

@@ -9,7 +9,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 import bidual
 from bidual import LayerwiseCNNClassifier
 from bidual.runtime.container import UnreadableFileError
-from bidual.training.layerwise.growth import Grown, Growth
+from bidual.training.layerwise.trainer import LayerwiseResult, LayerwiseTrainer
 from helpers.small_images import bars
 
 NAMES = np.array(["row", "column", "none"])
@@ -114,13 +114,13 @@ def test_checkpoint_is_kept_and_gone_on_with(tmp_path: Path) -> None:
 
 
 def test_interrupted_fit_warns_and_works(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = Growth.run
+    run = LayerwiseTrainer.run
 
-    def interrupted(self: Growth, resume: object = None) -> Grown:
+    def interrupted(self: LayerwiseTrainer, resume: object = None) -> LayerwiseResult:
         done = run(self, None)
-        return Grown(done.network.upto(1), done.history[:2], done.rates[:1], "interrupted")
+        return LayerwiseResult(done.network.upto(1), done.history[:2], done.rates[:1], "interrupted")
 
-    monkeypatch.setattr(Growth, "run", interrupted)
+    monkeypatch.setattr(LayerwiseTrainer, "run", interrupted)
     X, y = data()
     with pytest.warns(ConvergenceWarning, match=r"after epoch 2 of stage 1 \(interrupted\): the network has 1 stages"):
         model = small().fit(X, y)

@@ -6,7 +6,7 @@ from torch.nn import functional
 
 from bidual.architectures.modules.layerwise import GatedStage, Head, LayerwiseNetwork
 from bidual.training.layerwise.augmentation import augmented
-from bidual.training.layerwise.growth import draw, standardise
+from bidual.training.layerwise.trainer import draw, standardise
 from helpers.small_images import settings
 
 

@@ -17,12 +17,12 @@ import bidual
 from bidual.architectures.modules.layerwise import GatedStage, Head
 from bidual.distributed import Ranks
 from bidual.estimators.layerwise_checks import check_ranks
-from bidual.training.layerwise import Checkpoint, Growth
+from bidual.training.layerwise import Checkpoint, LayerwiseTrainer
 from bidual.training.layerwise.augmentation import Moves, augmented
 from bidual.training.layerwise.checkpoint import TENSORS
-from bidual.training.layerwise.growth import draw
 from bidual.training.layerwise.inputs import FreshInputs, KeptInputs, inputs_of
 from bidual.training.layerwise.stage_descent import StageDescent
+from bidual.training.layerwise.trainer import draw
 from helpers.cli_tools import refused, run
 from helpers.launching import made_once, rank_of, torchrun, wait_for, wait_for_end
 from helpers.places import BENCHMARKS, HELPERS
@@ -76,8 +76,8 @@ def test_resumed_by_as_many_ranks_bit_for_bit(found):
 
 def test_checkpoint_of_two_ranks_is_gone_on_with_by_one(folder, monkeypatch):
     in_double(monkeypatch.setattr)
-    growth = Growth(settings(crop=1), *bars(N), 3)
-    whole, resumed = growth.run(), growth.run(Checkpoint.read(folder))
+    trainer = LayerwiseTrainer(settings(crop=1), *bars(N), 3)
+    whole, resumed = trainer.run(), trainer.run(Checkpoint.read(folder))
     assert [(r.stage, r.epoch) for r in resumed.history] == [(r.stage, r.epoch) for r in whole.history]
     for name, value in whole.network.state_dict().items():
         torch.testing.assert_close(resumed.network.state_dict()[name], value, rtol=1e-9, atol=1e-9, msg=name)
@@ -131,9 +131,9 @@ def test_parameters_that_ranks_cannot_share():
 
 
 def test_more_ranks_than_images_are_refused(monkeypatch):
-    growth = Growth(settings(), *bars(3), 3, ranks=Ranks(0, 4))
+    trainer = LayerwiseTrainer(settings(), *bars(3), 3, ranks=Ranks(0, 4))
     with pytest.raises(ValueError, match="4 ranks cannot share batches of 3 images; start at most 3"):
-        growth._compare([growth.configuration] * 4)
+        trainer._compare([trainer.configuration] * 4)
 
 
 def test_errors_of_training_are_not_taken_for_a_lost_rank():

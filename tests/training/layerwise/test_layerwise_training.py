@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from bidual.architectures.modules.layerwise import GatedStage, Head
-from bidual.training.layerwise import Checkpoint, EpochRecord, Grown, Growth
+from bidual.training.layerwise import Checkpoint, EpochRecord, LayerwiseResult, LayerwiseTrainer
 from bidual.training.layerwise.checkpoint import STORY, TENSORS, check_folder
-from bidual.training.layerwise.growth import draw
 from bidual.training.layerwise.inputs import FreshInputs, KeptInputs, inputs_of
 from bidual.training.layerwise.stage_descent import StageDescent
+from bidual.training.layerwise.trainer import draw
 from helpers.places import HELPERS
 from helpers.small_images import bars, settings
 
@@ -23,7 +23,7 @@ class Stop(Exception):
     pass
 
 
-def same(a: Grown, b: Grown) -> bool:
+def same(a: LayerwiseResult, b: LayerwiseResult) -> bool:
     left, right = a.network.state_dict(), b.network.state_dict()
     return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
 
@@ -32,15 +32,15 @@ def same(a: Grown, b: Grown) -> bool:
 @pytest.mark.parametrize("at", [(1, 2), (1, 3), (2, 1), (3, 2)])
 def test_resumed_training_ends_bit_for_bit_the_same(tmp_path: Path, changes: dict, at: tuple[int, int]) -> None:
     images, labels = bars()
-    growth = Growth(settings(**changes), images, labels, 3)
+    trainer = LayerwiseTrainer(settings(**changes), images, labels, 3)
 
     def stop(record: EpochRecord) -> None:
         if (record.stage, record.epoch) == at:
             raise Stop
 
     with pytest.raises(Stop):
-        growth.watched(stop, tmp_path).run()
-    whole, resumed = growth.run(), growth.run(Checkpoint.read(tmp_path))
+        trainer.watched(stop, tmp_path).run()
+    whole, resumed = trainer.run(), trainer.run(Checkpoint.read(tmp_path))
     assert same(whole, resumed)
     assert [replace(r, seconds=0.0) for r in whole.history] == [replace(r, seconds=0.0) for r in resumed.history]
 
@@ -51,33 +51,33 @@ def test_killed_training_loses_at_most_an_epoch_and_ends_the_same(tmp_path: Path
     assert done.returncode == -signal.SIGKILL, done.stderr.decode()
     checkpoint = Checkpoint.read(tmp_path)
     assert (checkpoint.stage, checkpoint.epoch) == (2, 1)
-    growth = Growth(settings(crop=1), *bars(), 3)
-    assert same(growth.run(), growth.run(checkpoint))
+    trainer = LayerwiseTrainer(settings(crop=1), *bars(), 3)
+    assert same(trainer.run(), trainer.run(checkpoint))
 
 
 def test_checkpoint_tells_its_story_and_its_configuration(tmp_path: Path) -> None:
     images, labels = bars()
-    Growth(settings(), images, labels, 3, folder=tmp_path).run()
+    LayerwiseTrainer(settings(), images, labels, 3, folder=tmp_path).run()
     story = json.loads((tmp_path / STORY).read_text())
     assert len(story["history"]) == 9
     last = Checkpoint.read(tmp_path)
-    last.check(Growth(settings(), images, labels, 3).configuration, tmp_path)
+    last.check(LayerwiseTrainer(settings(), images, labels, 3).configuration, tmp_path)
     with pytest.raises(ValueError, match=r"another configuration: gates 4 instead of 5, epochs 3 instead of 9; train"):
-        last.check(Growth(settings(gates=5, epochs=9), images, labels, 3).configuration, tmp_path)
+        last.check(LayerwiseTrainer(settings(gates=5, epochs=9), images, labels, 3).configuration, tmp_path)
     changed = images.clone()
     changed[0, 0, 0, 0] += 1
     with pytest.raises(ValueError, match="sha256"):
-        last.check(Growth(settings(), changed, labels, 3).configuration, tmp_path)
+        last.check(LayerwiseTrainer(settings(), changed, labels, 3).configuration, tmp_path)
 
 
 def test_finished_training_resumes_to_itself(tmp_path: Path) -> None:
-    growth = Growth(settings(), *bars(), 3, folder=tmp_path)
-    assert same(growth.run(), growth.run(Checkpoint.read(tmp_path)))
+    trainer = LayerwiseTrainer(settings(), *bars(), 3, folder=tmp_path)
+    assert same(trainer.run(), trainer.run(Checkpoint.read(tmp_path)))
 
 
 @pytest.mark.parametrize("raw", [b"", b"no safetensors at all", None])
 def test_broken_checkpoint_is_refused(tmp_path: Path, raw: bytes | None) -> None:
-    Growth(settings(), *bars(), 3, folder=tmp_path).run()
+    LayerwiseTrainer(settings(), *bars(), 3, folder=tmp_path).run()
     whole = (tmp_path / TENSORS).read_bytes()
     (tmp_path / TENSORS).write_bytes(whole[: len(whole) // 2] if raw is None else raw)
     with pytest.raises(ValueError, match=r"checkpoint\.safetensors is not a checkpoint file, or is cut off"):
@@ -100,7 +100,7 @@ def test_interrupt_keeps_the_best_so_far(at: tuple[int, int]) -> None:
         if (record.stage, record.epoch) == at:
             raise KeyboardInterrupt
 
-    grown = Growth(settings(), *bars(), 3, on_epoch=interrupt).run()
+    grown = LayerwiseTrainer(settings(), *bars(), 3, on_epoch=interrupt).run()
     assert grown.reason == "interrupted"
     assert len(grown.rates) == len(grown.network.stages)
     last = {record.stage: record.loss for record in grown.history}
@@ -115,13 +115,13 @@ def test_interrupt_before_the_first_epoch_is_an_interrupt(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(StageDescent, "epoch", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        Growth(settings(), *bars(), 3).run()
+        LayerwiseTrainer(settings(), *bars(), 3).run()
 
 
 def test_every_stage_learns() -> None:
     """On images that a row or a column tells apart, the network ends nearly perfect, and not by chance."""
     images, labels = bars(300)
-    grown = Growth(settings(gates=8, epochs=12, drop_every=8), images, labels, 3).run()
+    grown = LayerwiseTrainer(settings(gates=8, epochs=12, drop_every=8), images, labels, 3).run()
     new, truth = bars(150, seed=1)
     with torch.no_grad():
         accuracy = float((grown.network(new).argmax(1) == truth).double().mean())
@@ -133,8 +133,10 @@ def test_every_stage_learns() -> None:
 
 def test_earlier_stages_are_frozen() -> None:
     kept: list[dict[str, Tensor]] = []
-    growth = Growth(settings(), *bars(), 3, on_stage=lambda _, network: kept.append(network.upto(1).state_dict()))
-    first = {name: value.clone() for name, value in growth.run().network.upto(1).state_dict().items()}
+    trainer = LayerwiseTrainer(
+        settings(), *bars(), 3, on_stage=lambda _, network: kept.append(network.upto(1).state_dict())
+    )
+    first = {name: value.clone() for name, value in trainer.run().network.upto(1).state_dict().items()}
     assert all(torch.equal(value, kept[0][name]) for name, value in first.items())
 
 
@@ -170,17 +172,17 @@ def test_gradient_is_that_of_the_objective_that_is_certified() -> None:
 
 def test_automatic_rate_avoids_divergence() -> None:
     """Weight decay that flings weights away at rate 0.3 leaves only the smaller rates."""
-    grown = Growth(settings(rates=None, weight_decay=50.0, trial=20), *bars(), 3).run()
+    grown = LayerwiseTrainer(settings(rates=None, weight_decay=50.0, trial=20), *bars(), 3).run()
     assert max(grown.rates) < 0.3
 
 
 def test_diverging_training_says_so() -> None:
     with pytest.raises(FloatingPointError, match="stage 1 diverges at learning rate 1e\\+06; give a smaller one"):
-        Growth(settings(rates=(1e6, 0.1, 0.1)), *bars(), 3).run()
+        LayerwiseTrainer(settings(rates=(1e6, 0.1, 0.1)), *bars(), 3).run()
 
 
 def test_later_stage_that_diverges_leaves_the_stages_before_it() -> None:
-    grown = Growth(settings(rates=(0.1, 1e9, 0.1)), *bars(), 3).run()
+    grown = LayerwiseTrainer(settings(rates=(0.1, 1e9, 0.1)), *bars(), 3).run()
     assert "stage 2 diverges at learning rate 1e+09" in grown.reason
     assert len(grown.network.stages) == 1
 
@@ -189,24 +191,24 @@ def test_rate_is_tried_over_several_passes_of_few_images() -> None:
     """With one batch an epoch a single pass would see the same loss at every rate."""
     images, labels = bars(12)
     few = settings(batch_size=16, trial=12, weight_decay=30.0, rates=None)
-    assert max(Growth(few, images, labels, 3).run().rates) < 0.1
+    assert max(LayerwiseTrainer(few, images, labels, 3).run().rates) < 0.1
 
 
 def test_resumed_training_keeps_what_the_first_one_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However much memory is free the second time: batches of another size round differently."""
     images, labels = bars(65)
-    growth = Growth(settings(), images, labels, 3)
+    trainer = LayerwiseTrainer(settings(), images, labels, 3)
 
     def stop(record: EpochRecord) -> None:
         if (record.stage, record.epoch) == (2, 1):
             raise Stop
 
     with pytest.raises(Stop):
-        growth.watched(stop, tmp_path).run()
-    whole = growth.run()
+        trainer.watched(stop, tmp_path).run()
+    whole = trainer.run()
     seen = []
-    monkeypatch.setattr("bidual.training.layerwise.growth.inputs_of", lambda *a: seen.append(a[-1]) or inputs_of(*a))
-    assert same(whole, growth.run(Checkpoint.read(tmp_path)))
+    monkeypatch.setattr("bidual.training.layerwise.trainer.inputs_of", lambda *a: seen.append(a[-1]) or inputs_of(*a))
+    assert same(whole, trainer.run(Checkpoint.read(tmp_path)))
     assert seen == [True, None]
 
 

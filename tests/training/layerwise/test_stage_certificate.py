@@ -7,7 +7,7 @@ from bidual.architectures.modules.layerwise import LayerwiseNetwork
 from bidual.operators import PooledOperator
 from bidual.operators.patches import Convolution, ImagePatches
 from bidual.operators.stacked import StackedOperator
-from bidual.training.layerwise import Growth
+from bidual.training.layerwise import LayerwiseTrainer
 from bidual.training.layerwise.certificates import certify_stage, lifted_point, stage_problem
 from helpers.small_images import bars, settings
 
@@ -17,7 +17,7 @@ DECAY = 2e-2
 def grown(units: int = 1, side: int = 6, epochs: int = 30, **changes: object) -> LayerwiseNetwork:
     plain = {"gates": 3, "downsample": (True, False), "rates": (0.1, 0.1), "weight_decay": DECAY}
     chosen = settings(**(plain | {"units": units, "epochs": epochs} | changes))
-    return Growth(chosen, *bars(30, side, 1), 3).run().network
+    return LayerwiseTrainer(chosen, *bars(30, side, 1), 3).run().network
 
 
 @pytest.mark.parametrize("units", [1, 2])

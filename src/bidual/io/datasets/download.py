@@ -1,4 +1,4 @@
-"""Downloading official files once, by pooch, with their checksums; the only part of Bidual that uses the network."""
+"""Downloads official files by pooch and checks them; only this module uses the network."""
 
 import errno
 import os
@@ -10,14 +10,13 @@ from typing import Any
 from bidual.io.datasets.folders import check_md5, md5_of
 from bidual.io.datasets.sources import Archive, ImageSource
 from bidual.runtime.extras import extra, need
-from bidual.runtime.files import refused
-from bidual.runtime.scratch import scratch_folder
+from bidual.runtime.files import refused, scratch_folder
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def download(source: ImageSource, names: Sequence[str], target: Path) -> None:
-    """Put those of the files into ``target`` that it lacks or holds damaged, each as soon as it is whole."""
+    """Put the files that ``target`` lacks, or that are damaged there, into it, each once it is complete."""
     lost = [name for name in names if not _is_good(target / name, source.md5[name])]
     if not lost:
         return
@@ -46,7 +45,7 @@ def _make_writable(target: Path) -> None:
 
 
 def _unpack(source: ImageSource, archive: Archive, names: Sequence[str], target: Path, scratch: Path) -> None:
-    """The named files out of the archive, which is not kept: it is as large as what it holds."""
+    """Extract the named files; the archive, which is as large as its contents, is deleted."""
     with extra("pooch"):
         import pooch
     members = [f"{source.folder}/{name}" for name in names]

@@ -1,4 +1,4 @@
-"""Where the files of a data set are looked for, and whether they are the official ones."""
+"""Finds the files of a data set and checks that they are the official ones."""
 
 import hashlib
 import os
@@ -20,12 +20,12 @@ def _roots(data_dir: DataDir) -> tuple[Path, ...]:
     """``data_dir`` if it is given, and no other; else the folder in BIDUAL_DATA, then the cache of downloads."""
     if data_dir is not None:
         return (_existing(data_dir, "data_dir"),)
-    told = os.environ.get(VARIABLE)
-    return (*((_existing(told, VARIABLE),) if told else ()), user_cache_path("bidual"))
+    given = os.environ.get(VARIABLE)
+    return (*((_existing(given, VARIABLE),) if given else ()), user_cache_path("bidual"))
 
 
 def user_cache_path(name: str) -> Path:
-    """The folder for what programs of that name keep for their user, by the rules of the system."""
+    """The cache folder of a program, by the rules of the operating system."""
     with extra("platformdirs"):
         from platformdirs import user_cache_path as system_path
     return system_path(name)
@@ -51,7 +51,7 @@ def best_place(found: Sequence[Path], names: Iterable[str]) -> Path:
 
 
 def missing(place: Path, names: Iterable[str]) -> list[str]:
-    """Those of the files that a folder does not hold."""
+    """The files that a folder lacks."""
     return [name for name in names if not (place / name).is_file()]
 
 

@@ -23,7 +23,7 @@ SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".pgm", ".ppm")
 _GREY = ("1", "L", "LA")
 _COLOUR = ("RGB", "RGBA", "P", "PA", "CMYK", "YCbCr")
 _MOST_PIXELS = 2**26
-# what Pillow raises for files that are damaged, or made to be
+# what Pillow raises for damaged or malicious files
 _NO_IMAGE = (
     *(OSError, SyntaxError, ValueError, TypeError, LookupError, ArithmeticError, MemoryError, RuntimeError),
     *(AttributeError, struct.error, zlib.error),

@@ -29,8 +29,8 @@ class ImageData:
         name: of the data set or folder.
         train_images, test_images: (n, channels, height, width), bytes; a part that was not read has n = 0.
         train_labels, test_labels: (n,).
-        classes: what the labels mean.
-        note: what is missing from the data set, empty if nothing is.
+        classes: the names of the labels.
+        note: the missing parts of the data set; empty if it is complete.
     """
 
     name: str
@@ -69,7 +69,7 @@ def _check(name: str, images: Images, labels: Labels, classes: int) -> None:
 def load_images(name: str, data_dir: DataDir = None, *, part: Part = "all", download: bool = False) -> ImageData:
     """A data set of :data:`IMAGE_SOURCES`; every file is checked against its MD5 before it is read.
 
-    Some of CIFAR-10's training batches may be missing, which ``note`` then says. All other files must be there.
+    Training batches of CIFAR-10 may be missing; ``note`` names them. All other files must exist.
 
     Args:
         name: "fashion-mnist", "mnist" or "cifar-10"; case and punctuation do not matter.
@@ -89,7 +89,7 @@ def load_images(name: str, data_dir: DataDir = None, *, part: Part = "all", down
 
 
 def _found(source: ImageSource, names: Sequence[str], data_dir: DataDir, download: bool) -> Path:
-    """The folder to read from, with what may not be missing."""
+    """The folder to read from; it has all files that must exist."""
     found = places(source.folder, data_dir)
     place = best_place(found, names)
     if download and (missing(place, names) or not _all_good(source, place, names)):

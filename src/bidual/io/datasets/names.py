@@ -1,4 +1,4 @@
-"""Names of data sets as people write them."""
+"""Names of data sets in any spelling."""
 
 import re
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""Which data sets are known: their folders, official files, checksums and addresses."""
+"""The known data sets: folders, official files, checksums and addresses."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class ImageSource:
     """An image data set in its official files.
 
     Attributes:
-        name, title: as loaders are asked for it, and as people write it.
+        name, title: the argument of loaders, and the usual spelling.
         folder: where its files lie, below a data folder.
         train, test: official file names, in the order of :func:`~bidual.io.datasets.load_images`.
         md5: of every file.

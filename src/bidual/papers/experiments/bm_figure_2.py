@@ -22,7 +22,15 @@ from bidual.patterns import activations, sample_gates
 from bidual.problems.problem import Problem
 from bidual.problems.solution import Limits
 from bidual.reporting.plots import COLOURS, GREY, figure_bytes, new_figure, plain
-from bidual.solvers.factored import Descent, FactoredProgram, Method, Preconditioned, VariableProjection, train
+from bidual.solvers.factored import (
+    Descent,
+    FactoredProgram,
+    Method,
+    Preconditioned,
+    VariableProjection,
+    factored_point,
+    train,
+)
 from bidual.solvers.plan import solve_auto
 
 TITLES = {
@@ -138,20 +146,20 @@ def _cell(program: FactoredProgram, optimum: Optimum, method: str, limit: int, t
     escape = method == "escape"
     chosen: Method = {"descent": Descent, "preconditioned": Preconditioned, "escape": VariableProjection}[method]()
     done = train(program, chosen, seed=optimum.seed, tol=tol if escape else -1.0, escape=escape, max_steps=limit)
-    unit, dual = program.unit, done.certificate.dual
+    point, unit = factored_point(done), program.unit
     return Cell(
         optimum,
         method,
         program.m,
-        done.program.m,
-        unit * done.value,
-        unit * done.gradient_norm,
-        optimality_report(done.program, done.factors).bound,
-        done.value / dual - 1,
+        point.program.m,
+        unit * point.value,
+        unit * point.gradient_norm,
+        optimality_report(point.program, point.factors).bound,
+        point.value / done.certificate.dual - 1,
         done.n_steps,
         done.seconds,
-        done.escapes,
-        done.ending.name,
+        point.escapes,
+        done.status.name,
     )
 
 

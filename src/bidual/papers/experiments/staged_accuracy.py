@@ -22,9 +22,9 @@ from bidual.papers.experiments.noise import clearly_above
 from bidual.papers.reproduction import Claim, Context, Finding
 from bidual.reporting.plots import COLOURS, GREY, figure_bytes, new_figure, plain
 from bidual.runtime.files import write_atomically
-from bidual.training.layerwise import EpochRecord, Growth, Settings
+from bidual.training.layerwise import EpochRecord, LayerwiseTrainer, Settings
 from bidual.training.layerwise.certificates import certify_stage
-from bidual.training.layerwise.growth import OnEpoch
+from bidual.training.layerwise.trainer import OnEpoch
 
 _AT_ONCE = 500
 
@@ -92,7 +92,7 @@ def grow_all(plans: Sequence[Plan], data: ImageData, scale: str, means: Context)
 def _kept_or_grown(plan: Plan, data: ImageData, scale: str, means: Context) -> StagedRow:
     part = means.folder / f"{data.name}-{hashlib.sha256(repr(plan).encode()).hexdigest()[:12]}.json"
     if part.is_file():
-        return kept(part.read_text())[0]
+        return kept(part.read_text(encoding="utf-8"))[0]
     row = grow(plan, data, scale, means.device, lambda record: means.say(_words(data.name, plan, record)))
     keep([row], part)
     return row
@@ -108,9 +108,11 @@ def grow(
 ) -> StagedRow:
     """Train a network by its plan, and measure every stage."""
     images, labels = (torch.from_numpy(part[: plan.images]) for part in (data.train_images, data.train_labels))
-    growth = Growth(plan.settings, images, labels, len(data.classes), torch.device(device), on_epoch=on_epoch)
+    trainer = LayerwiseTrainer(
+        plan.settings, images, labels, len(data.classes), torch.device(device), on_epoch=on_epoch
+    )
     began = time.perf_counter()
-    grown = growth.run()
+    grown = trainer.run()
     seconds, stages = time.perf_counter() - began, range(1, plan.settings.n_stages + 1)
     parts = [grown.network.upto(count) for count in stages]
     last = {record.stage: record.accuracy for record in grown.history}

@@ -49,7 +49,7 @@ class BranchAndBound(ScaledOracle):
             tree.expand(node, enough, self.tol, self.steps)
             more = quick._steepest(V, above, self._scaled.directions(node.splitting.directions()))
             neurons, values = torch.cat([found.neurons, more.neurons]), torch.cat([found.values, more.values])
-            found = SteepestNeurons.ranked(neurons, values)
+            found = SteepestNeurons.ranked(neurons, values, above)
         return found.with_upper(max(self._in_units_of(V, W, norm, tree.bound), found.bracket.lower))
 
 

@@ -12,14 +12,14 @@ from torch import Tensor
 from bidual.gauges import Factors
 from bidual.patterns.cone_projection import Cones
 from bidual.polar import Faces, NeuronOracle
-from bidual.problems.certificate import Certificate, certify
+from bidual.problems.certificate import certify
 from bidual.problems.relu import ReluProblem
+from bidual.problems.solution import Verdict
 from bidual.solvers.factored.arithmetic import resized
-from bidual.solvers.factored.program import FactoredProgram, Violation
-from bidual.solvers.factored.scaling import Scaling
+from bidual.solvers.factored.program import FactoredProgram, Scaling, Violation
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class ConeProgram(FactoredProgram):
     r"""min F(sum_p D_p X U_p W_p^T) + beta/2 (|U|^2 + |W|^2) subject to (2 D_p - I) X U_p >= 0, BM eq. 19.
 
@@ -32,14 +32,9 @@ class ConeProgram(FactoredProgram):
     No number of factors removes spurious local minima here (docs/corrections.md, BM Theorem 3.3).
     """
 
-    relu: ReluProblem | None = None
-    patterns: Bool[Tensor, "p n"] | None = None
-    oracle: NeuronOracle | None = None
-
-    def __post_init__(self) -> None:
-        if self.relu is None or self.patterns is None or self.oracle is None:
-            raise ValueError("a ConeProgram needs a ReluProblem, patterns and an oracle; use ConeProgram.of(...).")
-        super().__post_init__()
+    relu: ReluProblem
+    patterns: Bool[Tensor, "p n"]
+    oracle: NeuronOracle
 
     @classmethod
     def of(
@@ -58,19 +53,11 @@ class ConeProgram(FactoredProgram):
         relu = relu.with_beta(relu.beta / unit)
         oracle = relu.oracle(Faces) if oracle is None else oracle
         relu.check_oracle(oracle)
-        return cls(relu.gated(patterns), m, unit, relu, patterns, oracle)
+        return cls(relu.gated(patterns), m, unit, relu=relu, patterns=patterns, oracle=oracle)
 
     @cached_property
     def cones(self) -> Cones:
-        relu, patterns, _ = self._parts
-        return Cones.of(relu.X, patterns)
-
-    @property
-    def _parts(self) -> tuple[ReluProblem, Bool[Tensor, "p n"], NeuronOracle]:
-        assert self.relu is not None
-        assert self.patterns is not None
-        assert self.oracle is not None
-        return self.relu, self.patterns, self.oracle
+        return Cones.of(self.relu.X, self.patterns)
 
     @property
     def smooth(self) -> bool:
@@ -78,7 +65,7 @@ class ConeProgram(FactoredProgram):
 
     def warn_if_wasteful(self) -> None:
         """By Caratheodory's theorem no network needs more than n c + 1 neurons."""
-        n, c = self.problem.operator.output_shape
+        n, c = self.operator.output_shape
         if self.m > n * c + 1:
             warnings.warn(
                 f"m={self.m} factors per block are more than the n c + 1 = {n * c + 1} neurons that any optimum needs.",
@@ -104,29 +91,26 @@ class ConeProgram(FactoredProgram):
             return Factors(torch.ones_like(U[None, :, :1]), torch.zeros_like(W[None, :, :1]))
         return Factors(U[None, :, alive], W[None, :, alive])
 
-    def certificate(self, factors: Factors) -> Certificate:
-        """Of the ReLU network that the factors are, against all networks: scope ALL_PATTERNS."""
-        relu, _, oracle = self._parts
+    def judged(self, factors: Factors) -> Verdict:
+        """The ReLU network that the factors are, against all networks: scope ALL_PATTERNS."""
         U, W = self.network(factors)
-        master = relu.restricted_to(U[0].T)
+        master = self.relu.restricted_to(U[0].T)
         Z = (W[0] * torch.linalg.vector_norm(U[0], dim=0)).T.reshape(master.operator.block_shape)
-        return certify(master, Z, oracle=oracle)
+        return Verdict(master, certify(master, Z, oracle=self.oracle))
 
     def polar(self, factors: Factors) -> float:
         """max |V^T (X u)_+| over all unit u, at least the maximum over the program's own cones in BM's form of (20)."""
-        _, _, oracle = self._parts
-        return oracle.steepest(self.problem.residual(self.product(factors))).bracket.upper
+        return self.oracle.steepest(self.problem.residual(self.product(factors))).bracket.upper
 
     def violation(self, factors: Factors) -> Violation | None:
         """The steepest neuron over all patterns, in a block of its own if its pattern has none yet."""
-        relu, _, oracle = self._parts
         V = self.problem.residual(self.product(factors))
-        peaks = oracle.steepest(V, above=self.problem.beta)
+        peaks = self.oracle.steepest(V, above=self.problem.beta)
         if not len(peaks.neurons) or float(peaks.values[0]) <= self.problem.beta:
             return None
-        u = peaks.neurons[0].to(relu.X)
-        program, factors, block = self._with_block(factors, relu.X @ u >= 0)
-        w = -(relu.features(u).T @ V).flatten()
+        u = peaks.neurons[0].to(self.relu.X)
+        program, factors, block = self._with_block(factors, self.relu.X @ u >= 0)
+        w = -(self.relu.features(u).T @ V).flatten()
         (p, a, _), (_, b, _) = program.shapes
         U, W = u.new_zeros(p, a, 1), u.new_zeros(p, b, 1)
         U[block, :, 0], W[block, :, 0] = u, w / torch.linalg.vector_norm(w)
@@ -134,17 +118,16 @@ class ConeProgram(FactoredProgram):
 
     def _with_block(self, factors: Factors, pattern: Bool[Tensor, " n"]) -> tuple["ConeProgram", Factors, int]:
         """The program with a block for the pattern, zero factors there if it is new, and its index."""
-        relu, patterns, _ = self._parts
-        same = (patterns == pattern).all(1).nonzero()
+        same = (self.patterns == pattern).all(1).nonzero()
         if len(same):
             return self, factors, int(same[0])
-        more = torch.cat([patterns, pattern[None]])
-        grown = replace(self, problem=relu.gated(more), patterns=more)
+        more = torch.cat([self.patterns, pattern[None]])
+        grown = replace(self, problem=self.relu.gated(more), patterns=more)
         padded = Factors(*(torch.cat([part, torch.zeros_like(part[:1])]) for part in factors))
-        return grown, padded, len(patterns)
+        return grown, padded, len(self.patterns)
 
     def appended(self, factors: Factors, columns: Factors) -> tuple["ConeProgram", Factors]:
-        """The new column in a free place of its block, if there is one; a further column everywhere if not."""
+        """The new column in an empty column of its block; if there is none, every block gets one more column."""
         block = int(columns.U.flatten(1).any(1).nonzero()[0])
         taken = [*(factors.U[block].any(0) | factors.W[block].any(0)).tolist(), False]
         place = taken.index(False)

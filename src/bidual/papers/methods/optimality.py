@@ -1,4 +1,4 @@
-"""Every test of optimality that BM offers for a factored point, which of them apply, and the sound certificate."""
+"""Every test of optimality in BM for a factored point, which of them apply, and the sound certificate."""
 
 import math
 from collections.abc import Iterator
@@ -114,25 +114,19 @@ class OptimalityReport:
 
     def _on_factors(self) -> str:
         least, sum_ = min(self.rows, self.cols), self.rows + self.cols
-        if self.unit == "heads" and self.form == "smooth":
-            return self._on_heads(least, sum_)
         if self.form == "cone":
             return "Theorem 3.3, number of factors: does not apply, it is false for the ReLU program for every m."
         if self.form == "norms":
             return "Theorem 3.3, number of factors: not proved for these norms."
-        verdict = "every local minimum is global" if self.enough_factors else "local minima may be spurious"
-        return (
-            f"Theorem 3.3, number of factors: m = {self.m}, the theorem asks for d_c + d_r = {sum_} and "
-            f"min(d_c, d_r) = {least} suffices: {verdict}. A stationary point need not be a local minimum."
-        )
-
-    def _on_heads(self, least: int, sum_: int) -> str:
-        """Where there are several gates, the counts are per gate."""
-        verdict = "no local minimum is spurious" if self.enough_factors else "local minima may be spurious"
-        return (
+        counts = (
             f"Corollary 3.10, number of heads: {self.m} per gate; it asks for d^2 + d c = {sum_} (of linear attention) "
-            f"and min(d^2, d c) = {least} suffice: {verdict}. A stationary point need not be a local minimum."
+            f"and min(d^2, d c) = {least} suffice"
+            if self.unit == "heads"
+            else f"Theorem 3.3, number of factors: m = {self.m}, the theorem asks for d_c + d_r = {sum_} and "
+            f"min(d_c, d_r) = {least} suffices"
         )
+        verdict = "no local minimum is spurious" if self.enough_factors else "local minima may be spurious"
+        return f"{counts}: {verdict}. A stationary point need not be a local minimum."
 
     def _on_rank_deficiency(self) -> str:
         count, blocks = int((self.stacked_ranks < self.m).sum()), len(self.stacked_ranks)
@@ -183,7 +177,7 @@ def optimality_report(program: FactoredProgram, factors: Factors, rank_tol: floa
         _ranks(stacked, rank_tol),
         "cone" if isinstance(program, ConeProgram) else "smooth" if program.smooth else "norms",
         _zhang(program, factors, rank_tol),
-        program.problem.operator.unit,
+        program.operator.unit,
     )
 
 
@@ -194,7 +188,7 @@ def _ranks(parts: Float[Tensor, "p k m"], tol: float) -> Int[Tensor, " p"]:
 
 def _zhang(program: FactoredProgram, factors: Factors, tol: float) -> float | None:
     """1/4 (L/mu - 1)^2 rank(Z) of BM A.4, for squared loss: L and mu are the extreme eigenvalues of A* A."""
-    operator, data = program.problem.operator, program.problem.datafit
+    operator, data = program.operator, program.problem.datafit
     if not program.smooth or not isinstance(operator, HasKernel) or not data.loss.half_square or data.intercept:
         return None
     B = operator.design()

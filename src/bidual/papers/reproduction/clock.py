@@ -33,7 +33,7 @@ def read_spent(folder: Path) -> Spent:
     path = folder / "clock.json"
     if not path.is_file():
         return Spent(datetime.now(UTC).isoformat(timespec="seconds"))
-    kept = json.loads(path.read_text())
+    kept = json.loads(path.read_text(encoding="utf-8"))
     return Spent(kept["started"], kept["seconds"], tuple(kept["commits"]))
 
 

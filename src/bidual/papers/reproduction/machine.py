@@ -6,6 +6,7 @@ import subprocess
 from importlib.metadata import version
 from pathlib import Path
 
+import psutil
 import torch
 
 from bidual.runtime.memory import human_bytes
@@ -19,7 +20,7 @@ def machine(device: str = "cpu") -> dict[str, str | int]:
         "processor": _processor(),
         "cores": os.cpu_count() or 1,
         "threads": torch.get_num_threads(),
-        "memory": _memory(),
+        "memory": human_bytes(psutil.virtual_memory().total),
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
     }
@@ -30,18 +31,11 @@ def machine(device: str = "cpu") -> dict[str, str | int]:
 
 def _processor() -> str:
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         return platform.processor() or platform.machine()
     names = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
     return next(names, platform.machine())
-
-
-def _memory() -> str:
-    try:
-        return human_bytes(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    except (ValueError, OSError, AttributeError):
-        return "unknown"
 
 
 def commit() -> str | None:

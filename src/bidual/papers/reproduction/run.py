@@ -8,7 +8,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -20,27 +20,11 @@ from bidual.papers.reproduction.context import Context, silent
 from bidual.papers.reproduction.experiment import SCALES, Experiment, Finding, Scale
 from bidual.papers.reproduction.machine import machine
 from bidual.papers.reproduction.plain_data import plain_data
-from bidual.reporting.reproduction import FORMAT, KIND, RESULT, Claim, Written
+from bidual.reporting.reproduction import FORMAT, KIND, RESULT, Written, read_result
 from bidual.runtime.files import write_atomically
-from bidual.runtime.json_text import parse_json
-
-_FIELDS = (
-    "row",
-    "name",
-    "title",
-    "source",
-    "scale",
-    "seed",
-    "seconds",
-    "started",
-    "machine",
-    "version",
-    "commit",
-    "fingerprint",
-)
+from bidual.runtime.json_text import one_line
 
 
-@dataclass(frozen=True)
 class Reproduction(Written):
     """A finished experiment with everything that was measured.
 
@@ -154,31 +138,17 @@ def _keep(experiment: Experiment, scale: str, finding: Finding, folder: Path, de
     for suffix in (".png", ".svg"):
         write_atomically(folder / f"figure{suffix}", finding.draw(suffix))
     write_atomically(folder / RESULT, written)
-    return _from_json(facts, folder)
+    return Reproduction.model_validate(facts | {"folder": folder})
 
 
 def read(folder: str | os.PathLike[str]) -> Reproduction | None:
-    """What a folder holds; None if nothing is finished there."""
+    """The result in a folder; None if nothing is finished there."""
     path = Path(folder) / RESULT
     if not path.is_file():
         return None
     try:
-        facts = parse_json(path.read_bytes())
-        if facts["format"] != FORMAT or facts["kind"] != KIND:
-            raise ValueError("another format")
-        return _from_json(facts, Path(folder))
-    except (ValueError, LookupError, TypeError) as error:
-        raise ValueError(f"{path} does not hold a result of bidual reproduce; delete it, or use --force.") from error
-
-
-def _from_json(facts: dict[str, Any], folder: Path) -> Reproduction:
-    claims = tuple(Claim(**claim) for claim in facts["claims"])
-    rest = {name: facts[name] for name in _FIELDS}
-    return Reproduction(
-        **rest,
-        configuration=facts["configuration"],
-        claims=claims,
-        table=facts["table"],
-        data=facts["data"],
-        folder=folder,
-    )
+        return read_result(path, Reproduction)
+    except ValueError as error:
+        raise ValueError(
+            f"{path} does not hold a result of bidual reproduce ({one_line(error)}); delete it, or use --force."
+        ) from error

@@ -44,7 +44,7 @@ def reproduce_all(
 ) -> Results:
     """Run experiments; those that cannot run, for lack of data or otherwise, are left out and named.
 
-    With several workers, or within :func:`bidual.runtime.cluster.scheduler`, experiments are tasks of a sweep first.
+    With several workers, or within :func:`bidual.runtime.jobs.scheduler`, experiments are tasks of a sweep first.
     Then come, one after another and in this process, those that divide their own work among the workers, and those
     whose claims or budgets are seconds, which other work on the machine would lengthen.
 

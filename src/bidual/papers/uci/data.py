@@ -137,7 +137,8 @@ def _splits(path: Path, n: int) -> tuple[Rows, ...]:
     if not path.is_file():
         return ()
     try:
-        lines = [np.array(line.split(), dtype=np.int64) for line in path.read_text().splitlines() if line.strip()]
+        text = path.read_text(encoding="utf-8")
+        lines = [np.array(line.split(), dtype=np.int64) for line in text.splitlines() if line.strip()]
     except (ValueError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} must hold lines of row numbers: {error}; replace the file.") from error
     if not lines or len(lines) % 2 or not all(_is_partition(lines[k : k + 2], n) for k in range(0, len(lines), 2)):

@@ -128,7 +128,7 @@ def read_rows(path: str | Path, settings: Settings) -> list[Row]:
     if not path.exists():
         return []
     try:
-        kept = json.loads(path.read_text())
+        kept = json.loads(path.read_text(encoding="utf-8"))
         made_with, rows = kept["settings"], [_row(row) for row in kept["rows"]]
     except (ValueError, LookupError, TypeError) as error:
         raise ValueError(f"{path} does not hold rows of this study; give another file.") from error

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from numpy import ndarray
 
-from bidual.numerics.nonnegative import nonnegative_multipliers
+from bidual.numerics.linear_algebra import nonnegative_multipliers
 from bidual.numerics.rounding import exact_product, gamma
 from bidual.patterns.cone_projection import Cones, non_negative_least_squares
 from bidual.polar.exact.rays import exact_patterns

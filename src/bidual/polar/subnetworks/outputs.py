@@ -25,7 +25,7 @@ from numpy import ndarray
 from torch import Tensor
 
 from bidual.numerics.eigenvalue_bounds import orthogonality_error
-from bidual.numerics.nonnegative import nonnegative_multipliers
+from bidual.numerics.linear_algebra import nonnegative_multipliers
 from bidual.numerics.rounding import TINY, gamma, length, rounded_up
 from bidual.operators.parallel import Widths, as_widths, sub_network_features
 from bidual.polar.base import Neurons, SteepestNeurons

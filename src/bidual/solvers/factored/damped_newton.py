@@ -35,7 +35,7 @@ class Model:
         return float(self.gradient @ step + 0.5 * bend)
 
     def minimiser(self, damping: float) -> Float[Tensor, " v"] | None:
-        """-(J^T J + B + damping I)^-1 g, or None if that matrix is not positive definite (as far as one can tell).
+        """-(J^T J + B + damping I)^-1 g, or None if that matrix is not positive definite by Cholesky.
 
         By the normal equations, or through the r x r matrix of Woodbury's formula if it is smaller.
         """
@@ -78,15 +78,15 @@ class Model:
 class DampedNewton(Method):
     """Steps to the minimiser of a damped model; its damping falls while the model is right, and grows if not."""
 
-    max_steps: int = 500
+    max_steps = 500
     check_every = 5
 
     def _refusal(self, program: FactoredProgram) -> str | None:
-        if not isinstance(program.problem.operator, HasKernel):
-            return f"{self.name} needs operators that are HasKernel; {type(program.problem.operator).__name__} is not."
+        if not isinstance(program.operator, HasKernel):
+            return f"{self.name} needs operators that are HasKernel; {type(program.operator).__name__} is not."
         rows, variables = self._size(program)
         need = 8 * (2 * rows * variables + 3 * min(variables, 2 * rows) ** 2)
-        if need > available_bytes(program.problem.operator.like.device):
+        if need > available_bytes(program.operator.like.device):
             return f"{self.name} needs {human_bytes(need)} for its matrices, more than there is."
         return super()._refusal(program)
 
@@ -110,7 +110,7 @@ class DampedNewton(Method):
                 damping = max(4 * damping, 1e-8 * model.scale)
                 continue
             new, promised = self._moved(program, state, step), -model.at(step)
-            if promised <= noise:  # values can tell no more: the step that is left polishes the gradient
+            if promised <= noise:  # below the rounding of values; the step may still reduce the gradient
                 return self._polished(program, state, new)
             ratio = (state.value - new.value) / promised
             if ratio > 1e-3:
@@ -145,7 +145,7 @@ def _next_damping(damping: float, ratio: float) -> float:
 
 def design_blocks(program: FactoredProgram) -> Float[Tensor, "n p a q"]:
     """The features of one output, by block, row and readout (of which there is one without a readout)."""
-    operator = program.problem.operator
+    operator = program.operator
     assert isinstance(operator, HasKernel)
     p, a, b = operator.block_shape
     return operator.design().reshape(-1, p, a, b // operator.output_shape[1])

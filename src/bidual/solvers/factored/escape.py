@@ -1,4 +1,4 @@
-"""Leaving saddles: what the certificate finds violated becomes a new neuron."""
+"""Leaves saddles: the direction that violates dual feasibility most becomes a new neuron."""
 
 from math import inf
 
@@ -15,7 +15,7 @@ def leave_saddle(program: FactoredProgram, factors: Factors) -> tuple[FactoredPr
 
     At a stationary point with Omega°(A* grad F) > beta, the columns (u, w) of the most violated blocks, scaled by
     sqrt(t), change the objective by t (beta - Omega°) + O(t^2): a direction of descent that the columns which are there
-    cannot find. t is the best of a line search along all violated blocks at once. The number of columns grows by one
+    cannot find. A line search along all violated blocks gives t. The number of columns grows by one
     where it must, and never beyond what attains the gauge.
     """
     found = program.violation(factors)
@@ -33,10 +33,10 @@ def leave_saddle(program: FactoredProgram, factors: Factors) -> tuple[FactoredPr
 def go_on(
     program: FactoredProgram, method: Method, state: State, left_at: float
 ) -> tuple[FactoredProgram, State] | None:
-    """Where to go on from a point at which a method has finished or become slow; None if nowhere.
+    """The program and state to continue from where a method has finished or become slow; None if there is none.
 
     ``left_at`` is the objective at which the last saddle was left, infinite before the first, minus infinite if none
-    may be left: a method that has finished again without a lower one has nowhere to go.
+    may be left. A method that finishes again at the same objective is at its end.
     """
     stuck = state.finished and not state.value < left_at - _ROUNDING * abs(state.value)
     found = None if stuck or left_at == -inf else leave_saddle(program, state.factors)

@@ -1,13 +1,17 @@
 """Gradient descent as BM section 4.1 trains: momentum, and a learning rate that decays on plateaus."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
+from jaxtyping import Int
+from torch import Tensor
 
 from bidual.gauges import Factors
+from bidual.losses.datafit import Datafit
 from bidual.operators import GatedOperator, LinearOperator
+from bidual.operators.base import SampleOperator
+from bidual.problems.problem import Problem
 from bidual.solvers.factored.arithmetic import norm, plus
-from bidual.solvers.factored.batches import batches, subprogram
 from bidual.solvers.factored.method import Method, State
 from bidual.solvers.factored.program import FactoredProgram
 
@@ -41,8 +45,8 @@ class Descent(Method):
     smallest_rate: float = 1e-8
     batch: int | None = None
     seed: int = 0
-    max_steps: int = 20_000
     name = "descent"
+    max_steps = 20_000
     check_every = 100
 
     def __post_init__(self) -> None:
@@ -57,8 +61,8 @@ class Descent(Method):
     def _refusal(self, program: FactoredProgram) -> str | None:
         if self.batch is not None and program.problem.datafit.intercept:
             return "mini-batches have no common best intercept; append a constant column, or use batch=None."
-        if self.batch is not None and not isinstance(program.problem.operator, GatedOperator | LinearOperator):
-            return f"{type(program.problem.operator).__name__} cannot be cut into mini-batches; use batch=None."
+        if self.batch is not None and not isinstance(program.operator, GatedOperator | LinearOperator):
+            return f"{type(program.operator).__name__} cannot be cut into mini-batches; use batch=None."
         return super()._refusal(program)
 
     def init(self, program: FactoredProgram, factors: Factors) -> State:
@@ -68,11 +72,11 @@ class Descent(Method):
         return State(factors, value, memory=memory)
 
     def step(self, program: FactoredProgram, state: State) -> State:
-        memory, factors, n = state.memory, state.factors, program.problem.operator.output_shape[0]
+        memory, factors, n = state.memory, state.factors, program.operator.output_shape[0]
         if self.batch is None or self.batch >= n:
             factors = self._move(program, factors, memory, program.unit)
         else:
-            for index in batches(n, self.batch, memory.generator):
+            for index in torch.randperm(n, generator=memory.generator).split(self.batch):
                 # a batch stands for n / |batch| times its samples, and has that share of beta's pull
                 factors = self._move(subprogram(program, index), factors, memory, program.unit * n / len(index))
         value = program.value(factors)
@@ -91,3 +95,21 @@ class Descent(Method):
         memory.waited += 1
         if memory.waited > self.patience:
             memory.rate, memory.waited = memory.rate * self.decay, 0
+
+
+def subprogram(program: FactoredProgram, index: Int[Tensor, " k"]) -> FactoredProgram:
+    """The program over the samples ``index``, with their share k/n of beta, so that the batches of an epoch add up."""
+    problem, n = program.problem, program.operator.output_shape[0]
+    data = problem.datafit
+    weight = None if data.weight is None else data.weight[index]
+    datafit = Datafit(data.loss, data.targets[index], weight, False, data.shift)
+    small = Problem(_rows(problem.operator, index), datafit, problem.gauge, problem.beta * len(index) / n)
+    return replace(program, problem=small)
+
+
+def _rows(operator: object, index: Int[Tensor, " k"]) -> SampleOperator:
+    if isinstance(operator, GatedOperator):
+        return GatedOperator(operator.X[index], operator.patterns[:, index], operator.n_outputs)
+    if isinstance(operator, LinearOperator):
+        return LinearOperator(operator.X[index], operator.n_outputs, operator.n_blocks)
+    raise TypeError(f"{type(operator).__name__} cannot be cut into mini-batches.")

@@ -10,9 +10,8 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from bidual.gauges import Factors
-from bidual.solvers.factored.arithmetic import plus
+from bidual.solvers.factored.arithmetic import adjoint, plus
 from bidual.solvers.factored.method import Method, State
-from bidual.solvers.factored.products import adjoint
 from bidual.solvers.factored.program import FactoredProgram
 
 _ALIKE = 1e-12  # a chunk that lowers the value by less, relatively, was the last
@@ -25,7 +24,6 @@ class LBFGS(Method):
 
     chunk: int = 500
     memory: int = 30
-    max_steps: int = 100
     name = "lbfgs"
 
     def step(self, program: FactoredProgram, state: State) -> State:

@@ -37,7 +37,7 @@ class LevenbergMarquardt(DampedNewton):
     name = "levenberg_marquardt"
 
     def _size(self, program: FactoredProgram) -> tuple[int, int]:
-        (n, c), ((p, a, m), (_, b, _)) = program.problem.operator.output_shape, program.shapes
+        (n, c), ((p, a, m), (_, b, _)) = program.operator.output_shape, program.shapes
         return n * c, p * m * (a + b)
 
     def _model(self, program: FactoredProgram, state: State) -> Model:
@@ -58,7 +58,7 @@ class LevenbergMarquardt(DampedNewton):
 
 def _jacobian(program: FactoredProgram, factors: Factors) -> Float[Tensor, "n c k"]:
     """d(A Z) = A (dU W^T + U dW^T), columns ordered by block, neuron, and weight."""
-    B, c = design_blocks(program), program.problem.operator.output_shape[1]
+    B, c = design_blocks(program), program.operator.output_shape[1]
     W = factors.W.unflatten(1, (-1, c))
     hidden = torch.einsum("npiq,pqkj->nkpji", B, W)
     output = torch.einsum("npiq,pij,kl->nkpjql", B, factors.U, torch.eye(c).to(B)).flatten(4)

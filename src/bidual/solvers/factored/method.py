@@ -1,4 +1,4 @@
-"""What a method on factors is: settings, a state, and one step."""
+"""The base class of methods that descend on factors."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
@@ -10,14 +10,14 @@ from bidual.solvers.factored.program import FactoredProgram
 
 @dataclass
 class State:
-    """Where a method is.
+    """The state of a method.
 
     Attributes:
         factors: the point.
         value: the objective of (14) there.
         finished: no further step of this method would help.
         slow: steps still help, but so little that the point may be a saddle.
-        memory: what the method carries along.
+        memory: private to the method.
     """
 
     factors: Factors
@@ -30,13 +30,12 @@ class State:
 class Method(ABC):
     """One way to descend on factors. Settings are a frozen dataclass; what changes lives in the state.
 
-    ``check_every`` is how many steps pass between looks at the gradient and the certificate, ``max_steps`` how many
-    there are unless the caller says otherwise.
+    ``check_every`` is how many steps pass between certificates, ``max_steps`` the limit where none is given.
     """
 
     name: ClassVar[str]
     check_every: ClassVar[int] = 1
-    max_steps: int = 1000
+    max_steps: ClassVar[int] = 1000
 
     def refusal(self, program: FactoredProgram) -> str | None:
         """Why this method cannot take the program, in one sentence; None if it can."""

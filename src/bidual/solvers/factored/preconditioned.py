@@ -28,8 +28,8 @@ class Preconditioned(Method):
 
     damping: float = 1.0
     floor: float = 1e-9
-    max_steps: int = 8000
     name = "preconditioned"
+    max_steps = 8000
     check_every = 50
 
     def __post_init__(self) -> None:

@@ -2,6 +2,7 @@
 
 import warnings
 from dataclasses import dataclass, replace
+from enum import Enum
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -10,16 +11,28 @@ from jaxtyping import Float
 from torch import Tensor
 
 from bidual.gauges import Factorised, Factors, FactorSteps
+from bidual.operators import LiftedOperator
 from bidual.problems.certificate import Certificate, certify
 from bidual.problems.problem import Problem
-from bidual.solvers.factored.arithmetic import norm, plus, resized
-from bidual.solvers.factored.products import adjoint, forward
-from bidual.solvers.factored.scaling import Scaling
+from bidual.problems.solution import Verdict
+from bidual.solvers.factored.arithmetic import adjoint, forward, norm, plus, resized
 from bidual.types import Blocks, Matrix, as_protocol
 
 
+class Scaling(Enum):
+    """How the data term is normalised, as a factor of the sum F over samples."""
+
+    SUM = "sum"  # F, the scaling of everything else here
+    MEAN = "mean"  # F / n
+    MSE = "mse"  # 2 F / (n c), what torch.nn.MSELoss makes of squared loss
+
+    def factor(self, targets: Matrix) -> float:
+        n, c = targets.shape
+        return {"sum": 1.0, "mean": 1 / n, "mse": 2 / (n * c)}[self.value]
+
+
 class Violation(NamedTuple):
-    """Columns that would lower the objective, for a program that may have grown blocks to hold them."""
+    """Columns that lower the objective, and the program for them, which may have new blocks."""
 
     program: "FactoredProgram"
     factors: Factors
@@ -33,8 +46,8 @@ class FactoredProgram:
     With the nuclear gauge C = R = 2: eq. 17 for a linear network, eq. 18 for a gated one. The norms are those of the
     problem's gauge. m is the number of neurons of every block.
 
-    Values and gradients are those of ``problem``, a sum over samples. ``unit`` is what turns them into another scaling
-    (see :meth:`scaled`), and what learning rates are multiplied with.
+    Values and gradients are those of ``problem``, a sum over samples. Times ``unit`` they are in the scaling of
+    :meth:`scaled`; learning rates are multiplied with it too.
     """
 
     problem: Problem
@@ -49,8 +62,8 @@ class FactoredProgram:
             raise ValueError(f"{type(gauge).__name__} has no price on factors. Use a gauge such as Nuclear().")
 
     def warn_if_wasteful(self) -> None:
-        """Say so if m is larger than anything that a theorem asks for."""
-        _, a, b = self.problem.operator.block_shape
+        """Warn if m is larger than any theorem needs."""
+        _, a, b = self.operator.block_shape
         if self.m > a + b:
             warnings.warn(
                 f"m={self.m} factors per block are more than rows + columns = {a + b} (BM Theorem 3.3); "
@@ -70,26 +83,30 @@ class FactoredProgram:
         return cls(problem.with_beta(problem.beta / unit), m, unit)
 
     @property
+    def operator(self) -> LiftedOperator:
+        return self.problem.operator
+
+    @property
     def shapes(self) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
         """Of U and W."""
-        p, a, b = self.problem.operator.block_shape
+        p, a, b = self.operator.block_shape
         return (p, a, self.m), (p, b, self.m)
 
     @property
     def width(self) -> int:
         """How many factors per block attain the gauge of any Z: min(a, b) for the nuclear norm (BM Lemma 3.1)."""
-        _, a, b = self.problem.operator.block_shape
-        split = as_protocol(self.problem.gauge, Factorised).split(self.problem.operator.like.new_zeros(1, a, b))
+        _, a, b = self.operator.block_shape
+        split = as_protocol(self.problem.gauge, Factorised).split(self.operator.like.new_zeros(1, a, b))
         return split.U.shape[2]
 
     @property
     def smooth(self) -> bool:
         """Whether the price is 1/2 (|U|^2 + |W|^2) and nothing constrains the factors."""
-        return as_protocol(self.problem.gauge, Factorised).smooth_factors(self.problem.operator.block_shape[2])
+        return as_protocol(self.problem.gauge, Factorised).smooth_factors(self.operator.block_shape[2])
 
     def start(self, generator: torch.Generator, scale: float = 0.3) -> Factors:
         """Normal factors of standard deviation ``scale``, made feasible."""
-        like = self.problem.operator.like
+        like = self.operator.like
         U, W = (
             scale * torch.randn(shape, generator=generator, dtype=torch.float64).to(like.device, like.dtype)
             for shape in self.shapes
@@ -106,14 +123,14 @@ class FactoredProgram:
             )
         if not all(bool(torch.isfinite(part).all()) for part in factors):
             raise ValueError("the factors must be finite, got NaN or infinity; leave start out for a random one.")
-        like = self.problem.operator.like
+        like = self.operator.like
         return Factors(factors.U.to(like), factors.W.to(like))
 
     def check_feasible(self, factors: Factors) -> None:
-        """Refuse factors that break a constraint, of which (14) has none."""
+        """Refuse factors that violate a constraint; (14) has none."""
 
     def in_float64(self) -> Self:
-        """The same program in double precision, in which points are judged."""
+        """The same program in double precision, for certificates and reports."""
         return replace(self, problem=self.problem.to(torch.float64))
 
     def product(self, factors: Factors) -> Blocks:
@@ -121,8 +138,8 @@ class FactoredProgram:
         return factors.U @ factors.W.mT
 
     def predictions(self, factors: Factors) -> Matrix:
-        """A Z, without Z where the factors are shorter."""
-        return forward(self.problem.operator, factors)
+        """A Z, without forming Z where the factors are smaller."""
+        return forward(self.operator, factors)
 
     def penalty(self, factors: Factors) -> float:
         return as_protocol(self.problem.gauge, Factorised).factor_penalty(factors)
@@ -133,7 +150,7 @@ class FactoredProgram:
 
     def data_gradient(self, factors: Factors) -> Factors:
         """Of F alone: G W and G^T U with G = A* grad F(A Z)."""
-        return adjoint(self.problem.operator, self.problem.datafit.grad(self.predictions(factors)), factors)
+        return adjoint(self.operator, self.problem.datafit.grad(self.predictions(factors)), factors)
 
     def gradient(self, factors: Factors) -> Factors:
         """grad_U = G W + beta S_U and grad_W = G^T U + beta S_W, S a subgradient of the penalty; S = (U, W) for l2."""
@@ -152,7 +169,7 @@ class FactoredProgram:
         return norm(plus(moved, factors, -1.0))
 
     def feasible(self, factors: Factors) -> Factors:
-        """The nearest factors that satisfy the constraints, of which (14) has none."""
+        """The nearest factors that satisfy the constraints; (14) has none."""
         return factors
 
     def balanced(self, factors: Factors) -> Factors:
@@ -168,9 +185,13 @@ class FactoredProgram:
     def with_m(self, m: int) -> Self:
         return self if m == self.m else replace(self, m=m)
 
+    def judged(self, factors: Factors) -> Verdict:
+        """Z with its sound certificate, against the convex program (16)."""
+        return Verdict(self.problem, certify(self.problem, self.product(factors)))
+
     def certificate(self, factors: Factors) -> Certificate:
-        """The sound certificate of Z, against the convex program (16)."""
-        return certify(self.problem, self.product(factors))
+        """Of the product of the factors."""
+        return self.judged(factors).certificate
 
     def polar(self, factors: Factors) -> float:
         """Omega°(A* grad F), the left side of (20) times beta."""

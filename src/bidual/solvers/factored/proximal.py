@@ -1,4 +1,4 @@
-"""Proximal gradient on the factors: it projects where they are constrained, and shrinks where prices have kinks."""
+"""Proximal gradient on the factors, for constraints and for prices with kinks."""
 
 from dataclasses import dataclass
 
@@ -26,8 +26,8 @@ class Proximal(Method):
     extrapolation starts again, so that it never does (Li and Lin, 2015).
     """
 
-    max_steps: int = 20_000
     name = "proximal"
+    max_steps = 20_000
     check_every = 50
 
     def _refusal(self, program: FactoredProgram) -> str | None:

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from bidual.gauges import Factors
-from bidual.numerics.cholesky import robust_cholesky
+from bidual.numerics.linear_algebra import robust_cholesky
 from bidual.solvers.factored.damped_newton import (
     DampedNewton,
     Model,
@@ -51,14 +51,14 @@ class VariableProjection(DampedNewton):
         return super()._refusal(program) if loss.half_square else f"{self.name} needs squared loss, got {loss.name}."
 
     def _size(self, program: FactoredProgram) -> tuple[int, int]:
-        (n, c), (p, a, m) = program.problem.operator.output_shape, program.shapes[0]
+        (n, c), (p, a, m) = program.operator.output_shape, program.shapes[0]
         return n * c, p * a * m
 
     def init(self, program: FactoredProgram, factors: Factors) -> State:
         return _at(program, factors.U)
 
     def _model(self, program: FactoredProgram, state: State) -> Model:
-        (p, a, m), c = program.shapes[0], program.problem.operator.output_shape[1]
+        (p, a, m), c = program.shapes[0], program.operator.output_shape[1]
         U, B, beta = state.factors.U, design_blocks(program), program.problem.beta
         inner = _inner(program, U)
         S = torch.einsum("npiq,nk->piqk", B, inner.alpha).flatten(2)

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 
 from bidual import patterns
-from bidual.numerics.nonnegative import nonnegative_multipliers
+from bidual.numerics.linear_algebra import nonnegative_multipliers
 from bidual.numerics.rounding import gamma, rounded_up
 from bidual.patterns.facets import hyperplanes
 from bidual.polar.relaxations.sign_regions import size_of

@@ -60,7 +60,6 @@ class Copositive(NeuronSolver):
 
     name = "copositive"
     max_steps = 20
-    untimed_steps = 1
 
     def __post_init__(self) -> None:
         if not self.starts >= 1:

@@ -13,11 +13,11 @@ Images = Float[Tensor, "n c h w"]
 
 @dataclass(frozen=True, eq=False)
 class Moves:
-    """What becomes of every image of a batch.
+    """How every image of a batch is moved.
 
     Attributes:
-        crop: zeros around an image, in which its window lies.
-        mirrored: which images are, (n,).
+        crop: width of the border of zeros; the window is cut from the image with its border.
+        mirrored: which images are mirrored, (n,).
         corners: of the windows, rows and columns from 0 to 2 crop, (2, n, 1).
     """
 
@@ -27,7 +27,7 @@ class Moves:
 
     @classmethod
     def drawn(cls, n: int, crop: int, flip: bool, generator: torch.Generator) -> Self:
-        """For n images; nothing is drawn where nothing is random."""
+        """Random moves of n images; without crop and flip no random number is drawn."""
         mirrored, corners = torch.zeros(n, dtype=torch.bool), torch.zeros(2, n, 1, dtype=torch.long)
         if flip:
             mirrored = torch.rand(n, generator=generator) < 0.5
@@ -36,11 +36,11 @@ class Moves:
         return cls(crop, mirrored, corners)
 
     def of(self, some: slice) -> Self:
-        """The moves of some of the images."""
+        """Those of some of the images."""
         return type(self)(self.crop, self.mirrored[some], self.corners[:, some])
 
     def __call__(self, x: Images) -> Images:
-        """Those images, moved."""
+        """Move the images."""
         n, _, height, width = x.shape
         if bool(self.mirrored.any()):
             x = torch.where(self.mirrored[:, None, None, None].to(x.device), x.flip(3), x)
@@ -54,5 +54,5 @@ class Moves:
 
 
 def augmented(x: Images, crop: int, flip: bool, generator: torch.Generator) -> Images:
-    """Every image, mirrored by chance, in a random window of its own with ``crop`` zeros around it."""
+    """Every image, mirrored at random and shifted at random by up to ``crop`` pixels, with zeros at the border."""
     return Moves.drawn(len(x), crop, flip, generator)(x)

@@ -1,4 +1,4 @@
-"""How good a stage is: the certificate of its convex program, given what the stages before it made."""
+"""The certificate of a stage: bounds on its convex program, given the channels of the stages before it."""
 
 import math
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class StageCertificate(Part):
         n: images of the training set, not augmented.
         beta: the weight decay for a sum over them.
         objective: of the stage as it is: the sum of losses + beta/2 times the sum of squares of filters and head.
-        dual: no stage with these gates, of any number of filters, has a smaller objective.
+        dual: a lower bound for all stages with these gates, of any number of filters.
         balanced: the objective once the filters of every gate are balanced; the network is the same.
     """
 
@@ -82,8 +82,8 @@ def stage_problem(
 
     min_Z sum_i l(sum_k <B_k^i, Z_k>, y_i) + n weight_decay sum_k |Z_k|_*,   B_k^i = P_a D_k^(i) X_i,   Z_k = U_k V_k^T.
 
-    X_i are the patches of what the stage sees, D_k^(i) what its gates say there; both are taken from the network in
-    its own precision and are constants of the program.
+    X_i are the patches of the stage's inputs and D_k^(i) its gates there, both computed by the network in its own
+    precision; they are constants of the program.
     """
     stage, head = network.stages.last, network.heads.last
     device = head.output.weight.device
@@ -118,7 +118,7 @@ def _seen(network: LayerwiseNetwork, x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _convolution(stage: GatedStage, head: Head, X: Tensor) -> Convolution:
-    """The geometry of a stage; where adaptive pooling has windows that overlap, its matrix is given as it is."""
+    """The geometry of a stage; where windows of adaptive pooling overlap, pooling is given as a matrix."""
     kernel = stage.hidden.kernel_size[0]
     height, width = X.shape[2:]
     if not (height % head.grid or width % head.grid):

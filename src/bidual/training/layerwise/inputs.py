@@ -1,4 +1,4 @@
-"""What a stage is trained on: the channels of the frozen stages before it, kept or made again for every batch."""
+"""The inputs of a stage: the channels of the frozen stages before it, stored or computed again for every batch."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -15,13 +15,13 @@ from bidual.training.layerwise.augmentation import Moves
 from bidual.training.layerwise.settings import Settings
 
 _AT_ONCE = 512  # images that pass the frozen stages together
-_SHARE = 3  # of the free memory, one part may go to what is kept
+_SHARE = 3  # stored inputs may take this fraction of the free memory, 1 / 3
 
 Frozen = Callable[[Tensor], Tensor]
 
 
 class Batch(NamedTuple):
-    """What the filters of a stage see, and what is on."""
+    """The inputs of the filters of a stage, and which gates are on."""
 
     x: Tensor
     on: Tensor
@@ -32,16 +32,16 @@ class Inputs(ABC):
 
     @abstractmethod
     def batch(self, rows: Tensor, generator: torch.Generator) -> Batch:
-        """A rank's share of a batch. All ranks draw for the whole batch, and so the same random numbers."""
+        """A rank's share of a batch. All ranks draw random numbers for the whole batch, so that they draw the same."""
 
     def own(self, rows: Tensor) -> Tensor:
-        """Which images of a batch are in that share: all, in one process."""
+        """The images of a batch in that share: all of them in one process."""
         return rows
 
 
 @dataclass(frozen=True, eq=False)
 class FreshInputs(Inputs):
-    """Images augmented anew whenever they are asked for, through the frozen stages. Ranks share batches evenly."""
+    """Images augmented anew for every batch, through the frozen stages. Ranks share batches evenly."""
 
     images: Tensor
     frozen: Frozen
@@ -63,7 +63,7 @@ class FreshInputs(Inputs):
 
     @torch.no_grad()
     def plain(self, rows: Tensor) -> Batch:
-        """These very images, not augmented."""
+        """The images without augmentation."""
         return self._seen(as_input(self.images[rows], self.device))
 
     def _seen(self, x: Tensor) -> Batch:
@@ -73,9 +73,9 @@ class FreshInputs(Inputs):
 
 @dataclass(frozen=True, eq=False)
 class KeptInputs(Inputs):
-    """Without augmentation neither channels nor gates change: both are computed once.
+    """Channels and gates computed once, which is possible without augmentation.
 
-    A rank keeps the images from number ``first`` on, and trains on those of every batch.
+    A rank stores those of consecutive images from number ``first`` on, and trains on these images of every batch.
     """
 
     x: Tensor
@@ -99,9 +99,9 @@ def inputs_of(
     ranks: Ranks = ALONE,
     keep: bool | None = None,
 ) -> Inputs:
-    """Kept where nothing is random and the memory of all ranks allows, or where ``keep`` says so, and fresh otherwise.
+    """Stored inputs without augmentation and with enough memory on all ranks, or if ``keep``; fresh ones otherwise.
 
-    The numbers are the same up to the rounding of convolutions over batches of another size.
+    Both agree up to the rounding of convolutions over batches of another size.
     """
     fresh = FreshInputs(images, frozen, stage, settings, device, ranks)
     if keep is None:
@@ -131,7 +131,7 @@ def as_input(images: Tensor, device: torch.device) -> Tensor:
 
 
 def _fits(fresh: FreshInputs) -> bool:
-    """Whether the shares of the ranks that use this memory may be kept there."""
+    """Whether the shares of all ranks that use this memory fit into it."""
     one = fresh.plain(torch.zeros(1, dtype=torch.long))
     rows = -(-len(fresh.images) // fresh.ranks.size) * (1 if fresh.device.type == "cuda" else fresh.ranks.here)
     needed = rows * sum(part.numel() * part.element_size() for part in one)

@@ -1,13 +1,13 @@
-"""A display of a long training: where it is, how it goes, and how long it will take."""
+"""Shows the epochs of a long training and the time left."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from bidual.runtime.extras import extra
-from bidual.training.layerwise.growth import OnEpoch
 from bidual.training.layerwise.settings import Settings
 from bidual.training.layerwise.stage_descent import EpochRecord
+from bidual.training.layerwise.trainer import OnEpoch
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -42,7 +42,7 @@ def epoch_progress(
 
 
 def seconds_left(records: Sequence[EpochRecord], settings: Settings) -> float:
-    """What the epochs to come take if those of this stage go on, and those of later stages, like the last one."""
+    """The time of the remaining epochs if each takes as long as the last one."""
     last = records[-1]
     done = (last.stage - 1) * settings.epochs + last.epoch
     return last.seconds * (settings.n_stages * settings.epochs - done)

@@ -1,4 +1,4 @@
-"""What layerwise training is told: the network, the descent, and what may differ when it is resumed."""
+"""Settings of layerwise training: the network and the descent."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -15,9 +15,9 @@ class Settings:
         gates, factors, units: P gates of m filters each for every stage; ``units`` is 1 for two-layer stages, and the
             m_1 units of a sub-network for three-layer ones (PR Fig. 6).
         downsample: which stages begin with invertible downsampling.
-        kernel, grid: sides of the filters, and of the map that is pooled to.
-        epochs, batch_size, momentum, weight_decay: of SGD on the mean loss over a batch; weight decay is
-            1/2 weight_decay |w|^2 beside it, without that of the output's bias.
+        kernel, grid: sides of the filters, and of the pooled map.
+        epochs, batch_size, momentum, weight_decay: of SGD on the mean loss over a batch; weight decay
+            adds 1/2 weight_decay |w|^2, without the bias of the output.
         rates: the learning rate of every stage, or None: the best of ``RATES`` over ``trial`` batches.
         drop, drop_every: the learning rate is multiplied by ``drop`` every so many epochs.
         crop, flip: random shifts by so many pixels, and mirror images.
@@ -60,7 +60,7 @@ class Settings:
         return rate * self.drop ** (epoch // self.drop_every)
 
     def to_json(self) -> dict[str, Any]:
-        """With lists for tuples, as JSON has it."""
+        """As JSON, with lists instead of tuples."""
         return {k: list(v) if isinstance(v, tuple) else v for k, v in dataclasses.asdict(self).items()}
 
     def sizes(self, channels: int, n_outputs: int, count: int) -> dict[str, Any]:

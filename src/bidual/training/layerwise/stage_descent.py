@@ -32,7 +32,7 @@ class EpochRecord(Part):
 
 
 class _Joined(nn.Module):
-    """A stage and its head as one module, from what the filters see and what is on to outputs."""
+    """A stage and its head as one module, from inputs and gates to outputs."""
 
     def __init__(self, stage: GatedStage, head: Head) -> None:
         super().__init__()
@@ -47,8 +47,8 @@ class StageDescent:
     r"""Minimises mean cross-entropy + 1/2 weight_decay (|U|^2 + |V|^2) over filters U and head V (BM eq. 126).
 
     By BM Lemma 3.1 that is the convex program (23) with beta = n weight_decay, as a sum over n samples, restricted to m
-    filters a gate. Ranks take shares of the same batches and add up their gradients, so that the steps are those of one
-    process up to rounding.
+    filters per gate. Ranks take shares of the same batches and add up their gradients, so that the steps are those of
+    one process up to rounding.
     """
 
     stage: GatedStage
@@ -59,7 +59,7 @@ class StageDescent:
     ranks: Ranks = ALONE
 
     def optimiser(self, rate: float) -> torch.optim.SGD:
-        """Weight decay on everything but the output's bias, which the convex program does not price either."""
+        """Weight decay on everything but the bias of the output, which has no price in the convex program."""
         free = [self.head.output.bias]
         priced = [*self.stage.hidden.parameters(), self.head.output.weight]
         groups = [
@@ -104,7 +104,7 @@ class StageDescent:
         return math.nan
 
     def _steps(self, optimiser: torch.optim.SGD, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
-        """The sums of losses and of right answers over a rank's share of every batch."""
+        """The sums of losses and of correct predictions over a rank's share of every batch."""
         scaler = torch.amp.GradScaler(self.labels.device.type, enabled=self._half is torch.float16)
         model = self.ranks.parallel(self._joined)
         order = torch.randperm(len(self.labels), generator=generator)

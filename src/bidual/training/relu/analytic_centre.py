@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from bidual.numerics.cholesky import robust_cholesky
+from bidual.numerics.linear_algebra import robust_cholesky
 from bidual.types import Matrix
 
 _LOOSE = 0.3  # how far from mu the products y_k s_k of a centre may be

@@ -39,7 +39,6 @@ class LowerBound(NeuronSolver):
     """Tries dual points for the network of the solver before; a step is one of them."""
 
     instead = "auto"
-    untimed_steps = 1
 
     @property
     def count(self) -> int:

@@ -1,4 +1,7 @@
-"""Growing a deep network: train a stage, freeze it, train the next on its channels (BM 4.2, C.2; PR Fig. 6)."""
+"""Layerwise training: train a stage, freeze it, train the next on its channels (BM 4.2, C.2; PR Fig. 6).
+
+It has a loop of its own: epochs of stochastic descent on a growing network, with no certificate until a stage is done.
+"""
 
 import math
 import time
@@ -25,8 +28,14 @@ OnStage = Callable[[int, LayerwiseNetwork], None]
 
 
 @dataclass(frozen=True, eq=False)
-class Grown:
-    """A network, what every epoch of its training said, its learning rates, and why it ended early, if it did."""
+class LayerwiseResult:
+    """A trained network.
+
+    Attributes:
+        history: one record per epoch.
+        rates: the learning rate of every stage.
+        reason: why training ended early; empty if it did not.
+    """
 
     network: LayerwiseNetwork
     history: tuple[EpochRecord, ...]
@@ -35,15 +44,17 @@ class Grown:
 
 
 @dataclass(frozen=True, eq=False)
-class Growth:
-    """The training of one network.
+class LayerwiseTrainer:
+    """Trains one network.
 
     Attributes:
-        images: (n, channels, height, width), of any dtype; labels: (n,), from 0 on.
-        device: that the network is on; with several ranks each has its own.
-        folder: where a checkpoint is written after every epoch, if anywhere.
-        on_epoch: called after every epoch; on_stage: with the count of stages and the network after every stage.
-        ranks: the processes that share every batch, each with all images. Rank 0 alone writes and calls back; all
+        images: (n, channels, height, width), of any dtype.
+        labels: (n,), from 0 on.
+        device: of the network; with several ranks each has its own.
+        folder: of the checkpoint that is written after every epoch; None for no checkpoint.
+        on_epoch: is called with the record of every epoch.
+        on_stage: is called after every stage with the number of stages and the network.
+        ranks: the processes that share every batch, each with all images. Only rank 0 writes and calls back; all
             return the same network.
     """
 
@@ -59,14 +70,14 @@ class Growth:
 
     @cached_property
     def configuration(self) -> dict[str, Any]:
-        """What a checkpoint must agree with."""
+        """Settings and data; a checkpoint is resumed only if its own are the same."""
         return self.settings.to_json() | {"classes": self.n_classes} | fingerprint(self.images, self.labels)
 
     def watched(self, on_epoch: OnEpoch | None, folder: Path | None) -> Self:
-        """The same training, shown and kept."""
+        """The same training with another callback and folder."""
         return replace(self, on_epoch=on_epoch, folder=folder)
 
-    def run(self, resume: Checkpoint | None = None) -> Grown:
+    def run(self, resume: Checkpoint | None = None) -> LayerwiseResult:
         """Train all stages, from the beginning or from a checkpoint.
 
         Ctrl-C, and a stage after the first that diverges, end it with the best network so far.
@@ -82,11 +93,11 @@ class Growth:
             if not state.history or (state.stage == 0 and isinstance(error, FloatingPointError)):
                 raise
             network, reason = state.best(), str(error) or "interrupted"
-            return Grown(network, tuple(state.history), tuple(state.rates[: len(network.stages)]), reason)
-        return Grown(state.network.eval(), tuple(state.history), tuple(state.rates))
+            return LayerwiseResult(network, tuple(state.history), tuple(state.rates[: len(network.stages)]), reason)
+        return LayerwiseResult(state.network.eval(), tuple(state.history), tuple(state.rates))
 
     def _check_ranks(self) -> None:
-        """Everybody must mean the same training, and have something to do."""
+        """All ranks must have the same images and settings, and a share of every batch."""
         if self.ranks.size == 1:
             return
         found = self.ranks.collect(self.configuration)
@@ -133,7 +144,7 @@ class Growth:
             self.on_epoch(record)
 
     def _begin(self, state: "_State") -> None:
-        """Append a stage with its gates, its start, and the standardisation of what it will see."""
+        """Append a stage with its gates, its start, and the standardisation of its inputs."""
         state.append()
         stage, head = state.last
         frozen = state.frozen()
@@ -152,10 +163,10 @@ class Growth:
 
 
 class _State:
-    """Where a training is."""
+    """Resumable training state."""
 
-    def __init__(self, growth: Growth, resume: Checkpoint | None) -> None:
-        self.growth, self.generator = growth, torch.Generator().manual_seed(growth.settings.seed)
+    def __init__(self, trainer: LayerwiseTrainer, resume: Checkpoint | None) -> None:
+        self.trainer, self.generator = trainer, torch.Generator().manual_seed(trainer.settings.seed)
         self.history: list[EpochRecord] = []
         self.rates: list[float] = []
         self.momentum: tuple[Tensor, ...] = ()
@@ -165,22 +176,22 @@ class _State:
         self.network = self._network(0)
         self.saved: dict[str, Tensor] = {}
         if resume is not None:
-            self._go_on(resume)
+            self._resume(resume)
 
-    def _go_on(self, checkpoint: Checkpoint) -> None:
+    def _resume(self, checkpoint: Checkpoint) -> None:
         self.history, self.rates = list(checkpoint.history), list(checkpoint.rates)
         self.network = self._network(checkpoint.stage)
         self.network.load_state_dict(checkpoint.network)
         self.generator.set_state(checkpoint.generator)
         self.stage, self.epoch, self.begun = checkpoint.stage - 1, checkpoint.epoch, True
         self.momentum, self.saved, self.kept = checkpoint.momentum, checkpoint.network, checkpoint.kept
-        if self.epoch == self.growth.settings.epochs:
+        if self.epoch == self.trainer.settings.epochs:
             self.finish()
 
     def _network(self, count: int) -> LayerwiseNetwork:
-        growth = self.growth
-        sizes = growth.settings.sizes(growth.images.shape[1], growth.n_classes, count)
-        return LayerwiseNetwork(**sizes).to(growth.device)
+        trainer = self.trainer
+        sizes = trainer.settings.sizes(trainer.images.shape[1], trainer.n_classes, count)
+        return LayerwiseNetwork(**sizes).to(trainer.device)
 
     @property
     def last(self) -> tuple[GatedStage, Head]:
@@ -198,7 +209,7 @@ class _State:
         return through
 
     def append(self) -> None:
-        """One stage more, at zero; those before it are frozen."""
+        """Add a stage of zeros; freeze those before it."""
         grown = self._network(self.stage + 1)
         grown.load_state_dict(self.network.state_dict(), strict=False)
         self.network, self.begun = grown, True
@@ -206,7 +217,7 @@ class _State:
             stage.requires_grad_(False)
 
     def keep(self, record: EpochRecord, momentum: tuple[Tensor, ...]) -> None:
-        """All or nothing, should an interrupt come in between: the history grows last."""
+        """Store the state after an epoch; the history grows last, so that an interrupt leaves it consistent."""
         saved = {name: value.detach().clone() for name, value in self.network.state_dict().items()}
         self.saved, self.momentum, self.epoch = saved, momentum, record.epoch
         self.history.append(record)
@@ -215,9 +226,9 @@ class _State:
         self.stage, self.epoch, self.begun, self.momentum, self.kept = self.stage + 1, 0, False, (), None
 
     def checkpoint(self) -> Checkpoint:
-        growth = self.growth
+        trainer = self.trainer
         return Checkpoint(
-            growth.configuration,
+            trainer.configuration,
             tuple(self.rates),
             tuple(self.history),
             self.saved,
@@ -227,7 +238,7 @@ class _State:
         )
 
     def best(self) -> LayerwiseNetwork:
-        """The state after the last whole epoch, without a last stage that is not better than the one before it yet."""
+        """The network after the last whole epoch, without a last stage that is worse than the one before it."""
         last = self.history[-1]
         network = self._network(last.stage)
         network.load_state_dict({name: value for name, value in self.saved.items() if name in network.state_dict()})
@@ -239,8 +250,8 @@ class _State:
 def standardise(stage: GatedStage, parts: Iterable[Tensor], ranks: Ranks = ALONE) -> None:
     """Shift and scale every channel to mean 0 and variance 1; channels that hardly vary are only shifted.
 
-    Moments are of the parts of all ranks, each of which has at least one, and about the mean of their first parts, in
-    float64, so that no part is held with another.
+    Moments are over the parts of all ranks, at least one each, in float64 and about the mean of the first parts, so
+    that one pass suffices and only one part is in memory.
     """
     about, sums = None, torch.zeros(3, len(stage.shift), dtype=torch.float64, device=stage.shift.device)
     for x in parts:
