@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float
 from numpy import ndarray
 from scipy.optimize import linprog, lsq_linear
 
-from bidual.numerics.nonnegative import nonnegative_multipliers
+from bidual.numerics.linear_algebra import nonnegative_multipliers
 from bidual.patterns.facets import irredundant
 
 
