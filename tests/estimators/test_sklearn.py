@@ -6,9 +6,9 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from bidual.estimators import (
     ConvexAttentionClassifier,
     ConvexAttentionRegressor,
+    ConvexClassifier,
     ConvexCNNClassifier,
     ConvexCNNRegressor,
-    ConvexClassifier,
     ConvexMLPClassifier,
     ConvexMLPClassifierCV,
     ConvexMLPRegressor,
