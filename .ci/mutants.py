@@ -26,14 +26,20 @@ from mutmut.mutation.file_mutation import get_mutant_name, mutate_file_contents
 from mutmut.mutation.trampoline import set_mutant_under_test
 
 ROOT = Path(__file__).parents[1]
-MORE = {  # tests besides tests/**/test_units_MODULE*.py
-    "certificate": ["tests/test_best_scale.py"],
-    "branch_and_bound": ["tests/polar/test_branch_and_bound.py"],
-    "diagonal": ["tests/polar/test_relaxations.py"],
-    "faces": ["tests/polar/test_faces.py"],
-    "moments": ["tests/polar/test_relaxations.py"],
-    "planes": ["tests/polar/test_faces.py"],
-    "ridges": ["tests/polar/test_sphere.py"],
+MORE = {  # by module: tests besides test_units_MODULE*.py in the folder that mirrors its own
+    "problems/certificate": ["problems/test_best_scale.py"],
+    "polar/exact/faces": ["polar/exact/test_faces.py"],
+    "polar/exact/planes": ["polar/exact/test_faces.py"],
+    "polar/relaxations/diagonal": ["polar/relaxations/test_relaxations.py"],
+    "polar/relaxations/moments": ["polar/relaxations/test_relaxations.py"],
+    "polar/search/local": ["polar/search/test_units_search.py"],
+    "polar/search/norms": ["polar/search/test_units_norm_search.py"],
+    "polar/search/ridges": ["polar/sphere/test_sphere.py"],
+    "polar/sphere/oracle": ["polar/sphere/test_units_sphere.py"],
+    "polar/sphere/simplex_bounds": ["polar/sphere/test_units_simplex_forms.py"],
+    "polar/subnetworks/bound": ["polar/subnetworks/test_bounds.py"],
+    "polar/subnetworks/first_layer": ["polar/subnetworks/test_first_layer.py"],
+    "polar/subnetworks/pricing": ["polar/subnetworks/test_pricing.py"],
 }
 
 
@@ -46,8 +52,9 @@ def mutated(path: Path, copy: Path) -> list[str]:
 
 
 def tests_of(module: str) -> list[str]:
-    found = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob(f"test_units_{module}*.py"))
-    return found + MORE.get(module, [])
+    folder, _, name = module.rpartition("/")
+    found = sorted((ROOT / "tests" / folder).glob(f"test_units_{name}*.py"))
+    return [str(path.relative_to(ROOT)) for path in found] + [f"tests/{path}" for path in MORE.get(module, [])]
 
 
 def run(name: str, tests: list[str], seconds: float) -> int:
@@ -102,15 +109,18 @@ def main() -> None:
     parser.add_argument("--share", type=float, default=0.1)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=90.0, help="after which a mutant counts as killed")
-    parser.add_argument("--only", nargs="*", default=[], help="modules, such as certificate faces")
+    parser.add_argument("--only", nargs="*", default=[], help="modules, such as problems/certificate polar/exact/faces")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/mutants.json"))
     given = parser.parse_args()
     os.chdir(ROOT)
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "src"
         shutil.copytree(ROOT / "src", copy, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
-        paths = [ROOT / "src/bidual/certificate.py", *sorted((ROOT / "src/bidual/polar").glob("*.py"))]
-        names = {path.stem: mutated(path, copy) for path in paths if path.stem in given.only or not given.only}
+        source = ROOT / "src/bidual"
+        paths = [source / "problems/certificate.py", *sorted((source / "polar").rglob("*.py"))]
+        modules = {path.relative_to(source).with_suffix("").as_posix(): path for path in paths}
+        chosen = given.only or list(modules)
+        names = {module: mutated(path, copy) for module, path in modules.items() if module in chosen}
         sys.path.insert(0, str(copy))
         story = _judged({module: every for module, every in names.items() if every}, given)
     given.out.write_text(json.dumps(story, indent=1) + "\n")

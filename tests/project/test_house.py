@@ -1,6 +1,7 @@
 """The layout of the package, measured as `.ci/house.py` does: no import cycles, few entries in the root."""
 
 import importlib.util
+import tomllib
 from pathlib import Path
 from types import ModuleType
 
@@ -46,3 +47,12 @@ def test_the_root_holds_rooms_only() -> None:
     assert entries >= FILES
     assert len(entries) <= 23
     assert all((SOURCE / name).is_dir() for name in entries - FILES)
+
+
+def test_the_picture_has_the_rooms_of_the_import_contract(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "docs" / "_mkdocs"))
+    import rooms
+
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    assert rooms.rooms() == contracts[0]["layers"][::-1]
+    assert rooms.FILE.read_text(encoding="utf-8") == rooms.picture()

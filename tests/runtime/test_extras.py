@@ -76,7 +76,7 @@ def test_each_use_names_its_extra(tmp_path: Path) -> None:
         FIT
         + f"""
 import bidual.io.datasets, bidual.papers.reproduction, bidual.papers.uci.data, bidual.reporting.plots
-import bidual.runtime.cluster
+import bidual.runtime.jobs
 from bidual.runtime.extras import MissingExtra
 for call in {list(calls)!r}:
     try:
