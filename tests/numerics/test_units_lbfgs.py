@@ -9,14 +9,11 @@ import torch
 from torch import Tensor
 
 from bidual.numerics.lbfgs import Memory, _backtrack, _slope, descend
+from helpers.draws import normal
 
 
 def vector(*entries: float) -> Tensor:
     return torch.tensor(entries, dtype=torch.float64)
-
-
-def normal(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def quadratic(scale: Tensor, centre: Tensor) -> Callable[[Tensor], Tensor]:

@@ -17,9 +17,9 @@ from bidual.problems.solution import Limits
 from bidual.solvers.driver import solve
 from bidual.testing import own_checks_only
 from bidual.training.relu.column_generation import ColumnGeneration
+from helpers.draws import normal
 from helpers.polar_cases import brute_force
 from oracles.explicit_readouts import Explicit, explicit_tokens, image_rows, pooled_readout, window_averages
-from oracles.patch_cases import normal
 
 
 def with_zeros() -> Tensor:

@@ -12,12 +12,9 @@ from bidual.numerics.norms import L1, L2, LINF, Norm
 from bidual.operators.patches import Convolution, ImagePatches
 from bidual.polar import Faces, LocalSearch, NeuronOracle, NormFaces, Pooled, SteepestNeurons, oracle_for
 from bidual.testing import own_checks_only
+from helpers.draws import normal
 
 UNIT = 2.0**-53
-
-
-def normal(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def patches_with_repeats() -> ImagePatches:

@@ -20,6 +20,7 @@ from bidual.problems.relu import ReluProblem
 from bidual.problems.solution import Limits
 from bidual.solvers.plan import solve_auto
 from bidual.testing import example_targets, own_checks_only
+from helpers.draws import normal
 
 LOSSES: list[Loss] = [Squared(), Logistic(), Softmax(), SquaredHinge(), Hinge(), Huber(0.3), Absolute()]
 SHAPES = [(12, 3, 2), (4, 9, 3), (10, 1, 1), (8, 4, 1), (1, 3, 2), (20, 2, 4)]  # n, d, c
@@ -28,10 +29,6 @@ EVERY_LOSS = pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.name)
 
 def rng(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
-
-
-def normal(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(shape, generator=rng(seed), dtype=torch.float64)
 
 
 def awkward_data(n: int, d: int, seed: int) -> Tensor:

@@ -27,10 +27,7 @@ from bidual.problems.certificate import (
     problem_polar,
 )
 from bidual.problems.problem import Problem
-
-
-def normal(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+from helpers.draws import normal
 
 
 def plain(primal: float, dual: float, **more: Any) -> Certificate:

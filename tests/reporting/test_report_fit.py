@@ -145,7 +145,7 @@ def test_many_neurons_are_cut_and_said() -> None:
     samples = rng.standard_normal((60, 5))
     page = bidual.report(model.fit(samples, np.sin(3 * samples)))
     assert len(model.module_.output.weight.T) > 200
-    assert "the 200 that weigh most" in page.html
+    assert "the 200 with the highest price" in page.html
 
 
 def test_paths_and_certificates(fitted: bidual.ConvexMLPClassifier) -> None:

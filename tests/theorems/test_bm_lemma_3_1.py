@@ -2,15 +2,11 @@
 
 import pytest
 import torch
-from torch import Tensor
 
 from bidual.gauges import GAUGES, Factors
+from helpers.draws import normal
 
 PAIRS = pytest.mark.parametrize("name", GAUGES)
-
-
-def normal(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 @PAIRS

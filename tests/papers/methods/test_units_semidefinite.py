@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 from numpy import ndarray
-from torch import Tensor
 
 from bidual.gauges import Bracket
 from bidual.papers.methods import semidefinite as module
@@ -15,15 +14,12 @@ from bidual.polar.base import SteepestNeurons
 from bidual.polar.relaxations import reduction
 from bidual.polar.relaxations.moments import stalled
 from bidual.polar.relaxations.sign_regions import SignRegion
-
-
-def normal(n: int, d: int, seed: int = 0) -> Tensor:
-    return torch.randn(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+from helpers.draws import normal
 
 
 def data(n: int = 4, r: int = 2, c: int = 2, seed: int = 0) -> tuple[ndarray, ndarray]:
-    x = normal(n, r, seed).numpy()
-    return x / np.linalg.norm(x, 2), normal(n, c, seed + 1).numpy()
+    x = normal(n, r, seed=seed).numpy()
+    return x / np.linalg.norm(x, 2), normal(n, c, seed=seed + 1).numpy()
 
 
 @pytest.mark.parametrize(
@@ -79,7 +75,7 @@ def test_a_relaxation_starts_from_the_elementary_bound(scale: float) -> None:
 
 def test_predictions_are_projected_to_the_plane_of_v() -> None:
     x, V = data()
-    found, P = RegionRelaxation(SignRegion.whole(x), V), normal(4, 2, 5).numpy()
+    found, P = RegionRelaxation(SignRegion.whole(x), V), normal(4, 2, seed=5).numpy()
     Q = found._onto_unit(P, 0.3)
     assert np.sum(Q * V) == pytest.approx(1, rel=1e-12)
     moved = Q - P
@@ -126,7 +122,7 @@ def test_a_look_scales_the_multipliers_to_v_and_keeps_only_what_is_better(
 ) -> None:
     x, V = data()
     found = RegionRelaxation(SignRegion.whole(x), V)
-    N, asked = normal(8, 8, 4).numpy(), []
+    N, asked = normal(8, 8, seed=4).numpy(), []
     monkeypatch.setattr(type(found.splitting), "V", property(lambda self: scale * V))
     monkeypatch.setattr(found.splitting, "multipliers", lambda: [N])
     answers = iter([2.0, 3.0, 2.0, 1.0])
@@ -189,7 +185,7 @@ def test_a_split_is_at_the_row_that_the_moments_and_v_choose(monkeypatch: pytest
 
 @pytest.mark.parametrize("above", [0.0, 50.0])
 def test_the_oracle_passes_on_what_it_was_asked(monkeypatch: pytest.MonkeyPatch, above: float) -> None:
-    X, V, seeds = normal(6, 3), normal(6, 2, 1), normal(1, 3, 2)
+    X, V, seeds = normal(6, 3), normal(6, 2, seed=1), normal(1, 3, seed=2)
     oracle = SemidefiniteBound(X, tol=0.25, max_steps=70, starts=5)
     searched, runs = [], []
     known = SteepestNeurons(Bracket(1.5, np.inf), oracle.X[:2], torch.tensor([1.5, 1.0], dtype=torch.float64))

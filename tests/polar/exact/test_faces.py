@@ -19,11 +19,8 @@ from bidual.problems.solution import Limits
 from bidual.solvers.driver import solve
 from bidual.testing import own_checks_only
 from bidual.training.relu.column_generation import ColumnGeneration
+from helpers.draws import normal
 from oracles.pattern_oracle import steepest
-
-
-def normal(n: int, d: int, seed: int = 0) -> Tensor:
-    return torch.randn(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def one_hot(n: int, c: int) -> Tensor:

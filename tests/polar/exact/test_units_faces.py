@@ -7,21 +7,17 @@ import numpy as np
 import pytest
 import torch
 from numpy import ndarray
-from torch import Tensor
 
 from bidual.numerics.rounding import UNIT
 from bidual.patterns.arrangement import Arrangement
 from bidual.polar.base import steepness
 from bidual.polar.exact import faces
 from bidual.polar.exact.faces import Faces, _eigen_error, _principal, _Solid, _steeper, _two_directions
-
-
-def normal(n: int, d: int, seed: int = 0) -> Tensor:
-    return torch.randn(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+from helpers.draws import normal
 
 
 def unit(n: int, d: int, seed: int = 0) -> ndarray:
-    return torch.nn.functional.normalize(normal(n, d, seed), dim=1).numpy()
+    return torch.nn.functional.normalize(normal(n, d, seed=seed), dim=1).numpy()
 
 
 def solid(X: ndarray) -> _Solid:
@@ -93,7 +89,7 @@ def test_a_solid_has_one_cell_of_every_pair() -> None:
 @pytest.mark.parametrize("c", [1, 2, 3])
 @pytest.mark.parametrize("seed", range(5))
 def test_the_interior_maxima_of_a_solid_are_those_of_its_cells(c: int, seed: int) -> None:
-    X, V = unit(6, 3, seed), normal(6, c, seed + 50).numpy()
+    X, V = unit(6, 3, seed), normal(6, c, seed=seed + 50).numpy()
     expected = interior_maxima(X, V)
     found = solid(X).tops(V, 0.0, 1e-6)
     assert np.sort(found.values) == pytest.approx(expected[expected > 1e-6], rel=1e-9)
@@ -105,7 +101,7 @@ def test_the_interior_maxima_of_a_solid_are_those_of_its_cells(c: int, seed: int
 
 @pytest.mark.parametrize("share", [0.3, 0.8, 2.0])
 def test_what_is_not_beyond_the_threshold_is_left_out(share: float) -> None:
-    X, V = unit(7, 3, 1), normal(7, 2, 3).numpy()
+    X, V = unit(7, 3, 1), normal(7, 2, seed=3).numpy()
     every = solid(X).tops(V, 0.0, 1e-6)
     threshold = share * every.values.max()
     some = solid(X).tops(V, threshold, threshold)
@@ -115,7 +111,7 @@ def test_what_is_not_beyond_the_threshold_is_left_out(share: float) -> None:
 
 
 def test_a_bound_that_is_known_is_kept() -> None:
-    X, V = unit(7, 3, 1), normal(7, 2, 3).numpy()
+    X, V = unit(7, 3, 1), normal(7, 2, seed=3).numpy()
     every = solid(X).tops(V, 0.0, 1e-6)
     assert solid(X).tops(V, 2 * every.upper, 1e-6).upper == 2 * every.upper
     assert solid(X).tops(V, 2 * every.upper, 1e-6).values == pytest.approx(every.values, rel=1e-14)
@@ -130,7 +126,7 @@ def test_solids_are_walked_by_chunks_that_cover_them() -> None:
 
 
 def test_chunks_of_a_solid_change_nothing_but_the_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    X, V = unit(7, 3, 1), normal(7, 2, 3).numpy()
+    X, V = unit(7, 3, 1), normal(7, 2, seed=3).numpy()
     once = solid(X).tops(V, 0.0, 1e-6)
     monkeypatch.setattr(_Solid, "_chunks", lambda self: [slice(i, i + 3) for i in range(0, len(self.active), 3)])
     parts = solid(X).tops(V, 0.0, 1e-6)
@@ -224,7 +220,7 @@ def test_flats_of_all_dimensions_are_walked(d: int) -> None:
 
 
 def test_rank_is_that_of_the_data() -> None:
-    assert Faces(normal(6, 2) @ normal(2, 5, 1)).rank == 2
+    assert Faces(normal(6, 2) @ normal(2, 5, seed=1)).rank == 2
 
 
 def test_too_many_cells_are_refused_and_many_samples_of_a_plane_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,7 +229,7 @@ def test_too_many_cells_are_refused_and_many_samples_of_a_plane_are_not(monkeypa
     Faces(normal(9, 2))
     assert asked == []
     Faces(normal(9, 3))
-    Faces(normal(8, 3) @ normal(3, 6, 1))
+    Faces(normal(8, 3) @ normal(3, 6, seed=1))
     assert asked == [(9, 3), (8, 3)]
 
 
@@ -253,7 +249,7 @@ def test_arcs_too_narrow_to_be_swept_are_accounted_for() -> None:
 
 @pytest.mark.parametrize(("n", "c", "r"), [(5, 2, 2), (6, 1, 3)])
 def test_the_allowance_counts_roundings_and_merged_rows(n: int, c: int, r: int) -> None:
-    oracle, V = Faces(normal(n, r)), normal(n, c, 1)
+    oracle, V = Faces(normal(n, r)), normal(n, c, seed=1)
     size = float(V.norm(dim=1).sum())
     merged = 2 * r * oracle._arrangement.spread
     steps = 4 * n + 2 * c + 4 * r**3 + 24 * r + 96
@@ -263,8 +259,8 @@ def test_the_allowance_counts_roundings_and_merged_rows(n: int, c: int, r: int) 
 
 
 def test_the_allowance_covers_what_the_rank_cut_dropped() -> None:
-    X = torch.cat([normal(6, 2), 1e-12 * normal(6, 1, 1)], 1)
-    oracle, V = Faces(X), normal(6, 2, 2)
+    X = torch.cat([normal(6, 2), 1e-12 * normal(6, 1, seed=1)], 1)
+    oracle, V = Faces(X), normal(6, 2, seed=2)
     dropped = oracle.X - torch.from_numpy(oracle._reduced.samples @ oracle._reduced.basis.T)
     cost = float(torch.linalg.matrix_norm(dropped, 2) * torch.linalg.matrix_norm(V, 2))
     assert oracle.rank == 2
@@ -273,9 +269,9 @@ def test_the_allowance_covers_what_the_rank_cut_dropped() -> None:
 
 @pytest.mark.parametrize(("d", "c"), [(1, 2), (2, 2), (3, 1), (3, 3), (4, 2)])
 def test_the_bracket_holds_the_best_of_many_directions(d: int, c: int) -> None:
-    X, V = normal(6, d), normal(6, c, 1)
+    X, V = normal(6, d), normal(6, c, seed=1)
     peaks = Faces(X).steepest(V)
-    best = float(steepness(X, V, normal(20_000, d, 2)).max())
+    best = float(steepness(X, V, normal(20_000, d, seed=2)).max())
     assert best * (1 - 1e-12) <= peaks.bracket.lower <= peaks.bracket.upper <= best * 1.05
     assert peaks.bracket.upper - peaks.bracket.lower <= 1e-10 * best
     assert peaks.neurons.dtype == peaks.values.dtype == torch.float64
@@ -283,8 +279,8 @@ def test_the_bracket_holds_the_best_of_many_directions(d: int, c: int) -> None:
 
 
 def test_seeds_are_listed_among_the_directions_that_were_found() -> None:
-    X, V = normal(6, 3), normal(6, 2, 1)
-    oracle, seeds = Faces(X), torch.nn.functional.normalize(normal(50, 3, 5))
+    X, V = normal(6, 3), normal(6, 2, seed=1)
+    oracle, seeds = Faces(X), torch.nn.functional.normalize(normal(50, 3, seed=5))
     alone, both = oracle.steepest(V, 0.0), oracle.steepest(V, 0.0, seeds)
     assert len(both.values) == len(alone.values) + int((steepness(X, V, seeds) > 0).sum())
     assert steepness(X, V, both.neurons) == pytest.approx(both.values, rel=1e-12)
@@ -293,7 +289,7 @@ def test_seeds_are_listed_among_the_directions_that_were_found() -> None:
 
 @pytest.mark.parametrize("d", [2, 3])
 def test_only_what_exceeds_above_is_listed(d: int) -> None:
-    X, V = normal(6, d), normal(6, 2, 1)
+    X, V = normal(6, d), normal(6, 2, seed=1)
     oracle = Faces(X)
     every = oracle.steepest(V)
     above = 0.8 * every.bracket.lower
@@ -306,7 +302,7 @@ def test_only_what_exceeds_above_is_listed(d: int) -> None:
 
 @pytest.mark.parametrize("d", [3, 4])
 def test_what_is_not_above_is_not_looked_at(d: int) -> None:
-    X, V = normal(6, d), normal(6, 2, 1)
+    X, V = normal(6, d), normal(6, 2, seed=1)
     best = Faces(X).steepest(V).bracket.upper
     far = Faces(X).steepest(V, 2 * best)
     assert far.bracket.upper == pytest.approx(2 * best, rel=1e-9)
@@ -317,7 +313,7 @@ def test_what_is_not_above_is_not_looked_at(d: int) -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_interior_maxima_beyond_above_are_listed_all(seed: int) -> None:
     """With ``above`` positive all peaks of cells are listed, without only those that raise the bound."""
-    X, V = unit(6, 3, seed), normal(6, 1, seed + 50).numpy()
+    X, V = unit(6, 3, seed), normal(6, 1, seed=seed + 50).numpy()
     expected = interior_maxima(X, V)
     above = 0.3 * expected.max(initial=1.0)
     values = Faces(torch.from_numpy(X))._tops(V, above).values
@@ -394,7 +390,7 @@ def test_a_flat_that_rounding_tells_apart_is_known_twice() -> None:
 def test_nearly_parallel_samples_keep_the_bracket_closed_and_right(gap: float, d: int) -> None:
     X = unit(6, d, 3)
     X[1:3] = X[0] + gap * unit(2, d, 9)
-    V = normal(6, 2, 4)
+    V = normal(6, 2, seed=4)
     oracle = Faces(torch.from_numpy(X))
     found = oracle.steepest(V)
     U = found.neurons.numpy().astype(np.longdouble)

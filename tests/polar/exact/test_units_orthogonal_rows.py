@@ -16,17 +16,14 @@ from bidual.polar.exact.orthogonal_rows import (
     polar_bound_orthogonal_rows,
 )
 from bidual.testing import own_checks_only
+from helpers.draws import normal
 
 EPS = 2.0**-52
 
 
-def normal(n: int, d: int, seed: int = 0) -> Tensor:
-    return torch.randn(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
 def orthogonal(n: int, d: int, seed: int = 0) -> Tensor:
     """Rows of length one that are orthogonal to a few roundings."""
-    return torch.linalg.qr(normal(d, n, seed))[0].T
+    return torch.linalg.qr(normal(d, n, seed=seed))[0].T
 
 
 def top_root(B: np.ndarray) -> np.longdouble:
@@ -167,7 +164,7 @@ def test_a_short_row_with_a_large_dual_counts_beside_a_long_one() -> None:
 def test_white_data_in_real_arithmetic(seed: int) -> None:
     """Rows that are orthogonal up to rounding: some neuron is steeper than for orthogonal ones, by about 1e-16."""
     X, counts = orthogonal(12, 20, seed), torch.tensor([5, 4, 3])
-    V = torch.eye(3, dtype=torch.float64).repeat_interleave(counts, 0) * (1 + 0.1 * normal(12, 1, seed)).abs()
+    V = torch.eye(3, dtype=torch.float64).repeat_interleave(counts, 0) * (1 + 0.1 * normal(12, 1, seed=seed)).abs()
     wide, duals = X.numpy().astype(np.longdouble), V.numpy().astype(np.longdouble)
     u = wide.T @ duals
     hidden = np.maximum(wide @ u, 0)
@@ -195,8 +192,8 @@ def two_bounds(X: Tensor, V: Tensor) -> tuple[float, float]:
 SETS = {
     "scales help": (torch.tensor([[1.0], [1e-3]]) * orthogonal(2, 3), torch.tensor([[1.0], [10.0]]).double()),
     "scales hurt": (torch.tensor([[1.0, 0.0], [0.1, 0.0]]).double(), torch.tensor([[1.0], [0.01]]).double()),
-    "signs": (normal(5, 3), normal(5, 1, 1)),
-    "outputs": (normal(4, 6), normal(4, 3, 1)),
+    "signs": (normal(5, 3), normal(5, 1, seed=1)),
+    "outputs": (normal(4, 6), normal(4, 3, seed=1)),
 }
 
 
@@ -212,7 +209,7 @@ def test_the_better_scales_are_taken(name: str) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_nothing_drawn_is_steeper(seed: int) -> None:
-    X, V = normal(6, 2, seed), normal(6, 2, seed + 10)
+    X, V = normal(6, 2, seed=seed), normal(6, 2, seed=seed + 10)
     angles = torch.linspace(0, 2 * math.pi, 5000, dtype=torch.float64)
     U = torch.stack([angles.cos(), angles.sin()])
     best = torch.linalg.vector_norm(V.T @ (X @ U).clamp(min=0), dim=0).max()
@@ -229,7 +226,7 @@ def test_orthogonal_rows_of_any_length_and_parallel_duals_are_exact() -> None:
 def test_zero_rows_and_zero_duals_cost_nothing() -> None:
     X, V = orthogonal(3, 5), normal(3, 2)
     padded = torch.cat([X, torch.zeros(2, 5, dtype=torch.float64)])
-    more = torch.cat([V, 100 * normal(2, 2, 1)])
+    more = torch.cat([V, 100 * normal(2, 2, seed=1)])
     assert polar_bound_orthogonal_rows(padded, more) == pytest.approx(polar_bound_orthogonal_rows(X, V), rel=1e-13)
     assert polar_bound_orthogonal_rows(X, 0 * V) == 0.0
 

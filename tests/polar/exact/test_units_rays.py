@@ -7,18 +7,14 @@ from math import comb
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from bidual.numerics.norms import L1, LINF, Norm
 from bidual.polar.exact import rays
 from bidual.polar.exact.rays import check_corners, corner_count, corner_directions, distinct, whole
 from bidual.runtime.memory import human_bytes
+from helpers.draws import normal
 
 POLYHEDRAL = pytest.mark.parametrize("norm", [L1, LINF], ids=lambda norm: norm.name)
-
-
-def normal(n: int, d: int, seed: int = 0) -> Tensor:
-    return torch.randn(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def creases(d: int, norm: Norm) -> np.ndarray:
@@ -124,7 +120,7 @@ def kernel(rows: list[list[Fraction]]) -> list[Fraction] | None:
 def test_corners_of_rows_that_nearly_agree_are_right_to_their_last_digits(norm: Norm, apart: float, d: int) -> None:
     """Rows ``apart`` from each other meet far from where rounded rows would."""
     X = normal(2, d).repeat(2, 1)
-    X[2:] += apart * normal(2, d, 1)
+    X[2:] += apart * normal(2, d, seed=1)
     found = corner_directions(X, norm).numpy()
     hyperplanes = [[Fraction(x) for x in row] for row in (*X.tolist(), *creases(d, norm).tolist())]
     kernels = {tuple(u) for rows in combinations(hyperplanes, d - 1) if (u := kernel(list(rows))) is not None}

@@ -9,10 +9,7 @@ import torch
 from torch import Tensor
 
 from bidual.polar.relaxations.aggregates import Aggregated, RowMultipliers, _contracts
-
-
-def normal(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+from helpers.draws import normal
 
 
 def problem(n: int, r: int, c: int, m: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor, RowMultipliers]:

@@ -4,16 +4,12 @@ import math
 
 import pytest
 import torch
-from torch import Tensor
 
 from bidual.gauges import Bracket
 from bidual.numerics.norms import L2
 from bidual.polar import LocalSearch, steepness
 from bidual.polar.search.local import climbed
-
-
-def normal(n: int, d: int, seed: int = 0) -> Tensor:
-    return torch.randn(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+from helpers.draws import normal
 
 
 @pytest.mark.parametrize("rounds", [0, 1, 5])
@@ -63,7 +59,7 @@ def test_what_exceeds_the_threshold_is_listed_and_always_the_best(above: float, 
 
 
 def test_starts_have_outputs_singular_vectors_both_ways_then_samples_and_draws() -> None:
-    X, V = normal(30, 4), normal(30, 2, 1)
+    X, V = normal(30, 4), normal(30, 2, seed=1)
     search = LocalSearch(X, starts=50)
     U = search._starts(V)
     outputs = V.T @ search.X
@@ -81,7 +77,7 @@ def test_starts_have_outputs_singular_vectors_both_ways_then_samples_and_draws()
 
 def test_samples_are_starts_with_either_sign() -> None:
     search = LocalSearch(normal(5, 3).abs(), starts=200)
-    samples = search._starts(normal(5, 1, 1))[4:102]
+    samples = search._starts(normal(5, 1, seed=1))[4:102]
     positive = (samples > 0).all(1)
     assert bool((positive | (samples < 0).all(1)).all())
     assert 20 <= int(positive.sum()) <= 78
@@ -89,7 +85,7 @@ def test_samples_are_starts_with_either_sign() -> None:
 
 
 def test_two_starts_are_drawn_at_least() -> None:
-    assert len(LocalSearch(normal(6, 3), starts=1)._starts(normal(6, 2, 1))) == 2 + 2 + 2 + 2 + 2
+    assert len(LocalSearch(normal(6, 3), starts=1)._starts(normal(6, 2, seed=1))) == 2 + 2 + 2 + 2 + 2
 
 
 def test_draws_are_wider_along_features_that_are_small() -> None:
@@ -103,25 +99,25 @@ def test_draws_are_wider_along_features_that_are_small() -> None:
 
 def test_a_feature_of_zeros_leaves_starts_finite() -> None:
     X = torch.cat([normal(5, 2), torch.zeros(5, 1).double()], 1)
-    found = LocalSearch(X).steepest(normal(5, 2, 1))
+    found = LocalSearch(X).steepest(normal(5, 2, seed=1))
     assert bool(torch.isfinite(found.neurons).all())
     assert found.bracket.lower > 0
 
 
 @pytest.mark.parametrize(("one", "other", "same"), [(0, 0, True), (0, 1, False), (3, 3, True)])
 def test_seeds_decide_the_draws(one: int, other: int, same: bool) -> None:
-    X, V = normal(20, 3), normal(20, 1, 1)
+    X, V = normal(20, 3), normal(20, 1, seed=1)
     first, second = LocalSearch(X, seed=one)._starts(V), LocalSearch(X, seed=other)._starts(V)
     assert torch.equal(first, second) is same
 
 
 def test_without_a_seed_the_seed_is_zero() -> None:
-    X, V = normal(20, 3), normal(20, 1, 1)
+    X, V = normal(20, 3), normal(20, 1, seed=1)
     assert torch.equal(LocalSearch(X)._starts(V), LocalSearch(X, 256, 40, 0)._starts(V))
 
 
 def test_a_step_is_a_power_iteration_on_the_pattern() -> None:
-    X, V, U = normal(8, 3), normal(8, 2, 1), L2.unit(normal(5, 3, 2))
+    X, V, U = normal(8, 3), normal(8, 2, seed=1), L2.unit(normal(5, 3, seed=2))
     search = LocalSearch(X)
     for u, found in zip(U, search._climb(U, V), strict=True):
         active = search.X * (search.X @ u > 0)[:, None]
@@ -130,7 +126,7 @@ def test_a_step_is_a_power_iteration_on_the_pattern() -> None:
 
 
 def test_peaks_are_units_and_worth_what_is_claimed() -> None:
-    X, V = normal(12, 3), normal(12, 2, 1)
+    X, V = normal(12, 3), normal(12, 2, seed=1)
     found = LocalSearch(X).steepest(V)
     torch.testing.assert_close(torch.linalg.vector_norm(found.neurons, dim=1), found.values.new_ones(len(found.values)))
     torch.testing.assert_close(steepness(X, V, found.neurons), found.values)
@@ -140,7 +136,7 @@ def test_peaks_are_units_and_worth_what_is_claimed() -> None:
 
 def test_seeds_are_climbed_from_in_any_precision() -> None:
     """Few starts and no rounds: a seed that is the best direction known is what is found."""
-    X, V = normal(40, 6), normal(40, 1, 1)
+    X, V = normal(40, 6), normal(40, 1, seed=1)
     best = LocalSearch(X).steepest(V)
     poor = LocalSearch(X, starts=6, rounds=0)
     found = poor.steepest(V, seeds=7 * best.neurons[:1].float())
@@ -153,7 +149,7 @@ def test_rounds_are_obeyed(monkeypatch: pytest.MonkeyPatch) -> None:
     search, made = LocalSearch(normal(30, 5), rounds=2), []
     own = search._climb
     monkeypatch.setattr(search, "_climb", lambda U, V: made.append(1) or own(U, V))
-    search.steepest(normal(30, 2, 1))
+    search.steepest(normal(30, 2, seed=1))
     assert len(made) == 2
 
 

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 from numpy import ndarray
-from torch import Tensor
 
 from bidual.patterns.reduction import Reduced
 from bidual.polar.base import steepness
@@ -14,17 +13,14 @@ from bidual.polar.sphere import oracle as module
 from bidual.polar.sphere.oracle import Sphere, _Search
 from bidual.polar.sphere.simplex_bounds import Bounded
 from bidual.polar.sphere.simplices import Simplices
+from helpers.draws import normal
 
 EPS = float(np.finfo(np.float64).eps)
 
 
-def normal(n: int, d: int, seed: int = 0) -> Tensor:
-    return torch.randn(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
 def run(n: int = 8, r: int = 3, c: int = 2, above: float = 0.0, **settings: float) -> _Search:
     oracle = Sphere(normal(n, r), **settings)  # type: ignore[arg-type]
-    return _Search(oracle, oracle._reduced.samples, normal(n, c, 1).numpy(), above)
+    return _Search(oracle, oracle._reduced.samples, normal(n, c, seed=1).numpy(), above)
 
 
 def cells(bounds: list[float], width: float = 1.0, n: int = 8, r: int = 3, c: int = 2) -> Simplices:
@@ -54,12 +50,12 @@ def test_the_tightest_tolerance_is_accepted_and_defaults_are_documented() -> Non
 
 @pytest.mark.parametrize("r", [1, 2, 3])
 def test_rank_is_that_of_the_data(r: int) -> None:
-    assert Sphere(normal(9, r) @ normal(r, 5, 1)).rank == r
+    assert Sphere(normal(9, r) @ normal(r, 5, seed=1)).rank == r
 
 
 @pytest.mark.parametrize("above", [0.0, 1.0])
 def test_peaks_are_unit_and_sorted_with_the_values_they_have(above: float) -> None:
-    X, V = normal(12, 3), normal(12, 2, 1)
+    X, V = normal(12, 3), normal(12, 2, seed=1)
     oracle = Sphere(X)
     found = oracle._steepest(V, above, None)
     assert torch.allclose(torch.linalg.vector_norm(found.neurons, dim=1), torch.ones(1, dtype=torch.float64))
@@ -72,7 +68,7 @@ def test_peaks_are_unit_and_sorted_with_the_values_they_have(above: float) -> No
 
 
 def test_only_the_best_is_listed_if_nothing_exceeds_the_question() -> None:
-    oracle, V = Sphere(normal(12, 3)), normal(12, 2, 1)
+    oracle, V = Sphere(normal(12, 3)), normal(12, 2, seed=1)
     best = oracle._steepest(V, 0.0, None).bracket
     found = oracle._steepest(V, 2 * best.lower, None)
     assert len(found.values) >= 1
@@ -81,7 +77,7 @@ def test_only_the_best_is_listed_if_nothing_exceeds_the_question() -> None:
 
 
 def test_the_upper_bound_is_what_the_run_proved_of_reduced_samples(monkeypatch: pytest.MonkeyPatch) -> None:
-    oracle, V = Sphere(normal(12, 3)), normal(12, 2, 1)
+    oracle, V = Sphere(normal(12, 3)), normal(12, 2, seed=1)
     seen: list[_Search] = []
     search = _Search.search
     monkeypatch.setattr(_Search, "search", lambda self: (seen.append(self), search(self)))
@@ -120,7 +116,7 @@ def stretched(stretch: list[float]) -> Bounded:
 
 
 def test_the_local_search_gets_the_question_and_the_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
-    X, V, seeds = normal(12, 3), normal(12, 2, 1), normal(2, 3, 5)
+    X, V, seeds = normal(12, 3), normal(12, 2, seed=1), normal(2, 3, seed=5)
     asked: list[tuple] = []
 
     class Recorder(module.LocalSearch):
@@ -194,7 +190,7 @@ def test_a_run_is_late_when_its_time_is_over(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_stopped_search_proves_less_and_stops_soon() -> None:
-    X, V = normal(30, 4), normal(30, 2, 1)
+    X, V = normal(30, 4), normal(30, 2, seed=1)
     full, few = Sphere(X)._steepest(V, 0.0, None).bracket, Sphere(X, max_simplices=16)._steepest(V, 0.0, None).bracket
     assert few.upper > full.upper
     assert few.lower <= full.upper
@@ -339,7 +335,7 @@ def test_centres_that_climb_high_and_candidates_of_high_bounds_are_noted(
     asked, noted = run(above=above), []
     asked.lower = 2.0
     monkeypatch.setattr(asked, "note", noted.append)
-    centres, candidates = normal(5, 3, 2).numpy(), normal(5, 3, 3).numpy()
+    centres, candidates = normal(5, 3, seed=2).numpy(), normal(5, 3, seed=3).numpy()
     values = np.array([1.9, 0.5, 1.8, 3.0, 0.1])
     asked._learn(Bounded(cells([1.0, 9.0, 2.0, 3.0, 8.0]), centres, values, candidates, np.ones(5)))
     assert len(noted) == 1
@@ -350,7 +346,7 @@ def test_so_many_centres_at_most_are_noted(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(module, "_LISTED", 1)
     asked, noted = run(), []
     monkeypatch.setattr(asked, "note", noted.append)
-    centres = normal(3, 3, 2).numpy()
+    centres = normal(3, 3, seed=2).numpy()
     asked._learn(Bounded(cells([1.0, 2.0, 3.0]), centres, np.array([1.0, 3.0, 2.0]), centres, np.ones(3)))
     assert np.array_equal(noted[0], centres[[1, 2, 1, 0]])
 
