@@ -61,7 +61,7 @@ def test_star_import_gives_all_names() -> None:
 
 
 def test_rooms_are_attributes() -> None:
-    child("import bidual; assert bidual.runtime.files.check_target; assert bidual.runtime.extras.EXTRAS")
+    child("import bidual; assert bidual.losses.LOSSES; assert bidual.gauges.GAUGES")
 
 
 def test_unknown_names() -> None:

@@ -75,7 +75,7 @@ def test_each_use_names_its_extra(tmp_path: Path) -> None:
     code = (
         FIT
         + f"""
-import bidual.reporting.plots
+import bidual.papers.reproduction, bidual.reporting.plots
 from bidual.runtime.extras import MissingExtra
 for call in {list(calls)!r}:
     try:
