@@ -26,20 +26,41 @@ from mutmut.mutation.file_mutation import get_mutant_name, mutate_file_contents
 from mutmut.mutation.trampoline import set_mutant_under_test
 
 ROOT = Path(__file__).parents[1]
-MORE = {  # by module: tests besides test_units_MODULE*.py in the folder that mirrors its own
-    "problems/certificate": ["problems/test_best_scale.py"],
-    "polar/exact/faces": ["polar/exact/test_faces.py"],
+CONTRACT = "contracts/test_oracles.py"
+MORE = {  # by module: tests besides test_MODULE.py in the folder that mirrors its own
+    "polar/base": [f"{CONTRACT}::test_oracle[Faces]"],
+    "polar/pooled": [f"{CONTRACT}::test_oracle[Pooled]"],
+    "polar/exact/faces": [f"{CONTRACT}::test_oracle[Faces]"],
+    "polar/exact/norms": [f"{CONTRACT}::test_oracle[NormFaces l1 linf]", f"{CONTRACT}::test_oracle[NormFaces l2 l1]"],
     "polar/exact/planes": ["polar/exact/test_faces.py"],
-    "polar/relaxations/diagonal": ["polar/relaxations/test_relaxations.py"],
-    "polar/relaxations/moments": ["polar/relaxations/test_relaxations.py"],
-    "polar/search/local": ["polar/search/test_units_search.py"],
-    "polar/search/norms": ["polar/search/test_units_norm_search.py"],
-    "polar/search/ridges": ["polar/sphere/test_sphere.py"],
-    "polar/sphere/oracle": ["polar/sphere/test_units_sphere.py"],
-    "polar/sphere/simplex_bounds": ["polar/sphere/test_units_simplex_forms.py"],
-    "polar/subnetworks/bound": ["polar/subnetworks/test_bounds.py"],
-    "polar/subnetworks/first_layer": ["polar/subnetworks/test_first_layer.py"],
-    "polar/subnetworks/pricing": ["polar/subnetworks/test_pricing.py"],
+    "polar/exact/rays": [f"{CONTRACT}::test_oracle[NormFaces linf l2]", "polar/subnetworks/test_first_layer.py"],
+    "polar/relaxations/aggregates": [f"{CONTRACT}::test_oracle[DiagonalBound]"],
+    "polar/relaxations/diagonal": [
+        "polar/relaxations/test_relaxations.py",
+        f"{CONTRACT}::test_oracle[DiagonalBound without sums]",
+        f"{CONTRACT}::test_oracle[DiagonalBound]",
+    ],
+    "polar/relaxations/moments": [
+        "polar/relaxations/test_relaxations.py",
+        f"{CONTRACT}::test_oracle[SemidefiniteBound]",
+        "papers/methods/test_branch_and_bound.py",
+    ],
+    "polar/relaxations/reduction": [f"{CONTRACT}::test_oracle[DiagonalBound without sums]"],
+    "polar/relaxations/sign_regions": ["papers/methods/test_branch_and_bound.py"],
+    "polar/search/local": [f"{CONTRACT}::test_oracle[LocalSearch]"],
+    "polar/search/norms": [f"{CONTRACT}::test_oracle[NormSearch linf l1]"],
+    "polar/search/ridges": [f"{CONTRACT}::test_oracle[RidgeSearch]", "polar/sphere/test_oracle.py"],
+    "polar/sphere/caps": ["polar/sphere/test_simplex_bounds.py"],
+    "polar/sphere/oracle": [f"{CONTRACT}::test_oracle[Sphere]"],
+    "polar/sphere/simplex_bounds": [f"{CONTRACT}::test_oracle[Sphere]", "polar/sphere/test_oracle.py"],
+    "polar/sphere/simplices": ["polar/sphere/test_oracle.py"],
+    "polar/subnetworks/base": [f"{CONTRACT}::test_oracle[RelaxedBound]", "polar/subnetworks/test_bounds.py"],
+    "polar/subnetworks/bound": [f"{CONTRACT}::test_oracle[RelaxedBound]", "polar/subnetworks/test_bounds.py"],
+    "polar/subnetworks/one_sign": [f"{CONTRACT}::test_oracle[ExactParallel]", "polar/subnetworks/test_pricing.py"],
+    "polar/subnetworks/outputs": [f"{CONTRACT}::test_oracle[AllOutputs]", "polar/subnetworks/test_bounds.py"],
+    "polar/subnetworks/pricing": [f"{CONTRACT}::test_oracle[ExactParallel]"],
+    "polar/subnetworks/search": [f"{CONTRACT}::test_oracle[ParallelSearch]", "polar/subnetworks/test_bounds.py"],
+    "problems/certificate": ["problems/test_best_scale.py"],
 }
 
 
@@ -53,8 +74,8 @@ def mutated(path: Path, copy: Path) -> list[str]:
 
 def tests_of(module: str) -> list[str]:
     folder, _, name = module.rpartition("/")
-    found = sorted((ROOT / "tests" / folder).glob(f"test_units_{name}*.py"))
-    return [str(path.relative_to(ROOT)) for path in found] + [f"tests/{path}" for path in MORE.get(module, [])]
+    own = f"{folder}/test_{name}.py"
+    return [f"tests/{path}" for path in ([own] if (ROOT / "tests" / own).exists() else []) + MORE.get(module, [])]
 
 
 def run(name: str, tests: list[str], seconds: float) -> int:

@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -215,5 +214,5 @@ def test_a_page_needs_results(tmp_path: Path) -> None:
 def test_a_page_keeps_pipes_in_cells(out: Path) -> None:
     result = read(out / "smoke" / "cp_figure_1")
     assert result is not None
-    text = page([replace(result, claims=(Claim("|x| <= 1", "a\nb", True),))])
+    text = page([result.model_copy(update={"claims": (Claim("|x| <= 1", "a\nb", True),)})])
     assert "| \\|x\\| <= 1 | a b | yes |  |" in text

@@ -22,7 +22,6 @@ from bidual.papers.reproduction.machine import machine
 from bidual.papers.reproduction.plain_data import plain_data
 from bidual.reporting.reproduction import FORMAT, KIND, RESULT, Written, read_result
 from bidual.runtime.files import write_atomically
-from bidual.runtime.json_text import one_line
 
 
 class Reproduction(Written):
@@ -149,6 +148,4 @@ def read(folder: str | os.PathLike[str]) -> Reproduction | None:
     try:
         return read_result(path, Reproduction)
     except ValueError as error:
-        raise ValueError(
-            f"{path} does not hold a result of bidual reproduce ({one_line(error)}); delete it, or use --force."
-        ) from error
+        raise ValueError(f"{path} does not hold a result of bidual reproduce; delete it, or use --force.") from error

@@ -2,16 +2,13 @@
 
 from fractions import Fraction
 from itertools import combinations
-from math import comb
 
 import numpy as np
 import pytest
 import torch
 
 from bidual.numerics.norms import L1, LINF, Norm
-from bidual.polar.exact import rays
-from bidual.polar.exact.rays import check_corners, corner_count, corner_directions, distinct, whole
-from bidual.runtime.memory import human_bytes
+from bidual.polar.exact.rays import corner_count, corner_directions, distinct, whole
 from helpers.draws import normal
 
 POLYHEDRAL = pytest.mark.parametrize("norm", [L1, LINF], ids=lambda norm: norm.name)
@@ -72,27 +69,6 @@ def test_the_count_is_that_of_all_choices_of_hyperplanes(norm: Norm, shape: tupl
     assert corner_count(n, d, norm) == len(list(combinations(range(n + len(creases(d, norm))), d - 1)))
     assert len(corner_directions(normal(n, d), norm)) <= corner_count(n, d, norm)
     assert corner_count(n, 1, norm) == 1
-
-
-@pytest.mark.parametrize(("n", "d", "norm"), [(10, 3, L1), (7, 4, LINF), (5, 2, L1)])
-def test_corners_are_refused_only_where_memory_is_short(
-    n: int, d: int, norm: Norm, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Directions and their sorted copies, and the minors of the last order but one."""
-    rows = n + len(creases(d, norm))
-    need = corner_count(n, d, norm) * 8 * (3 * d + 8) + comb(rows, d - 2) * 100 * d * (d + 1)
-    asked = []
-    monkeypatch.setattr(rays, "available_bytes", lambda device: asked.append(device.type) or need)
-    check_corners(n, d, norm)
-    assert asked == ["cpu"]
-    monkeypatch.setattr(rays, "available_bytes", lambda device: need - 1)
-    text = (
-        f"{n} samples of {d} features have up to {corner_count(n, d, norm):,} corners under the {norm.name} norm, "
-        f"whose enumeration would need {human_bytes(need)}, and {human_bytes(need - 1)} are free; use NormSearch."
-    )
-    with pytest.raises(ValueError, match=r"corners under the") as refused:
-        corner_directions(normal(n, d), norm)
-    assert str(refused.value) == text
 
 
 def kernel(rows: list[list[Fraction]]) -> list[Fraction] | None:

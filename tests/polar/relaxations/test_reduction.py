@@ -43,12 +43,6 @@ def test_nothing_has_rank_zero_and_size_one(shape: tuple[int, int]) -> None:
     assert (made.size, made.leftover) == (1.0, 0.0)
 
 
-def test_data_of_any_kind_are_taken_as_doubles() -> None:
-    made = Scaled.of(normal(4, 2).float().requires_grad_(True))
-    assert made.x.dtype == np.float64
-    assert made.size * made.x == pytest.approx(normal(4, 2).float().double().numpy(), rel=1e-14)
-
-
 def test_a_bound_is_scaled_and_rounded_up() -> None:
     made = Scaled(np.zeros((1, 1)), np.zeros((1, 1)), 3.0, 0.25)
     value = made.bound(2.0, 8.0)

@@ -12,7 +12,6 @@ from bidual.gauges import Bracket
 from bidual.numerics.norms import LINF
 from bidual.polar import Faces, NeuronOracle, SteepestNeurons, steepness
 from bidual.polar.base import _normalised, bound_near
-from bidual.testing import own_checks_only
 from helpers.draws import normal
 
 
@@ -42,46 +41,6 @@ def test_samples_are_taken_in_double_and_without_their_gradient() -> None:
     assert not oracle.X.requires_grad
 
 
-def test_an_oracle_is_for_its_samples_and_no_others() -> None:
-    X = normal(4, 3)
-    oracle = Told(X)
-    assert oracle.is_for(X.clone()) is True
-    assert not any(oracle.is_for(other) for other in (2 * X, X[:3], X[:, :2], X.flip(0), X + 1e-9))
-    longer = X.clone()
-    longer[0] *= 2
-    assert not oracle.is_for(longer)
-
-
-@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
-def test_duals_are_asked_with_the_lengths_in_them_and_largest_entry_one(scale: float) -> None:
-    X, V, seeds = normal(4, 3), scale * normal(4, 2, seed=1), normal(1, 3, seed=2)
-    oracle = Told(X)
-    found = oracle.steepest(V, 0.5, seeds)
-    weighted = torch.linalg.vector_norm(X, dim=1, keepdim=True) * V
-    size = float(weighted.abs().max())
-    asked, above, given = oracle.asked[0]
-    torch.testing.assert_close(asked, weighted / size, rtol=1e-13, atol=0)
-    assert above == pytest.approx(0.5 / size, rel=1e-13)
-    assert given is seeds
-    assert (found.bracket.lower, found.bracket.upper) == (pytest.approx(size), pytest.approx(2 * size))
-    assert float(found.values[0]) == pytest.approx(size)
-    assert torch.equal(found.neurons, oracle.X[:1])
-
-
-def test_without_a_threshold_or_seeds_all_is_asked_for() -> None:
-    oracle = Told(normal(4, 3))
-    oracle.steepest(normal(4, 2, seed=1).float())
-    asked, above, seeds = oracle.asked[0]
-    assert (asked.dtype, above, seeds) == (torch.float64, 0.0, None)
-
-
-@pytest.mark.parametrize("shape", [(3, 2), (5, 2), (4,), (4, 2, 1)])
-def test_one_row_of_duals_per_sample_is_wanted(shape: tuple[int, ...]) -> None:
-    text = rf"^V must have one row per sample \(4\), got shape \({', '.join(map(str, shape))},?\)\.$"
-    with own_checks_only(), pytest.raises(ValueError, match=text):
-        Told(normal(4, 3)).steepest(torch.ones(shape))
-
-
 @pytest.mark.parametrize("zero", ["V", "X", "either"])
 def test_where_every_product_is_zero_the_answer_is_zero(zero: str) -> None:
     X, V = normal(2, 3), normal(2, 2)
@@ -92,15 +51,6 @@ def test_where_every_product_is_zero_the_answer_is_zero(zero: str) -> None:
     assert oracle.asked == []
     assert found.bracket == Bracket(0.0, 0.0)
     assert (tuple(found.neurons.shape), tuple(found.values.shape)) == ((0, 3), (0,))
-
-
-def test_one_product_that_is_not_zero_is_asked_about() -> None:
-    X, V = normal(3, 2), torch.zeros(3, 2).double()
-    V[1, 1] = 1e-3
-    X[0] = 0.0
-    oracle = Told(X)
-    oracle.steepest(V)
-    assert oracle.asked[0][0].abs().tolist() == [[0, 0], [0, pytest.approx(1.0)], [0, 0]]
 
 
 @pytest.mark.parametrize(("x", "v"), [(1e200, 1e200), (1.0, math.inf), (1.0, math.nan)])

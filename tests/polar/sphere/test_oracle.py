@@ -11,7 +11,7 @@ from bidual.losses import Squared
 from bidual.losses.datafit import Datafit
 from bidual.polar import Faces, steepness
 from bidual.polar.search.ridges import RidgeSearch, ascend
-from bidual.polar.sphere.oracle import Sphere
+from bidual.polar.sphere.oracle import Sphere, _Search
 from bidual.polar.sphere.simplex_bounds import SimplexBounds
 from bidual.polar.sphere.simplices import Simplices, join
 from bidual.problems.relu import ReluProblem
@@ -170,3 +170,77 @@ def test_ridge_search_is_a_lower_bound_that_is_nearly_reached() -> None:
 def test_a_tolerance_beyond_rounding_is_refused() -> None:
     with pytest.raises(ValueError, match="tol must be at least"):
         Sphere(normal(5, 2), tol=1e-12)
+
+
+EPS = float(np.finfo(np.float64).eps)
+
+
+def run(n: int = 8, r: int = 3, c: int = 2, above: float = 0.0, **settings: float) -> _Search:
+    oracle = Sphere(normal(n, r), **settings)  # type: ignore[arg-type]
+    return _Search(oracle, oracle._reduced.samples, normal(n, c, seed=1).numpy(), above)
+
+
+# the oracle
+
+
+@pytest.mark.parametrize("r", [1, 2, 3])
+def test_rank_is_that_of_the_data(r: int) -> None:
+    assert Sphere(normal(9, r) @ normal(r, 5, seed=1)).rank == r
+
+
+# thresholds and limits
+
+
+def test_a_stopped_search_proves_less_and_stops_soon() -> None:
+    X, V = normal(30, 4), normal(30, 2, seed=1)
+    full, few = Sphere(X)._steepest(V, 0.0, None).bracket, Sphere(X, max_simplices=16)._steepest(V, 0.0, None).bracket
+    assert few.upper > full.upper
+    assert few.lower <= full.upper
+    asked = run(30, 4, max_simplices=16)
+    asked.search()
+    assert 16 < asked.seen <= 48
+    assert asked.queue
+
+
+@pytest.mark.parametrize("c", [1, 2])
+def test_a_search_that_ends_has_closed_every_cell(c: int) -> None:
+    asked = run(10, 3, c, tol=1e-4)
+    asked.search()
+    assert not asked.queue
+    assert asked.seen > 8
+    assert asked.lower <= asked.upper <= asked.threshold * (1 + 1e-15)
+    U = np.random.default_rng(0).standard_normal((20000, 3))
+    f = np.linalg.norm(np.maximum(U @ asked.X.T, 0) @ asked.V, axis=1) / np.linalg.norm(U, axis=1)
+    assert f.max() <= asked.upper
+    assert asked.lower <= f.max() * 1.01
+
+
+# the queue
+
+
+# the list of directions
+
+
+def test_noted_directions_are_evaluated_and_sorted() -> None:
+    asked = run()
+    U = np.random.default_rng(1).standard_normal((7, 3))
+    asked.note(U)
+    f = [np.linalg.norm(asked.V.T @ np.maximum(asked.X @ u, 0)) for u in U]
+    assert np.allclose(asked.values, sorted(f, reverse=True))
+    assert np.array_equal(asked.directions, U[np.argsort(f)[::-1]])
+    assert asked.lower == pytest.approx(max(f))
+    asked.note(U[:1] * 1e-3)
+    assert asked.lower == pytest.approx(max(f))
+    assert len(asked.values) == 8
+    assert asked.values[-1] == pytest.approx(1e-3 * f[0])
+
+
+def test_directions_of_one_box_are_listed_once_by_the_best() -> None:
+    asked = run()
+    u = np.array([[0.50, 0.30, -0.20]])
+    asked.note(np.concatenate([u, u * 1.001, u * 0.999, u + np.array([0, 0, 0.01])]))
+    assert len(asked.values) == 2
+    assert any(np.array_equal(row, u[0] * 1.001) for row in asked.directions)
+    asked.note(u * 1.002)
+    assert len(asked.values) == 2
+    assert any(np.array_equal(row, u[0] * 1.002) for row in asked.directions)

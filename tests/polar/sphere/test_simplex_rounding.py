@@ -11,31 +11,10 @@ from numpy import ndarray
 from bidual.polar.sphere import simplex_bounds as sb
 from bidual.polar.sphere.oracle import Sphere, _Search
 from bidual.polar.sphere.simplex_bounds import SimplexBounds
-from bidual.polar.sphere.simplex_rounding import of_interpolation, raised
+from bidual.polar.sphere.simplex_rounding import raised
 from helpers.draws import normal
 from helpers.polar_cases import orthogonal_to
-from helpers.simplex_cases import UNIT, cells_of
-
-
-@pytest.mark.parametrize(("n", "r", "c"), [(5, 1, 1), (40, 3, 2), (250, 5, 4)])
-@pytest.mark.parametrize(("depth", "stretch"), [(0, 1.0), (100, 1.5)])
-def test_allowances_are_those_that_were_counted(n: int, r: int, c: int, depth: int, stretch: float) -> None:
-    X, V = normal(n, r).numpy(), normal(n, c, seed=1).numpy()
-    size = sum(np.linalg.norm(x) * np.linalg.norm(v) for x, v in zip(X, V, strict=True))
-    units = stretch * (2.5 * n + 13 * r + 15 * c + 90) + r**0.5 * (4 * depth + r + 1)
-    assert raised(0.0, X, V, depth, stretch) == pytest.approx(units * UNIT * size, rel=1e-9)
-    assert raised(0.0, X, V, depth, stretch) > units * UNIT * size
-    more = raised(3e6, X, V, depth, stretch) - 3e6
-    assert 8 * UNIT * 3e6 + units * UNIT * size < more < 40 * UNIT * 3e6 + units * UNIT * size
-
-
-def test_what_is_missed_at_corners_is_stretched_and_the_slope_is_paid_for() -> None:
-    through, missed = np.zeros((3, 4, 2)), np.array([0.0, 2.0, 0.0])
-    through[2, :2, 1] = 3, 4
-    found = of_interpolation(missed, through, np.array([1.0, 1.5, 2.0]))
-    assert found[0] == 0
-    assert 3 < found[1] <= 3 * (1 + 30 * UNIT)
-    assert found[2] == pytest.approx(2 * (9 * 4 + 6 * 2 + 50) * UNIT * 5, rel=1e-12)
+from helpers.simplex_cases import cells_of
 
 
 def steep_at_centre(n: int, r: int, c: int, seed: int) -> tuple[ndarray, ndarray, ndarray]:
