@@ -1,20 +1,18 @@
 import json
 import subprocess
 import sys
-from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
-from gated_problems import Case
 from helpers.cli_tools import refused, run
 
 
 def test_version_and_help() -> None:
     assert run("--version") == (0, f"bidual {version('bidual')}\n", "")
     assert "predict" in run().out
-    for command in ("demo", "fit", "predict", "path", "bench"):
+    for command in ("demo", "fit", "predict", "path"):
         code, text, err = run(command, "--help")
         assert (code, err) == (0, "")
         assert "--json" in text
@@ -44,21 +42,7 @@ def test_the_entry_point_of_a_process(tmp_path: Path) -> None:
         [sys.executable, "-c", call, "predict", "m", "t.csv"], capture_output=True, text=True, cwd=tmp_path
     )
     assert (done.returncode, done.stdout) == (2, "")
-    assert (
-        done.stderr
-        == "error: cannot load m: there is no such file; give the path of a model that was saved by bidual.\n"
-    )
-
-
-def test_bench(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = import_module("gated_problems")
-    monkeypatch.setattr(module, "QUICK", (Case(60, 4, 8, 0.1), Case(60, 4, 8, 0.1, 5, "nuclear")))
-    code, text, _ = run("bench", "--quick", "--json")
-    cases = json.loads(text)["cases"]
-    assert code == 0
-    assert [case["case"]["penalty"] for case in cases] == ["per_output", "nuclear"]
-    assert all(case["gap"] <= 1e-6 for case in cases)
-    assert "final gap" in run("bench", "--quick").out
+    assert done.stderr == "error: cannot read m: there is no such file; give the path of a model of bidual.\n"
 
 
 def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

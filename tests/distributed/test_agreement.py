@@ -10,7 +10,8 @@ import pandas as pd
 import pytest
 import torch
 
-from bidual.distributed import Ranks, run_on_leader
+import bidual
+from bidual.distributed import Ranks
 from bidual.io.tables import TableEncoder, guess_task, read_table, target_values
 from bidual.patterns import sample_gates
 from helpers.agreement import CASES, SOLVERS, data, main, target_columns
@@ -74,8 +75,8 @@ def test_targets_are_those_of_the_whole_table(found):
 
 
 def test_nothing_is_pickled():
-    room = Path(run_on_leader.__code__.co_filename).parent
-    for source in [*room.glob("*.py"), *(room.parent / "layerwise").glob("*.py")]:
+    rooms = [Path(bidual.__file__).parent / name for name in ("distributed", "training/layerwise")]
+    for source in [path for room in rooms for path in room.glob("*.py")]:
         text = source.read_text()
         assert "pickle" not in text.replace("unpickled", "")
         assert not re.search(r"_object\b|_object_list|torch\.load|torch\.save\(", text.replace("safetensors.torch", ""))

@@ -13,7 +13,8 @@ import pytest
 import bidual
 
 SOURCE = Path(bidual.__file__).parent
-STAMPS = {"reproduction/clock.py"}  # when a run began, for the reader
+# when a run began, for the reader; and the age of files, which have stamps of that clock
+STAMPS = {"papers/reproduction/clock.py", "runtime/files.py"}
 
 
 @pytest.fixture(params=[-3600.0, 3600.0], ids=["backwards", "forwards"])

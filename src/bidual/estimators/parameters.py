@@ -69,7 +69,11 @@ def must(be: str, holds: Callable[[Any], bool], hint: str = "") -> Check:
     """A check whose error says what the value must be."""
 
     def check(name: str, value: Any) -> None:
-        if not holds(value):
+        try:
+            right = bool(holds(value))
+        except (TypeError, ValueError):  # an array, or what cannot be compared
+            right = False
+        if not right:
             raise ValueError(f"{name} must be {be}, got {value!r}.{hint}")
 
     return check
