@@ -70,8 +70,8 @@ def split(data: ImageData, config: Config, device: str = "cpu", seed: int = 0) -
     there = len(data.train_images)
     n = there - config.validation if config.images is None else config.images
     if n < 1 or n + config.validation > there:
-        asked = f"{n} training and {config.validation} validation images"
-        raise ValueError(f"{data.name} has {there} training images, fewer than {asked}; ask for fewer.")
+        wanted = f"{n} training and {config.validation} validation images"
+        raise ValueError(f"{data.name} has {there} training images, fewer than {wanted}; use fewer.")
     order = np.random.default_rng(seed).permutation(there)
     chosen, kept = order[:n], order[n : n + config.validation]
     pixels = data.train_images[chosen].astype(np.float32)

@@ -258,7 +258,7 @@ def stepper(name: str, parameters: list[nn.Parameter], rate: float, momentum: fl
 
 @dataclass(frozen=True)
 class Watch:
-    """Seconds of the wall, or of the processor: on one thread what the wall would show if nobody else computed."""
+    """Seconds of the wall, or of the processor: on one thread, the wall time of an idle machine."""
 
     clock: Literal["wall", "processor"]
     device: torch.device

@@ -45,7 +45,7 @@ class Coordinates(ABC):
 
 @dataclass(frozen=True, eq=False)
 class Pixels(Coordinates):
-    """U (d, m) as it is: what SGD costs if nobody knows that X is white."""
+    """U (d, m) itself: the cost of SGD that does not use that X is white."""
 
     X: Float[Tensor, "n d"]
     X_test: Float[Tensor, "N d"]

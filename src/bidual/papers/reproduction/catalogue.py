@@ -1,4 +1,4 @@
-"""All published results, by name and by row. Experiments are imported when they are asked for."""
+"""All published results, by name and by row. Experiments are imported on first use."""
 
 import difflib
 from collections.abc import Mapping

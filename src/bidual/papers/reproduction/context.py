@@ -1,4 +1,4 @@
-"""What an experiment is given to work with: data, a device, a folder for work half done, and a voice."""
+"""The context of an experiment: data, a device, a folder for unfinished work, and a function for lines of progress."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ class Context:
         device: of torch.
         workers: processes of studies that have many independent parts.
         stand_in: whether small generated data take the place of the official files.
-        say: is told of progress, line by line.
+        say: called with lines of progress.
     """
 
     folder: Path

@@ -57,7 +57,7 @@ def reproduce(
         device: of torch.
         workers: processes of studies that have many independent parts.
         force: whether to run again what has been run.
-        say: is told of progress.
+        say: called with lines of progress.
     """
     experiment, folder = find(name), place(out, name, scale)
     if force:

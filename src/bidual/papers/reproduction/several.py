@@ -1,4 +1,4 @@
-"""Many experiments: those that need nobody else as tasks of a sweep, those that measure time alone."""
+"""Many experiments: independent ones as tasks of a sweep, those that measure time one by one."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -50,7 +50,7 @@ def reproduce_all(
 
     Args:
         settings: of :func:`bidual.papers.reproduction.reproduce`: data_dir, download, device, workers, force.
-        say: is told of progress, here, as experiments end.
+        say: called in this process with a line of progress whenever an experiment ends.
     """
     out, settings = Path(out).absolute(), _absolute(settings)
     attempts: dict[str, Attempt] = {}

@@ -80,7 +80,7 @@ def run_study(
         folder: of the CSV files, with the columns ``f0, f1, ..., label``.
         out: a JSON file where rows are kept as they come; those that it holds are not computed again.
         workers: processes, of one thread each; a joblib backend that the caller has chosen has its own.
-        on_row: is told of every row that was computed.
+        on_row: called with every computed row.
     """
     folder = _check_folder(Path(folder), names)
     rows = [] if out is None else read_rows(out, settings)
