@@ -47,8 +47,8 @@ class Pulse:
                 seen, since = beats, time.monotonic()
             elif time.monotonic() - since > self.patience:
                 raise LostRankError(
-                    f"rank {self.rank} of {self.size} had no heartbeat of rank {other} for {self.patience:g} seconds; it "
-                    f"is stopped, or cut off; {AGAIN}"
+                    f"rank {self.rank} of {self.size} had no heartbeat of rank {other} for {self.patience:g} seconds; "
+                    f"it is stopped, or cut off; {AGAIN}"
                 )
             time.sleep(pause)
             pause = min(2 * pause, _LATE)

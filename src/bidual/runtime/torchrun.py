@@ -38,7 +38,8 @@ def torchrun_ranks(timeout: float | None = None, device: str = "cpu") -> Iterato
     def ended(number: int, frame: FrameType | None) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         raise LostRankError(
-            f"rank {ranks.rank} of {ranks.size} was ended by torchrun, most likely because another rank has died; {AGAIN}"
+            f"rank {ranks.rank} of {ranks.size} was ended by torchrun, most likely because another rank has died; "
+            f"{AGAIN}"
         )
 
     after = signal.signal(signal.SIGTERM, ended)
