@@ -14,6 +14,7 @@ Prints one column per tree. Several trees give a table of before and after. Each
 - files passed by one fit: distinct files with a function that runs during ``fit`` on a small table, in the second fit
   of a process, so that imports do not count. Leaves (LEAVES: arithmetic, runtime, losses, gauges, patterns, operators,
   torch modules, the algorithms that the driver steps) are left out: what remains is the way of control.
+- files on the way down of one fit: the most of these files that are on the stack at the same time.
 - lines of tests: of ``tests/**/*.py``.
 """
 
@@ -29,14 +30,15 @@ from typing import Any
 
 PAPERS = re.compile(r"papers/|experiments/|reproduction/|cli/reproduce\.py")
 LOOPS = {  # files of the flat layout and of the rooms, and the function that loops
-    r"(solvers/)?driver\.py": "solve",
-    r"auto\.py|solvers/plan\.py": "_run",
+    r"driver\.py": "solve",
+    r"solvers/driver\.py": "run",
+    r"auto\.py": "_run",  # stages of solvers/plan.py are run by the driver, which keeps point, dual and history
     r"(training/relu/)?column_generation\.py": "until",
     r"(training/relu/)?cutting_planes?\.py": "until",
     r"(training/relu/)?frank_wolfe\.py": "run",
     r"(solvers/)?factored/training\.py": "_descend",
     r"(training/)?copositive/training\.py": "_polished",
-    r"(training/)?layerwise/(training|growth)\.py": "run",
+    r"(training/)?layerwise/(training|growth|trainer)\.py": "run",
 }
 RESULTS = ("Solution", "Training", "FactoredSolution", "FrankWolfeRun")
 LEAVES = re.compile(
@@ -51,19 +53,26 @@ import json, os, sys, warnings
 import numpy as np
 from bidual import ConvexMLPRegressor
 warnings.simplefilter("ignore")
-root, seen = os.path.join(sys.argv[1], "bidual") + os.sep, set()
+root, seen, stacks = os.path.join(sys.argv[1], "bidual") + os.sep, set(), set()
 rng = np.random.default_rng(0)
 X = rng.standard_normal((int(sys.argv[3]), int(sys.argv[4])))
 y = np.maximum(X[:, 0], 0) + 0.1 * rng.standard_normal(len(X))
 def passed(frame, event, argument):
-    name = frame.f_code.co_filename
-    if event == "call" and name.startswith(root) and frame.f_code.co_name != "<module>":
-        seen.add(name[len(root):].replace(os.sep, "/"))
+    if event != "call" or not frame.f_code.co_filename.startswith(root) or frame.f_code.co_name == "<module>":
+        return
+    seen.add(frame.f_code.co_filename)
+    files = dict()
+    while frame is not None:
+        files.setdefault(frame.f_code.co_filename)
+        frame = frame.f_back
+    stacks.add(tuple(file for file in files if file.startswith(root))[::-1])
 ConvexMLPRegressor(activation=sys.argv[2], beta=0.1).fit(X, y)
 sys.setprofile(passed)
 ConvexMLPRegressor(activation=sys.argv[2], beta=0.1).fit(X, y)
 sys.setprofile(None)
-print(json.dumps(sorted(seen)))
+def short(files):
+    return [file[len(root):].replace(os.sep, "/") for file in files]
+print(json.dumps([short(sorted(seen)), *map(short, stacks)]))
 """
 TABLES = {"relu": (12, 2), "gated_relu": (30, 4)}  # rows and columns of the small tables
 
@@ -100,11 +109,12 @@ def _targets(node: ast.AST, names: dict[str, Path]) -> Iterator[str]:
             inner = f"{node.module}.{alias.name}"
             yield inner if inner in names else node.module
     elif isinstance(node, ast.Import):
-        yield from (alias.name for alias in node.names if alias.name in names)
+        yield from (alias.name for alias in node.names if alias.name.split(".")[0] == "bidual")
 
 
 def cycles(graph: dict[str, set[str]]) -> list[list[str]]:
     """Groups of modules that import each other, directly or not."""
+    graph = {name: {target for target in targets if target in graph} for name, targets in graph.items()}
     reach = {name: _reachable(graph, name) for name in graph}
     groups = {frozenset({a} | {b for b in reach[a] if a in reach[b]}) for a in graph}
     return sorted(sorted(group) for group in groups if len(group) > 1)
@@ -117,7 +127,7 @@ def _reachable(graph: dict[str, set[str]], start: str) -> set[str]:
         name = todo.pop()
         if name not in seen:
             seen.add(name)
-            todo += graph.get(name, ())
+            todo += graph[name]
     return seen
 
 
@@ -143,13 +153,16 @@ def _nodes(source: Path) -> Iterator[tuple[str, Any]]:
             yield from ((name, node) for node in ast.walk(ast.parse(path.read_text())))
 
 
-def passed_by_fit(tree: Path, activation: str, python: str) -> list[str]:
-    """The files that control passes in one fit, without leaves."""
+def passed_by_fit(tree: Path, activation: str, python: str) -> tuple[list[str], list[str]]:
+    """The files that control passes in one fit, without leaves, and the most that are on the stack together."""
     rows, columns = TABLES[activation]
     source = str((tree / "src").resolve())
     command = [python, "-c", f"import sys; sys.path.insert(0, sys.argv[1])\n{FIT}", source]
     done = subprocess.run([*command, activation, str(rows), str(columns)], capture_output=True, text=True, check=True)
-    return [name for name in json.loads(done.stdout.splitlines()[-1]) if not LEAVES.match(name)]
+    passed, *stacks = (
+        [name for name in names if not LEAVES.match(name)] for names in json.loads(done.stdout.splitlines()[-1])
+    )
+    return passed, max(stacks, key=len)
 
 
 def lines(paths: list[Path]) -> int:
@@ -171,7 +184,9 @@ def measure(tree: Path, python: str) -> dict[str, Any]:
         "loops that train": loops(source),
         "result types": results(source),
     }
-    found |= {f"files passed by one fit, {name}": passed_by_fit(tree, name, python) for name in TABLES}
+    for name in TABLES:
+        passed, way = passed_by_fit(tree, name, python)
+        found |= {f"files passed by one fit, {name}": passed, f"files on the way down of one fit, {name}": way}
     return found | {"lines of tests": lines(sorted((tree / "tests").rglob("*.py")))}
 
 

@@ -26,14 +26,41 @@ from mutmut.mutation.file_mutation import get_mutant_name, mutate_file_contents
 from mutmut.mutation.trampoline import set_mutant_under_test
 
 ROOT = Path(__file__).parents[1]
-MORE = {  # tests besides tests/**/test_units_MODULE*.py
-    "certificate": ["tests/test_best_scale.py"],
-    "branch_and_bound": ["tests/polar/test_branch_and_bound.py"],
-    "diagonal": ["tests/polar/test_relaxations.py"],
-    "faces": ["tests/polar/test_faces.py"],
-    "moments": ["tests/polar/test_relaxations.py"],
-    "planes": ["tests/polar/test_faces.py"],
-    "ridges": ["tests/polar/test_sphere.py"],
+CONTRACT = "contracts/test_oracles.py"
+MORE = {  # by module: tests besides test_MODULE.py in the folder that mirrors its own
+    "polar/base": [f"{CONTRACT}::test_oracle[Faces]"],
+    "polar/pooled": [f"{CONTRACT}::test_oracle[Pooled]"],
+    "polar/exact/faces": [f"{CONTRACT}::test_oracle[Faces]"],
+    "polar/exact/norms": [f"{CONTRACT}::test_oracle[NormFaces l1 linf]", f"{CONTRACT}::test_oracle[NormFaces l2 l1]"],
+    "polar/exact/planes": ["polar/exact/test_faces.py"],
+    "polar/exact/rays": [f"{CONTRACT}::test_oracle[NormFaces linf l2]", "polar/subnetworks/test_first_layer.py"],
+    "polar/relaxations/aggregates": [f"{CONTRACT}::test_oracle[DiagonalBound]"],
+    "polar/relaxations/diagonal": [
+        "polar/relaxations/test_relaxations.py",
+        f"{CONTRACT}::test_oracle[DiagonalBound without sums]",
+        f"{CONTRACT}::test_oracle[DiagonalBound]",
+    ],
+    "polar/relaxations/moments": [
+        "polar/relaxations/test_relaxations.py",
+        f"{CONTRACT}::test_oracle[SemidefiniteBound]",
+        "papers/methods/test_branch_and_bound.py",
+    ],
+    "polar/relaxations/reduction": [f"{CONTRACT}::test_oracle[DiagonalBound without sums]"],
+    "polar/relaxations/sign_regions": ["papers/methods/test_branch_and_bound.py"],
+    "polar/search/local": [f"{CONTRACT}::test_oracle[LocalSearch]"],
+    "polar/search/norms": [f"{CONTRACT}::test_oracle[NormSearch linf l1]"],
+    "polar/search/ridges": [f"{CONTRACT}::test_oracle[RidgeSearch]", "polar/sphere/test_oracle.py"],
+    "polar/sphere/caps": ["polar/sphere/test_simplex_bounds.py"],
+    "polar/sphere/oracle": [f"{CONTRACT}::test_oracle[Sphere]"],
+    "polar/sphere/simplex_bounds": [f"{CONTRACT}::test_oracle[Sphere]", "polar/sphere/test_oracle.py"],
+    "polar/sphere/simplices": ["polar/sphere/test_oracle.py"],
+    "polar/subnetworks/base": [f"{CONTRACT}::test_oracle[RelaxedBound]", "polar/subnetworks/test_bounds.py"],
+    "polar/subnetworks/bound": [f"{CONTRACT}::test_oracle[RelaxedBound]", "polar/subnetworks/test_bounds.py"],
+    "polar/subnetworks/one_sign": [f"{CONTRACT}::test_oracle[ExactParallel]", "polar/subnetworks/test_pricing.py"],
+    "polar/subnetworks/outputs": [f"{CONTRACT}::test_oracle[AllOutputs]", "polar/subnetworks/test_bounds.py"],
+    "polar/subnetworks/pricing": [f"{CONTRACT}::test_oracle[ExactParallel]"],
+    "polar/subnetworks/search": [f"{CONTRACT}::test_oracle[ParallelSearch]", "polar/subnetworks/test_bounds.py"],
+    "problems/certificate": ["problems/test_best_scale.py"],
 }
 
 
@@ -46,8 +73,9 @@ def mutated(path: Path, copy: Path) -> list[str]:
 
 
 def tests_of(module: str) -> list[str]:
-    found = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob(f"test_units_{module}*.py"))
-    return found + MORE.get(module, [])
+    folder, _, name = module.rpartition("/")
+    own = f"{folder}/test_{name}.py"
+    return [f"tests/{path}" for path in ([own] if (ROOT / "tests" / own).exists() else []) + MORE.get(module, [])]
 
 
 def run(name: str, tests: list[str], seconds: float) -> int:
@@ -102,15 +130,18 @@ def main() -> None:
     parser.add_argument("--share", type=float, default=0.1)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=90.0, help="after which a mutant counts as killed")
-    parser.add_argument("--only", nargs="*", default=[], help="modules, such as certificate faces")
+    parser.add_argument("--only", nargs="*", default=[], help="modules, such as problems/certificate polar/exact/faces")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/mutants.json"))
     given = parser.parse_args()
     os.chdir(ROOT)
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "src"
         shutil.copytree(ROOT / "src", copy, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
-        paths = [ROOT / "src/bidual/certificate.py", *sorted((ROOT / "src/bidual/polar").glob("*.py"))]
-        names = {path.stem: mutated(path, copy) for path in paths if path.stem in given.only or not given.only}
+        source = ROOT / "src/bidual"
+        paths = [source / "problems/certificate.py", *sorted((source / "polar").rglob("*.py"))]
+        modules = {path.relative_to(source).with_suffix("").as_posix(): path for path in paths}
+        chosen = given.only or list(modules)
+        names = {module: mutated(path, copy) for module, path in modules.items() if module in chosen}
         sys.path.insert(0, str(copy))
         story = _judged({module: every for module, every in names.items() if every}, given)
     given.out.write_text(json.dumps(story, indent=1) + "\n")

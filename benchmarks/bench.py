@@ -11,23 +11,27 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from rich.console import Console
 from rich.table import Table
 
+from bidual.runtime.console import print_table
 from bidual.runtime.threads import one_thread
 from gated_problems import GAPS, QUICK, SUITE, Outcome, run_case
 
 sys.path.append(str(Path(__file__).parent / "peers"))
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="only the small size")
     parser.add_argument("--peers", type=Path, help="time nothing; show this result of a race with other systems")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     if given.peers is not None:
-        show_race(given.peers, given.json)
+        try:
+            show_race(given.peers, given.json)
+        except (OSError, ValueError) as error:
+            print(f"error: {error}", file=sys.stderr)
+            sys.exit(2)
         return
     outcomes = []
     for case in QUICK if given.quick else SUITE:
@@ -36,7 +40,7 @@ def main() -> None:
     if given.json:
         print(json.dumps({"gaps": GAPS, "cases": [asdict(outcome) for outcome in outcomes]}, indent=1))
     else:
-        Console().print(table(outcomes))
+        print_table(table(outcomes))
 
 
 def show_race(file: Path, as_json: bool) -> None:
@@ -48,7 +52,7 @@ def show_race(file: Path, as_json: bool) -> None:
     if as_json:
         print(json.dumps({**race.facts, "rows": peer_rows(race)}, indent=1))
     else:
-        Console().print(peer_table(race))
+        print_table(peer_table(race))
 
 
 def table(outcomes: list[Outcome]) -> Table:

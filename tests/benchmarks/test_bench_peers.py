@@ -1,7 +1,11 @@
+"""The table of a race with other systems, as `benchmarks/bench.py --peers` shows it."""
+
 import json
 from pathlib import Path
 
-from helpers.cli_tools import refused, run
+import pytest
+
+import bench
 
 
 def write_race(folder: Path) -> Path:
@@ -22,21 +26,29 @@ def write_race(folder: Path) -> Path:
     return folder / "race.json"
 
 
-def test_a_race_is_shown_with_its_failures(tmp_path: Path) -> None:
-    code, text, err = run("bench", "--peers", write_race(tmp_path))
-    assert (code, err) == (0, "")
+def test_a_race_is_shown_with_its_failures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bench.main(["--peers", str(write_race(tmp_path))])
+    text = capsys.readouterr().out
     for word in ("tiny work", "0.5 s", "celer: 4 s (×8)", "adelie: > 100 s", "crash, no answer", "×8 (celer)", "open"):
         assert word in text
 
 
-def test_a_race_for_machines(tmp_path: Path) -> None:
-    found = json.loads(run("bench", "--peers", write_race(tmp_path), "--json").out)
+def test_a_race_for_machines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bench.main(["--peers", str(write_race(tmp_path)), "--json"])
+    found = json.loads(capsys.readouterr().out)
     assert found["commit"] == "abc"
     assert found["rows"][0]["ratio"] == "×8 (celer)"
     assert found["rows"][0]["rivals"]["adelie"] == "> 100 s, gap 3e-05"
 
 
-def test_other_files_are_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("other.json", "other.json is no result of benchmarks/peers/race.py"), ("none.json", "No such file")],
+)
+def test_other_files_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, message: str) -> None:
     (tmp_path / "other.json").write_text('{"cases": 3}')
-    assert refused("other.json is no result of benchmarks/peers/race.py", "bench", "--peers", tmp_path / "other.json")
-    assert refused("none.json: no such file", "bench", "--peers", tmp_path / "none.json")
+    with pytest.raises(SystemExit, match="2"):
+        bench.main(["--peers", str(tmp_path / name)])
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err.count("\n")) == ("", 1)
+    assert message in printed.err

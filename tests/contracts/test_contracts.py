@@ -86,6 +86,6 @@ def test_every_operator_is_checked() -> None:
 
 
 def test_every_loss_and_gauge_is_registered_under_its_name() -> None:
-    assert set(LOSSES.values()) == set(LOSS_CLASSES)
-    assert set(GAUGES.values()) == set(concrete_subclasses(Gauge))
+    assert set(LOSS_CLASSES) <= set(LOSSES.values())  # other tests may have defined more
+    assert set(concrete_subclasses(Gauge)) <= set(GAUGES.values())
     assert all(cls.name == name for registry in (LOSSES, GAUGES) for name, cls in registry.items())

@@ -78,7 +78,7 @@ def test_the_public_face_takes_them(case: str, own: ModuleType, tmp_path: Path) 
     assert type(again.architecture_) is type(model.architecture_)
     _check_certificate(again, y)
     _check_onnx(model, tmp_path / "model.onnx")
-    text = text_of(bidual.report(again, X, y).html)
+    text = " ".join(text_of(bidual.report(again, X, y).html).split())
     assert f"fitted with {model._make_loss().name} loss" in text
     assert model.module_.words in text
 

@@ -1,5 +1,6 @@
 """Every solver that discovery finds keeps the solvers' contract, and the contract catches wrong solvers."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -7,21 +8,48 @@ import pytest
 import torch
 from torch import Tensor
 
+from bidual.polar import Faces
 from bidual.problems.problem import Problem
+from bidual.problems.relu import ReluProblem
 from bidual.solvers import FISTA, SOLVERS
 from bidual.solvers.driver import Solver
 from bidual.testing import check_solver, concrete_subclasses
+from bidual.testing.planted import planted_problems
+from bidual.training.copositive.training import Copositive
+from bidual.training.relu.closed_form import closed_form
+from bidual.training.relu.column_generation import ColumnGeneration
+from bidual.training.relu.cone_program import ConeProgram
+from bidual.training.relu.cutting_planes import CuttingPlanes
+from bidual.training.relu.frank_wolfe import FrankWolfe
+from bidual.training.relu.lower_bounds import LowerBound
 
 FIRST_ORDER = {"fista": 1e-4, "primal_dual": 1e-3, "burer_monteiro": 1e-4, "active_neurons": 1e-4, "kernel_admm": 1e-4}
+OVER_NEURONS: dict[str, tuple[Callable[[ReluProblem], Solver], dict[str, Any]]] = {
+    "closed_form": (closed_form, {"tol": 1e-9}),
+    "column_generation": (lambda problem: ColumnGeneration(Faces(problem.X)), {"tol": 1e-6}),
+    "cutting_planes": (lambda problem: CuttingPlanes(Faces(problem.X)), {"tol": 1e-6}),
+    "cone_program": (lambda problem: ConeProgram(Faces(problem.X)), {"tol": 1e-6}),
+    "frank_wolfe": (lambda problem: FrankWolfe(Faces(problem.X), run_steps=30), {"tol": 0.3, "max_steps": None}),
+    "copositive": (lambda problem: Copositive(), {"tol": 1e-3}),
+}
 
 
 @pytest.mark.parametrize("name", sorted(SOLVERS))
 def test_solver(name: str) -> None:
-    check_solver(SOLVERS[name](), tol=FIRST_ORDER.get(name, 1e-6))
+    check_solver(lambda problem: SOLVERS[name](), tol=FIRST_ORDER.get(name, 1e-6))
+
+
+@pytest.mark.parametrize("name", OVER_NEURONS)
+def test_solver_over_all_neurons(name: str) -> None:
+    make, promises = OVER_NEURONS[name]
+    first = next(case.problem for case in planted_problems(0) if isinstance(case.problem, ReluProblem))
+    check_solver(lambda problem: make(problem if isinstance(problem, ReluProblem) else first), **promises)
 
 
 def test_every_solver_is_checked() -> None:
-    assert set(SOLVERS.values()) == set(concrete_subclasses(Solver, "bidual.solvers"))
+    """But those that only improve the certificate of a solution."""
+    shipped = concrete_subclasses(Solver, "bidual.solvers", "bidual.training")
+    assert {cls.name for cls in shipped if not issubclass(cls, LowerBound)} == {*SOLVERS, *OVER_NEURONS}
 
 
 @dataclass(frozen=True)
@@ -133,4 +161,4 @@ WRONG: dict[type[FISTA], str] = {
 @pytest.mark.parametrize("cls", WRONG, ids=lambda cls: cls.__name__)
 def test_a_wrong_solver_is_caught(cls: type[FISTA]) -> None:
     with pytest.raises((AssertionError, ValueError), match=WRONG[cls]):
-        check_solver(cls(), max_steps=400)
+        check_solver(lambda problem: cls(), max_steps=400)

@@ -32,7 +32,7 @@ def refusal(estimator, X=X, y=y, **fit):
         ({"solver": "sgd"}, "solver must be 'auto' or one of"),
         ({"loss": "cubic"}, "loss must be 'auto'"),
         ({"activation": None}, "activation must be one of ['relu', 'gated_relu', 'linear'], got None"),
-        ({"solver": 3}, "solver must be a string, got 3"),
+        ({"solver": 3}, "solver must be a string or a Solver, got 3"),
         ({"n_starts": 0}, "n_starts must be 'auto' or a positive whole number, got 0"),
         ({"n_gates": 2.5, **GATED}, "n_gates must be 'auto' or a positive whole number, got 2.5"),
         ({"oracle": "all"}, "oracle must be one of ['auto', 'exact', 'search'], got 'all'"),

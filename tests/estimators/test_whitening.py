@@ -7,7 +7,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from bidual.estimators.whitening import ZCAWhitening
 
 
-def normal(n: int, d: int, seed: int = 0) -> np.ndarray:
+def samples(n: int, d: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=(n, d)) + 3
 
 
@@ -19,7 +19,7 @@ def test_conformance(estimator, check):
 @pytest.mark.parametrize(("n", "center"), [(30, False), (40, False), (30, True), (40, True), (41, True)])
 def test_rows_become_orthonormal(n: int, center: bool) -> None:
     zca = ZCAWhitening(center=center)
-    X = zca.fit_transform(normal(n, 40))
+    X = zca.fit_transform(samples(n, 40))
     np.testing.assert_allclose(X @ X.T, np.eye(n), atol=1e-11)
     assert zca.spike_free_
     assert zca.rank_ == n - center
@@ -28,7 +28,7 @@ def test_rows_become_orthonormal(n: int, center: bool) -> None:
 
 def test_centring_alone_leaves_the_projection() -> None:
     zca = ZCAWhitening(constant_column=False)
-    X = zca.fit_transform(normal(30, 40))
+    X = zca.fit_transform(samples(30, 40))
     np.testing.assert_allclose(X @ X.T, np.eye(30) - 1 / 30, atol=1e-12)
     assert not zca.spike_free_
     assert zca.rank_ == 29
@@ -36,24 +36,24 @@ def test_centring_alone_leaves_the_projection() -> None:
 
 def test_rounding_is_not_taken_for_a_feature() -> None:
     """A float32 decomposition without a cut has XX^T = I to 1e-6 on de-meaned data, by a feature of garbage."""
-    raw = normal(30, 40).astype(np.float32)
+    raw = samples(30, 40).astype(np.float32)
     left, _, right = np.linalg.svd(raw - raw.mean(0), full_matrices=False)
     fake = left @ right
     np.testing.assert_allclose(fake @ fake.T, np.eye(30), atol=1e-5)
     assert ZCAWhitening(constant_column=False).fit(raw).rank_ == 29
     assert not ZCAWhitening(constant_column=False).fit(raw).spike_free_
-    assert ZCAWhitening(constant_column=False).fit(normal(30, 40) + 1e9).rank_ == 29
+    assert ZCAWhitening(constant_column=False).fit(samples(30, 40) + 1e9).rank_ == 29
 
 
 def test_more_samples_than_features() -> None:
-    zca = ZCAWhitening().fit(normal(50, 4))
-    X = zca.transform(normal(50, 4))
+    zca = ZCAWhitening().fit(samples(50, 4))
+    X = zca.transform(samples(50, 4))
     np.testing.assert_allclose(X.T @ X, np.eye(5), atol=1e-12)
     assert not zca.spike_free_
 
 
 def test_rank_deficient() -> None:
-    raw = normal(6, 2) @ normal(2, 9, seed=1)
+    raw = samples(6, 2) @ samples(2, 9, seed=1)
     zca = ZCAWhitening(center=False).fit(raw)
     X = zca.transform(raw)
     assert zca.rank_ == 2
@@ -62,14 +62,14 @@ def test_rank_deficient() -> None:
 
 
 def test_new_samples_go_through_the_same_map() -> None:
-    zca, new = ZCAWhitening().fit(normal(10, 20)), normal(3, 20, seed=1)
+    zca, new = ZCAWhitening().fit(samples(10, 20)), samples(3, 20, seed=1)
     expected = np.column_stack([(new - zca.mean_) @ zca.whitening_, np.full(3, 10**-0.5)])
     np.testing.assert_allclose(zca.transform(new), expected, atol=1e-12)
 
 
 def test_zero_phase() -> None:
     """ZCA is the symmetric square root, the whitening that stays closest to the features."""
-    raw = normal(500, 3)
+    raw = samples(500, 3)
     zca = ZCAWhitening(constant_column=False).fit(raw)
     covariance = np.cov(raw.T, bias=True) * 500
     np.testing.assert_allclose(zca.whitening_ @ covariance @ zca.whitening_, np.eye(3), atol=1e-10)
@@ -78,8 +78,8 @@ def test_zero_phase() -> None:
 
 
 def test_feature_names() -> None:
-    assert list(ZCAWhitening().fit(normal(5, 2)).get_feature_names_out()) == ["x0", "x1", "zca_constant"]
-    assert list(ZCAWhitening(center=False).fit(normal(5, 2)).get_feature_names_out(["a", "b"])) == ["a", "b"]
+    assert list(ZCAWhitening().fit(samples(5, 2)).get_feature_names_out()) == ["x0", "x1", "zca_constant"]
+    assert list(ZCAWhitening(center=False).fit(samples(5, 2)).get_feature_names_out(["a", "b"])) == ["a", "b"]
 
 
 @pytest.mark.parametrize(
@@ -89,8 +89,8 @@ def test_feature_names() -> None:
         (ZCAWhitening(), np.full((4, 3), 0.1), "equal rows"),
         (ZCAWhitening(center=False), np.zeros((4, 3)), "zeros only"),
         (ZCAWhitening(), np.array([[1.0, np.nan], [0.0, 1.0]]), "NaN"),
-        (ZCAWhitening(center="yes"), normal(4, 3), "center must be True or False"),
-        (ZCAWhitening(rtol=-1), normal(4, 3), "rtol must be"),
+        (ZCAWhitening(center="yes"), samples(4, 3), "center must be True or False"),
+        (ZCAWhitening(rtol=-1), samples(4, 3), "rtol must be"),
     ],
 )
 def test_bad_input(zca: ZCAWhitening, X: np.ndarray, message: str) -> None:

@@ -95,8 +95,9 @@ def test_a_header_does_not_make_a_sample_of_any_size(tmp_path: Path, change: dic
     data = seeds.models()[0]
     length = int.from_bytes(data[:8], "little")
     header = json.loads(data[8 : 8 + length])
-    story = json.loads(header["__metadata__"]["bidual"])
-    header["__metadata__"]["bidual"] = json.dumps(story | {"fitted": story["fitted"] | change})
+    about = json.loads(header["__metadata__"]["bidual"])
+    about["header"]["fitted"] |= change
+    header["__metadata__"]["bidual"] = json.dumps(about)
     text = json.dumps(header).encode()
     (tmp_path / "m").write_bytes(len(text).to_bytes(8, "little") + text + data[8 + length :])
     with pytest.raises(ValueError, match="cannot be"):

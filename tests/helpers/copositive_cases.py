@@ -15,10 +15,7 @@ from bidual.problems.solution import Limits
 from bidual.solvers.driver import solve
 from bidual.training.copositive import Relaxed
 from bidual.training.relu.column_generation import ColumnGeneration
-
-
-def normal(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+from helpers.draws import normal
 
 
 def white(n: int, d: int, seed: int = 0) -> Tensor:

@@ -3,7 +3,6 @@
 from functools import cache
 
 import torch
-from torch import Tensor
 
 from bidual.gauges import GAUGES, Factors, Nuclear
 from bidual.io.datasets import make_spiral
@@ -12,15 +11,11 @@ from bidual.losses.datafit import Datafit
 from bidual.operators import GatedOperator, LinearOperator
 from bidual.patterns import activations, sample_gates
 from bidual.problems.problem import Problem
+from helpers.draws import normal
 from oracles.cvxpy_oracle import cvxpy_optimum
 from oracles.problems import gated_problem
-from oracles.problems import normal as samples
 
 NORM_PAIRS = sorted(GAUGES)
-
-
-def normal(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def random_factors(problem: Problem, m: int, seed: int = 0, scale: float = 1.0) -> Factors:
@@ -49,11 +44,11 @@ def spiral(n: int, beta: float) -> Problem:
 
 
 def unjudged(loss: str, gauge: str) -> Problem:
-    return gated_problem(samples(12, 3), LOSSES[loss](), 2, gauge)
+    return gated_problem(normal(12, 3), LOSSES[loss](), 2, gauge)
 
 
 @cache
 def judged(loss: str = "squared", gauge: str = "nuclear", intercept: bool = False) -> tuple[Problem, float]:
     """A gated problem with two outputs and weighted samples, and its optimum by cvxpy."""
-    problem = gated_problem(samples(12, 3), LOSSES[loss](), 2, gauge, intercept=intercept, weighted=True)
+    problem = gated_problem(normal(12, 3), LOSSES[loss](), 2, gauge, intercept=intercept, weighted=True)
     return problem, cvxpy_optimum(problem)

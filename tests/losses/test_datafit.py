@@ -7,6 +7,7 @@ from torch import Tensor
 from bidual.losses import Absolute, Hinge, Huber, Logistic, Loss, Softmax, Squared, SquaredHinge
 from bidual.losses.datafit import Datafit
 from bidual.testing import example_targets, own_checks_only
+from helpers.draws import normal
 
 LOSSES = [Squared(), Logistic(), Softmax(), SquaredHinge(), Hinge(), Huber(0.1), Absolute()]
 EVERY_LOSS = pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.name)
@@ -14,10 +15,6 @@ EVERY_LOSS = pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.name)
 
 def rng(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
-
-
-def normal(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(shape, generator=rng(seed), dtype=torch.float64)
 
 
 def matrix(*rows: list[float]) -> Tensor:

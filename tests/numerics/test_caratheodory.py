@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from bidual.numerics.caratheodory import caratheodory, merge, price, prune
-from oracles.problems import normal
+from helpers.draws import normal
 
 
 def network(m: int, d: int, c: int) -> tuple[Tensor, Tensor]:

@@ -8,10 +8,7 @@ import pytest
 import torch
 
 from bidual.numerics.eigenvalue_bounds import largest_eigenvalues, least_eigenvalues, orthogonality_error, symmetric
-
-
-def normal(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+from helpers.draws import normal
 
 
 def exact(M: torch.Tensor) -> list[mpmath.mpf]:

@@ -11,15 +11,12 @@ from torch import Tensor
 
 from bidual.numerics import gram
 from bidual.numerics.gram import Gram, norm_bound, power_of_two, row_lengths
-
-
-def normal(n: int, d: int, seed: int = 0) -> Tensor:
-    return torch.randn(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+from helpers.draws import normal
 
 
 def adversarial(n: int, k: int, seed: int) -> Tensor:
     """Rows that nearly cancel, repeat, or vanish beside others."""
-    A = normal(n, k, seed)
+    A = normal(n, k, seed=seed)
     A[1] = A[0]
     A[2] = -A[0] * (1 + 2.0**-50)
     A[3, : k // 2], A[3, k // 2 :] = A[0, : k // 2], -A[0, : k // 2].flip(0)[: k - k // 2]
@@ -94,8 +91,8 @@ def test_what_is_not_finite_has_no_norm() -> None:
 
 
 KINDS = {
-    "normal": normal(6, 9, 1),
-    "tall": normal(9, 6, 1),
+    "normal": normal(6, 9, seed=1),
+    "tall": normal(9, 6, seed=1),
     "ones": torch.ones(5, 7, dtype=torch.float64),
     "repeated": normal(1, 8).repeat(5, 1),
     "two equal singular values": torch.diag(torch.tensor([1.0, 1.0, 0.5])).double(),

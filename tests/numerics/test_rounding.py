@@ -14,14 +14,11 @@ from bidual.numerics.rounding import TINY, UNIT, gamma, largest_sum, length, rou
 from bidual.operators import GatedOperator, LinearOperator
 from bidual.problems.problem import Problem
 from bidual.testing import example_targets
+from helpers.draws import normal
 from soundness.extended import GAUGES as PRICES
 from soundness.extended import data_term, singular_values, wide
 
 SCALES = [1e-300, 1e-160, 1e-12, 1.0, 1e12, 1e150]
-
-
-def normal(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def test_gamma_is_highams() -> None:

@@ -6,11 +6,8 @@ import torch
 from torch import Tensor
 
 from bidual.operators.patches import Convolution, ImagePatches
+from helpers.draws import normal
 from oracles.explicit_readouts import Explicit, image_rows, pooled_readout, window_averages
-
-
-def normal(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 class Case(NamedTuple):

@@ -11,16 +11,13 @@ from bidual.operators.patches import Convolution, ImagePatches, Patches
 from bidual.polar import Faces
 from bidual.problems.problem import Problem
 from bidual.problems.relu import ReluProblem
+from helpers.draws import normal
 from oracles.explicit_readouts import Explicit, image_rows, pooled_readout, window_averages
 from oracles.problems import random_targets
 
 PATCHES = 6
 MATRIX = torch.randn(2, PATCHES, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
 POOLINGS: dict[str, tuple[int, ...] | Tensor] = {"average": (), "grid": (2,), "matrix": MATRIX}
-
-
-def normal(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def signals(h: int = 3, n: int = 6, seed: int = 0) -> Tensor:

@@ -9,6 +9,7 @@ from bidual.losses.datafit import Datafit
 from bidual.operators import GatedOperator
 from bidual.patterns import activations, sample_gates
 from bidual.problems.problem import Problem
+from helpers.draws import normal
 
 CASES = [(loss, c) for loss in LOSSES for c in (1, 3) if not (loss == "softmax" and c == 1)]
 
@@ -32,10 +33,6 @@ def gated_problem(
     weight = 0.5 + torch.rand(len(X), generator=generator, dtype=torch.float64) if weighted else None
     problem = Problem(operator, Datafit(loss, targets, weight, intercept), GAUGES[gauge](), 1.0)
     return problem.with_beta(0.1 * problem.beta_max or 0.1)
-
-
-def normal(n: int, d: int) -> Tensor:
-    return torch.randn(n, d, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
 
 def repeated_rows() -> Tensor:

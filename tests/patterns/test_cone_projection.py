@@ -8,7 +8,7 @@ from scipy.optimize import nnls
 
 from bidual.patterns import activations, sample_gates
 from bidual.patterns.cone_projection import Cones, non_negative_least_squares
-from helpers.factored_cases import normal
+from helpers.draws import normal
 
 
 @pytest.mark.parametrize(("d", "f"), [(1, 1), (2, 2), (3, 5), (4, 3), (6, 9), (5, 20)])

@@ -12,11 +12,8 @@ from torch import Tensor
 
 from bidual import patterns
 from bidual.testing import own_checks_only
+from helpers.draws import normal
 from oracles.pattern_oracle import all_patterns
-
-
-def normal(n: int, d: int, seed: int = 0) -> Tensor:
-    return torch.randn(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def matrix(*rows: list[float]) -> Tensor:
@@ -59,7 +56,7 @@ def test_generic_data_have_the_count_of_the_formula(n: int, r: int) -> None:
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(("n", "d"), [(8, 1), (8, 2), (7, 3), (7, 4), (5, 5), (4, 7), (1, 3), (1, 1)])
 def test_generic_data_against_brute_force(n: int, d: int, seed: int) -> None:
-    check(normal(n, d, seed))
+    check(normal(n, d, seed=seed))
 
 
 def rank_two_in_four() -> Tensor:

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from bidual.numerics import nonnegative
+from bidual.numerics import linear_algebra
 from bidual.patterns import enumerate as enumerate_patterns
 from bidual.patterns.facets import irredundant, needed_rows
-from oracles.problems import normal
+from helpers.draws import normal
 
 
 def bounds_the_cone(A: np.ndarray, row: int) -> bool:
@@ -56,6 +56,6 @@ def test_least_squares_that_run_in_circles_are_no_crash(monkeypatch: pytest.Monk
         raise RuntimeError("Maximum number of iterations reached.")
 
     rows, b = np.eye(2), np.array([1.0, -1.0])
-    np.testing.assert_allclose(nonnegative.nonnegative_multipliers(rows, b), [1.0, 0.0], atol=1e-15)
-    monkeypatch.setattr(nonnegative, "nnls", cycles)
-    assert not nonnegative.nonnegative_multipliers(rows, b).any()
+    np.testing.assert_allclose(linear_algebra.nonnegative_multipliers(rows, b), [1.0, 0.0], atol=1e-15)
+    monkeypatch.setattr(linear_algebra, "nnls", cycles)
+    assert not linear_algebra.nonnegative_multipliers(rows, b).any()

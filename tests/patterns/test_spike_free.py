@@ -14,10 +14,7 @@ from bidual.patterns.row_directions import direction_groups, exactly_aligned, un
 from bidual.patterns.spike_free import _coupled, _inverse_gram, is_spike_free
 from bidual.polar import Faces
 from bidual.training.copositive.spike_free import SpikeFreeProof
-
-
-def normal(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+from helpers.draws import normal
 
 
 def orthonormal_rows(n: int, d: int) -> Tensor:

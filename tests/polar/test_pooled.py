@@ -1,5 +1,6 @@
 """Oracles for networks on patches: max |V^T L[(X u)_+]|_F, the dual's constraint in BM (23), (130) and (136)."""
 
+from fractions import Fraction
 from functools import partial
 from math import inf
 
@@ -9,17 +10,28 @@ from torch import Tensor
 
 from bidual.losses import Squared
 from bidual.losses.datafit import Datafit
+from bidual.numerics.norms import L1, L2, LINF, Norm
 from bidual.operators.patches import Convolution, ImagePatches, Patches, TokenPairs
 from bidual.papers.methods.cone_factors import ConeProgram
-from bidual.polar import DiagonalBound, Faces, LocalSearch, Pooled, RidgeSearch, Sphere, oracle_for, steepness
+from bidual.polar import (
+    DiagonalBound,
+    Faces,
+    LocalSearch,
+    NormFaces,
+    Pooled,
+    RidgeSearch,
+    Sphere,
+    oracle_for,
+    steepness,
+)
 from bidual.problems.relu import ReluProblem
 from bidual.problems.solution import Limits
 from bidual.solvers.driver import solve
 from bidual.testing import own_checks_only
 from bidual.training.relu.column_generation import ColumnGeneration
+from helpers.draws import normal
 from helpers.polar_cases import brute_force
 from oracles.explicit_readouts import Explicit, explicit_tokens, image_rows, pooled_readout, window_averages
-from oracles.patch_cases import normal
 
 
 def with_zeros() -> Tensor:
@@ -230,3 +242,65 @@ def test_problems_on_patches_check_their_rows_and_targets():
         ReluProblem(good[:-1], Datafit(Squared(), V), 0.1, readout=patches)
     with pytest.raises(ValueError, match="the readout makes 4 rows of predictions, there are 16 of targets"):
         ReluProblem.on(patches, Datafit(Squared(), normal(16, 2)), 0.1)
+
+
+UNIT = 2.0**-53
+
+
+def patches_with_repeats() -> ImagePatches:
+    return ImagePatches(normal(4, 1, 4)[[0, 1, 2, 2]], Convolution.of(1, 2, padding=2, pooling=(7,)))
+
+
+def test_the_allowance_for_rounding_is_small_and_none_for_nothing() -> None:
+    patches = patches_with_repeats()
+    oracle, V = Pooled(patches, Faces), normal(patches.n_predictions, 2, seed=1)
+    bracket = oracle.steepest(V).bracket
+    assert 0 < oracle._of_readout(V) <= 1e-12 * bracket.upper
+    assert oracle._of_readout(0 * V) < 1e-300
+
+
+@pytest.mark.parametrize("norms", [(L1, L2), (L2, LINF)])
+def test_other_norms_are_refused(norms: tuple[Norm, Norm]) -> None:
+    with pytest.raises(ValueError, match="Euclidean"):
+        Pooled(patches_with_repeats(), lambda X: NormFaces(X, *norms))
+
+
+def test_it_is_for_all_rows_in_any_precision_and_for_no_others() -> None:
+    patches = ImagePatches(normal(3, 1, 4).round(), Convolution.of(1, 2, pooling=(3,)))
+    oracle, rows = Pooled(patches, Faces), patches.rows()
+    assert oracle.is_for(rows) is True
+    assert oracle.is_for(rows.float()) is True
+    assert not any(oracle.is_for(other) for other in (2 * rows, rows[:-1], rows.flip(0), rows[:, :1]))
+
+
+def exact_pooled(patches: ImagePatches, V: Tensor, u: Tensor) -> Fraction:
+    """|V^T L[(X u)_+]|^2 of one readout in fractions."""
+    weights = [[Fraction(x) for x in row] for row in patches.pooling.listed.tolist()]
+    hidden = [
+        max(sum(Fraction(a) * Fraction(b) for a, b in zip(x, u.tolist(), strict=True)), 0) for x in rows_of(patches)
+    ]
+    size, total = patches.per_sample[0], Fraction(0)
+    for a in range(len(weights)):
+        for k in range(V.shape[1]):
+            seen = (sum(w * h for w, h in zip(weights[a], hidden[i * size :], strict=False)) for i in range(len(V)))
+            total += sum(Fraction(v) * s for v, s in zip(V[:, k].tolist(), seen, strict=True)) ** 2
+    return total
+
+
+def rows_of(patches: ImagePatches) -> list[list[float]]:
+    return patches.rows().tolist()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("seed", range(4))
+def test_no_neuron_is_above_the_bound_in_fractions(dtype: torch.dtype, seed: int) -> None:
+    """Duals of equal images that cancel but for their last digits; patches of single precision too."""
+    images = normal(3, 1, 5, seed=seed).to(dtype)[[0, 1, 2, 0, 1, 2]]
+    patches = ImagePatches(images, Convolution.of(1, 2, padding=1, pooling=(3,)))
+    V = normal(3, 2, seed=seed + 5).repeat(2, 1)
+    V[3:] *= -(1 + 1e-12 * normal(3, 2, seed=seed))
+    found = Pooled(patches, Faces).steepest(V)
+    for u in torch.cat([found.neurons[:3], normal(3, 2, seed=seed)]).round(decimals=8):
+        assert exact_pooled(patches, V, u) <= Fraction(found.bracket.upper) ** 2 * sum(
+            Fraction(x) ** 2 for x in u.tolist()
+        )

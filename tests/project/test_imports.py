@@ -61,7 +61,7 @@ def test_star_import_gives_all_names() -> None:
 
 
 def test_rooms_are_attributes() -> None:
-    child("import bidual; assert bidual.losses.LOSSES; assert bidual.gauges.GAUGES")
+    child("import bidual; assert bidual.losses.Squared; assert bidual.gauges.Nuclear")
 
 
 def test_unknown_names() -> None:

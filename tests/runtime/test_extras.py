@@ -75,7 +75,8 @@ def test_each_use_names_its_extra(tmp_path: Path) -> None:
     code = (
         FIT
         + f"""
-import bidual.papers.reproduction, bidual.reporting.plots
+import bidual.io.datasets, bidual.papers.reproduction, bidual.papers.uci.data, bidual.reporting.plots
+import bidual.runtime.jobs
 from bidual.runtime.extras import MissingExtra
 for call in {list(calls)!r}:
     try:

@@ -16,7 +16,8 @@ from bidual.solvers import ActiveNeurons
 from bidual.solvers.driver import solve
 from bidual.solvers.neuron_products import LiftedProducts, NeuronProducts, ProductsFor, Spectrum, lifted
 from bidual.solvers.plan import solve_auto
-from oracles.problems import gated_problem, normal
+from helpers.draws import normal
+from oracles.problems import gated_problem
 
 
 def random_rows(count: int, width: int, seed: int = 3) -> Tensor:

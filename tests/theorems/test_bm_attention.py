@@ -25,11 +25,12 @@ from bidual.solvers.driver import solve
 from bidual.solvers.factored import FactoredProgram, factored_point, train
 from bidual.solvers.plan import solve_auto
 from bidual.training.relu.plan import ReluPlan
+from helpers.draws import normal
 from oracles.cvxpy_oracle import cvxpy_optimum
 from oracles.explicit_readouts import explicit_tokens
 from oracles.many_starts import attention_gates, attentive, identity, lowest_objectives, relu
 from oracles.pooled_oracle import dictionary_optimum, gated_optimum
-from oracles.pooled_problems import normal, pooled_problem, pooled_relu
+from oracles.pooled_problems import pooled_problem, pooled_relu
 
 every_readout = pytest.mark.parametrize("average", [False, True], ids=["every token", "average"])
 every_loss = pytest.mark.parametrize("loss", LOSSES)

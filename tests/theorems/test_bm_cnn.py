@@ -27,6 +27,7 @@ from bidual.solvers.driver import solve
 from bidual.solvers.factored import FactoredProgram, factored_point, train
 from bidual.solvers.plan import solve_auto
 from bidual.training.relu.plan import ReluPlan
+from helpers.draws import normal
 from oracles.cvxpy_oracle import cvxpy_optimum
 from oracles.many_starts import convolution_gates, convolutional, identity, lowest_objectives, relu
 from oracles.pooled_oracle import cone_optimum, dictionary_optimum, gated_optimum
@@ -34,7 +35,6 @@ from oracles.pooled_problems import (
     POOLINGS,
     convolved,
     explicit_signals,
-    normal,
     pooled_problem,
     pooled_relu,
     pooling_matrix,

@@ -13,11 +13,8 @@ from bidual.patterns import activations, sample_gates
 from bidual.problems.problem import Problem
 from bidual.problems.relu import ReluProblem
 from bidual.solvers.factored import FactoredProgram, factored_point, leave_saddle, train
+from helpers.draws import normal
 from oracles.cvxpy_oracle import cvxpy_optimum
-
-
-def normal(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def gated(d: int = 4, c: int = 3, beta: float = 0.3) -> Problem:

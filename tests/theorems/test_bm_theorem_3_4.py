@@ -15,12 +15,9 @@ from bidual.patterns import activations, sample_gates
 from bidual.problems.problem import Problem
 from bidual.problems.relu import ReluProblem
 from bidual.solvers.factored import Descent, FactoredProgram, factored_point, resized, train
+from helpers.draws import normal
 from oracles.cvxpy_oracle import cvxpy_optimum
 from oracles.relu_problems import circle, dictionary_optimum
-
-
-def normal(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def gated(seed: int, beta: float, d: int = 3, c: int = 3) -> Problem:

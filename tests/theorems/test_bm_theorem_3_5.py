@@ -11,11 +11,8 @@ from bidual.papers.methods.optimality import optimality_report
 from bidual.patterns import activations, sample_gates
 from bidual.problems.problem import Problem
 from bidual.solvers.factored import FactoredProgram, factored_point, train
+from helpers.draws import normal
 from oracles.cvxpy_oracle import cvxpy_optimum
-
-
-def normal(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def problem(n: int, d: int, c: int, gates: int, beta: float, seed: int = 0) -> Problem:

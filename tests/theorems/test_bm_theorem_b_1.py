@@ -5,7 +5,6 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from bidual.gauges import Factors, pair_gauge
 from bidual.losses import LOSSES, Squared
@@ -21,15 +20,12 @@ from bidual.problems.solution import Limits, Solution
 from bidual.solvers.driver import solve
 from bidual.solvers.plan import solve_auto
 from bidual.training.relu.column_generation import ColumnGeneration
+from helpers.draws import normal
 from oracles.norm_oracle import dictionary_optimum, norm_optimum, planar_directions
 
 PAIRS = list(product(NORMS.values(), NORMS.values()))
 EVERY_PAIR = pytest.mark.parametrize(("hidden", "output"), PAIRS, ids=lambda norm: norm.name)
 CONVEX = [pair for pair in PAIRS if L1 in pair or pair == (L2, L2)]
-
-
-def normal(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def relu_problem(hidden: Norm, output: Norm, c: int, loss: str = "squared", share: float = 0.2) -> ReluProblem:

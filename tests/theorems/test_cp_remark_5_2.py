@@ -10,12 +10,9 @@ from bidual.losses.datafit import Datafit
 from bidual.problems.relu import ReluProblem
 from bidual.training.copositive import relax
 from bidual.training.relu.closed_form import closed_form
+from helpers.draws import normal
 
 THRESHOLDS = (1.0, 1.05, 1.5)  # beta over the second singular value
-
-
-def normal(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def white(n: int, d: int) -> Tensor:

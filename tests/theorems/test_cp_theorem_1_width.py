@@ -14,7 +14,8 @@ from bidual.numerics.caratheodory import price, prune
 from bidual.patterns import enumerate as enumerate_patterns
 from bidual.problems.relu import ReluProblem
 from bidual.solvers.conic.cone_program import solve_cone_program
-from oracles.problems import normal, random_targets
+from helpers.draws import normal
+from oracles.problems import random_targets
 
 
 def objective(problem: ReluProblem, U: torch.Tensor, W: torch.Tensor) -> float:

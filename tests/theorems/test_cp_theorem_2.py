@@ -25,10 +25,7 @@ from bidual.training.relu.closed_form import (
     closed_form,
     closed_form_demeaned,
 )
-
-
-def normal(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+from helpers.draws import normal
 
 
 def white(n: int, d: int) -> Tensor:

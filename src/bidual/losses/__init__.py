@@ -12,7 +12,7 @@ from bidual.runtime.registry import Registry
 LOSSES: Registry[Loss] = Registry(Loss, "loss")
 
 
-def resolve_loss(loss: str | Loss, n_outputs: int | None = None) -> Loss:
+def resolve_loss(loss: object, n_outputs: int | None = None) -> Loss:
     """A loss from its name, an instance, or "auto", which is squared loss.
 
     Where the number of outputs is known, "log_loss" is logistic for one and softmax cross-entropy for several.

@@ -5,6 +5,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
 from numbers import Real
+from typing import Any
 
 import numpy as np
 import torch
@@ -221,7 +222,7 @@ def make_solver(solver: str | Solver) -> Solver:
     return SOLVERS[solver]()
 
 
-def beta_grid(beta_max: float, count: int, ratio: float) -> list[float]:
+def beta_grid(beta_max: float, count: Any, ratio: Any) -> list[float]:
     """``count`` betas from beta_max down to ratio * beta_max, in equal ratios."""
     if (
         not all(isinstance(value, Real) for value in (count, ratio))
@@ -233,7 +234,7 @@ def beta_grid(beta_max: float, count: int, ratio: float) -> list[float]:
     return [float(beta) for beta in beta_max * np.geomspace(1.0, ratio, int(count))]
 
 
-def check_betas(betas: Sequence[float]) -> None:
+def check_betas(betas: Any) -> None:
     """Refuse a list of betas that is empty or holds anything but positive finite numbers."""
     try:
         values = np.asarray(betas, dtype=np.float64)

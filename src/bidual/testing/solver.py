@@ -1,13 +1,16 @@
 """What every solver promises under the driver."""
 
-import copy
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
 from math import inf
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from bidual.polar import Faces
+from bidual.problems.certificate import Certificate
 from bidual.problems.problem import Problem
 from bidual.problems.solution import Limits, Record, Solution, Status
 from bidual.solvers.driver import Solver, solve
@@ -16,100 +19,124 @@ from bidual.testing.tools import require, require_at_least, require_close, requi
 
 _ENDS = (Status.CERTIFIED, Status.EXHAUSTED)
 _SCALES = ((2.0**10, 1.0), (2.0**-10, 1.0), (1.0, 2.0**3))
+Make = Callable[[Any], Solver]
 
 
 def check_solver(
-    solver: Solver, seed: int = 0, *, tol: float = 1e-4, max_steps: int = 20_000, more: Iterable[Planted] = ()
+    make: Make, seed: int = 0, *, tol: float = 1e-4, max_steps: int | None = 20_000, more: Iterable[Planted] = ()
 ) -> None:
     """A solver ends certified at the known optimum of all problems that it takes, and refuses others before a step.
 
     Args:
-        solver: with its settings.
+        make: the solver for a problem, such as ``lambda problem: FISTA()``.
         seed: of the problems.
         tol: the relative gap that it reaches in ``max_steps``.
-        max_steps: enough for every problem.
+        max_steps: enough for every problem; None for the limit of the solver.
         more: problems beside the shipped ones, for solvers that take none of those.
     """
-    cases = [*planted_problems(seed), *more]
-    taken = [case for case in cases if _refusal(solver, case) is None]
-    require(bool(taken), f"{solver.name}: takes a problem of known optimum; give one as more")
-    for case in cases:
-        if case in taken:
-            _check_optimum(case, _run(case.problem, solver, tol, max_steps), tol)
+    runs = [_Runs(make(case.problem), case, tol, max_steps) for case in (*planted_problems(seed), *more)]
+    taken = [one for one in runs if one.solver.refusal(one.case.problem) is None]
+    require(bool(taken), f"{runs[0].solver.name}: takes a problem of known optimum; give one as more")
+    for one in runs:
+        if one in taken:
+            one.check_optimum(one.solution())
         else:
-            _check_refused(solver, case)
-    first = taken[0]
-    _check_unchanged(solver, first, tol, max_steps)
-    _check_limits(solver, first)
-    _check_start(solver, first, tol, max_steps)
-    _check_scales(solver, first, seed, tol, max_steps)
+            one.check_refused()
+    taken[0].check_unchanged()
+    taken[0].check_limits()
+    taken[0].check_start()
+    for scaled in _scaled(taken[0].case.name, seed):
+        _Runs(make(scaled.problem), scaled, tol, max_steps).check_optimum()
 
 
-def _run(
-    problem: Any,
-    solver: Solver,
-    tol: float,
-    max_steps: int,
-    max_time: float | None = None,
-    start: Tensor | None = None,
-    seen: list[Record] | None = None,
-) -> Solution:
-    callback = None if seen is None else seen.append
-    return solve(problem, solver, Limits(tol, max_steps, max_time), start=start, callback=callback)
+def _scaled(name: str, seed: int) -> Iterator[Planted]:
+    """The problem of this name at other scales of its targets and of its samples."""
+    return (case for scale in _SCALES for case in planted_problems(seed, *scale) if case.name == name)
 
 
-def _refusal(solver: Solver, case: Planted) -> str | None:
-    takes = getattr(solver, "takes", Problem)
-    return solver.refusal(case.problem) if isinstance(case.problem, takes) else "another kind of problem"
+@dataclass(frozen=True, eq=False)
+class _Runs:
+    """Runs of one solver on one problem."""
 
+    solver: Solver
+    case: Planted
+    tol: float
+    max_steps: int | None
 
-def _check_refused(solver: Solver, case: Planted) -> None:
-    seen: list[Record] = []
-    if isinstance(case.problem, getattr(solver, "takes", Problem)):
-        require_refused(f"{solver.name}: {case.name}", lambda: _run(case.problem, solver, inf, 1, seen=seen))
-        require(not seen, f"{solver.name}: refuses before the first certificate")
+    @property
+    def name(self) -> str:
+        return f"{self.solver.name}, {self.case.name}"
 
+    def solution(self, start: Tensor | None = None, **limits: float | None) -> Solution:
+        given = {"tol": self.tol, "max_steps": self.max_steps} | limits
+        return solve(self.case.problem, self.solver, Limits(**given), start=start)  # type: ignore[arg-type]
 
-def _check_optimum(case: Planted, solution: Solution, tol: float) -> None:
-    name, found = f"{solution.solver}, {case.name}", solution.certificate
-    require(solution.status in _ENDS, f"{name}: ends certified, got {solution.status} with {found}")
-    require(found.within(tol), f"{name}: the gap is within tol, got {found}")
-    require_at_least(found.primal, case.optimum, f"{name}: primal is no lower than the optimum", 1e-9)
-    require_at_least(case.optimum, found.dual, f"{name}: dual is no higher than the optimum", 1e-9)
-    _check_best(name, solution)
-    if isinstance(case.problem, Problem):
-        require(found.recheck(case.problem), f"{name}: the certificate rechecks")
-        require_close(_dense_objective(case.problem, solution.Z), found.primal, f"{name}: Z has this primal", 1e-9)
+    def check_refused(self) -> None:
+        seen: list[Record] = []
+        call = partial(solve, self.case.problem, self.solver, Limits(inf, 1), callback=seen.append)
+        require_refused(f"{self.name}", call)
+        require(not seen, f"{self.name}: refuses before the first certificate")
 
+    def check_optimum(self, solution: Solution | None = None) -> None:
+        solution = self.solution() if solution is None else solution
+        found, optimum = solution.certificate, self.case.optimum
+        require(solution.status in _ENDS, f"{self.name}: ends certified, got {solution.status} with {found}")
+        require(found.within(self.tol), f"{self.name}: the gap is within tol, got {found}")
+        self._check_bracket(found)
+        self._check_best(solution)
+        require(self._rechecks(solution), f"{self.name}: the certificate rechecks")
+        objective = _dense_objective(solution)
+        require_close(objective / optimum, found.primal / optimum, f"{self.name}: Z has this primal", 1e-9)
 
-def _check_best(name: str, solution: Solution) -> None:
-    found, history = solution.certificate, solution.history
-    require(torch.equal(solution.Z, found.point), f"{name}: Z is the point that was judged")
-    require(bool(history), f"{name}: the history has a record")
-    require(found.primal == min(record.primal for record in history), f"{name}: the best point is returned")
-    require(found.dual == max(record.dual for record in history), f"{name}: the best dual is returned")
-    steps = [record.step for record in history]
-    require(steps == sorted(steps) and steps[-1] <= solution.n_steps, f"{name}: records count the steps")
+    def _rechecks(self, solution: Solution) -> bool:
+        problem = self.case.problem
+        oracle = None if isinstance(problem, Problem) else Faces(problem.X)
+        return solution.certificate.recheck(solution.problem, oracle)
 
+    def _check_bracket(self, found: Certificate) -> None:
+        primal, dual = found.primal / self.case.optimum, found.dual / self.case.optimum
+        require_at_least(primal, 1.0, f"{self.name}: primal is no lower than the optimum", 1e-9)
+        require_at_least(1.0, dual, f"{self.name}: dual is no higher than the optimum", 1e-9)
 
-def _dense_objective(problem: Problem, Z: Tensor) -> float:
-    """P(Z) of squared loss, from the matrix of the operator, the best intercept being the mean of the residual."""
-    fit = problem.datafit
-    w = fit.weights.reshape(-1, 1)
-    R = (problem.operator.dense() @ Z.flatten()).reshape(fit.targets.shape) - fit.targets
-    R = R - (w * R).sum(0) / w.sum() if fit.intercept else R
-    return 0.5 * float((w * R.square()).sum()) + problem.beta * problem.gauge.value(Z)
+    def _check_best(self, solution: Solution) -> None:
+        found, history = solution.certificate, solution.history
+        require(torch.equal(solution.Z, found.point), f"{self.name}: Z is the point that was judged")
+        require(bool(history), f"{self.name}: the history has a record")
+        require(found.primal == min(record.primal for record in history), f"{self.name}: the best point is returned")
+        require(found.dual == max(record.dual for record in history), f"{self.name}: the best dual is returned")
+        steps = [record.step for record in history]
+        require(steps == sorted(steps) and steps[-1] <= solution.n_steps, f"{self.name}: records count the steps")
 
+    def check_unchanged(self) -> None:
+        """The problem and the start stay as they were, and the result is the same twice."""
+        start = self.solution().neurons if self.case.point is None else 0.5 * self.case.point
+        tensors = [start, *_tensors(self.case.problem)]
+        before = [part.clone() for part in tensors]
+        first, again = (self.solution(start) for _ in range(2))
+        same = all(torch.equal(old, new) for old, new in zip(before, tensors, strict=True))
+        require(same, f"{self.name}: the problem and the start stay as they were")
+        require(torch.equal(first.Z, again.Z), f"{self.name}: the same result twice")
+        require(first.n_steps == again.n_steps, f"{self.name}: as many steps twice")
 
-def _check_unchanged(solver: Solver, case: Planted, tol: float, max_steps: int) -> None:
-    """Same result twice, and the problem and the start stay as they were."""
-    start = None if case.point is None else 0.5 * case.point
-    before = copy.deepcopy([_tensors(case.problem), start])
-    first, again = (_run(case.problem, solver, tol, max_steps, start=start) for _ in range(2))
-    now = [_tensors(case.problem), start]
-    require(_same(before, now), f"{solver.name}: the problem and the start stay as they were")
-    require(torch.equal(first.Z, again.Z), f"{solver.name}: the same result twice")
-    require(first.n_steps == again.n_steps, f"{solver.name}: as many steps twice")
+    def check_limits(self) -> None:
+        """Limits are kept from the first point on, and bounds hold wherever a run is stopped."""
+        least = max(self.solver.untimed_steps, int(not isinstance(self.case.problem, Problem)))
+        for most in (0, 1, 3):
+            done = self.solution(tol=1e-15, max_steps=most)
+            require(done.n_steps <= max(most, least), f"{self.name}: {most} steps at most, got {done.n_steps}")
+            self._check_bracket(done.certificate)
+        done = self.solution(tol=1e-15, max_time=1e-9)
+        require(done.n_steps <= 1 + least, f"{self.name}: no time leaves no steps, got {done.n_steps}")
+
+    def check_start(self) -> None:
+        """From the optimum nothing is left to do; a start that is no good does no harm."""
+        if self.case.point is None:
+            self.check_optimum(self.solution(self.solution().neurons))
+            return
+        warm = self.solution(self.case.point)
+        at_once = warm.status in _ENDS and warm.n_steps == 0
+        require(at_once, f"{self.name}: the optimum is certified at once, got {warm.n_steps} steps")
+        self.check_optimum(self.solution(-10 * self.case.point))
 
 
 def _tensors(problem: Any) -> list[Tensor]:
@@ -117,38 +144,11 @@ def _tensors(problem: Any) -> list[Tensor]:
     return [samples.X, problem.datafit.targets, problem.datafit.weights]
 
 
-def _same(one: list[Any], other: list[Any]) -> bool:
-    (old, start), (new, again) = one, other
-    same = all(torch.equal(a, b) for a, b in zip(old, new, strict=True))
-    return same and (start is None or torch.equal(start, again))
-
-
-def _check_limits(solver: Solver, case: Planted) -> None:
-    free = getattr(solver, "untimed_steps", 0)
-    for most in (0, 1, 3):
-        done = _run(case.problem, solver, 1e-15, most)
-        require(done.n_steps <= max(most, free), f"{solver.name}: {most} steps at most, got {done.n_steps}")
-        require(done.certificate.dual <= case.optimum * (1 + 1e-9), f"{solver.name}: stopped early, the dual holds")
-        require(case.optimum <= done.certificate.primal * (1 + 1e-9), f"{solver.name}: stopped early, the primal holds")
-    done = _run(case.problem, solver, 1e-15, 1000, max_time=1e-9)
-    require(done.n_steps <= 1 + free, f"{solver.name}: no time leaves no steps, got {done.n_steps}")
-
-
-def _check_start(solver: Solver, case: Planted, tol: float, max_steps: int) -> None:
-    """From the optimum nothing is left to do; a start that is no good does no harm."""
-    if case.point is None:
-        return
-    warm = _run(case.problem, solver, tol, max_steps, start=case.point)
-    require(
-        warm.status in _ENDS and warm.n_steps == 0,
-        f"{solver.name}: the optimum is certified at once, got {warm.n_steps}",
-    )
-    _check_optimum(case, _run(case.problem, solver, tol, max_steps, start=-10 * case.point), tol)
-
-
-def _check_scales(solver: Solver, case: Planted, seed: int, tol: float, max_steps: int) -> None:
-    for size, features in _SCALES:
-        scaled = next((other for other in planted_problems(seed, size, features) if other.name == case.name), None)
-        if scaled is not None:
-            require_close(scaled.optimum / size**2, case.optimum, "planted: optima scale with squared targets")
-            _check_optimum(scaled, _run(scaled.problem, solver, tol, max_steps), tol)
+def _dense_objective(solution: Solution) -> float:
+    """P(Z) of squared loss from the matrix of the operator; the best intercept is the mean of the residual."""
+    problem, Z = solution.problem, solution.Z
+    fit = problem.datafit
+    w = fit.weights.reshape(-1, 1)
+    R = (problem.operator.dense() @ Z.flatten()).reshape(fit.targets.shape) - fit.targets
+    R = R - (w * R).sum(0) / w.sum() if fit.intercept else R
+    return 0.5 * float((w * R.square()).sum()) + problem.beta * problem.gauge.value(Z)

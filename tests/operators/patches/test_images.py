@@ -9,8 +9,9 @@ from bidual.operators import PooledOperator, pooled
 from bidual.operators.patches import Convolution, ImagePatches, Pooling
 from bidual.operators.patches import base as patches_base
 from bidual.testing.operator import check_operator
+from helpers.draws import normal
 from oracles.explicit_readouts import window_averages
-from oracles.patch_cases import CASES, POOLINGS, normal
+from oracles.patch_cases import CASES, POOLINGS
 
 every_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 every_pooling = pytest.mark.parametrize("pooling", POOLINGS)

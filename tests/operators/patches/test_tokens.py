@@ -8,8 +8,8 @@ import torch
 from bidual.operators import PooledOperator
 from bidual.operators.patches import TokenPairs
 from bidual.testing.operator import check_operator
+from helpers.draws import normal
 from oracles.explicit_readouts import explicit_tokens
-from oracles.patch_cases import normal
 
 every_readout = pytest.mark.parametrize("average", [False, True], ids=["every token", "average"])
 every_shape = pytest.mark.parametrize("shape", [(3, 3, 2), (2, 4, 3), (2, 1, 3), (3, 4, 1)], ids=str)

@@ -6,7 +6,8 @@ import torch
 
 from bidual.papers.methods.branch_and_bound import BranchAndBound
 from bidual.polar.relaxations.sign_regions import SignRegion
-from helpers.polar_cases import CASES, normal, steepest
+from helpers.draws import normal
+from helpers.polar_cases import CASES, steepest
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -28,7 +29,7 @@ def test_bracket_is_true_whenever_it_stops(nodes: int) -> None:
 
 
 def test_more_nodes_never_loosen() -> None:
-    X, V = normal(14, 4, 3), normal(14, 1, 4)
+    X, V = normal(14, 4, seed=3), normal(14, 1, seed=4)
     uppers = [BranchAndBound(X, max_nodes=k, steps=100).steepest(V).bracket.upper for k in (0, 1, 8)]
     assert uppers == sorted(uppers, reverse=True)
 
@@ -42,21 +43,21 @@ def test_it_stops_once_nothing_can_exceed_the_threshold() -> None:
 
 def test_found_neurons_attain_the_lower_bound() -> None:
     X, V = CASES["one output"]
-    found = BranchAndBound(X, max_nodes=10).steepest(V, seeds=normal(3, 3, 9))
+    found = BranchAndBound(X, max_nodes=10).steepest(V, seeds=normal(3, 3, seed=9))
     values = torch.linalg.vector_norm((X @ found.neurons.T).clamp(min=0).T @ V, dim=1)
     assert torch.allclose(values, found.values)
     assert found.bracket.lower == pytest.approx(float(found.values[0]))
 
 
 def test_halves_of_a_cell_cover_it() -> None:
-    x, directions = normal(5, 3).numpy(), normal(200, 3, 1).numpy()
+    x, directions = normal(5, 3).numpy(), normal(200, 3, seed=1).numpy()
     region = SignRegion.whole(x).split(2)[0]
     covered = [half.contains(directions) for half in region.split(4)]
     assert (np.logical_or(*covered) == region.contains(directions)).all()
 
 
 def test_a_cells_h_is_linear_in_its_variable() -> None:
-    x, u = normal(6, 3).numpy(), normal(1, 3, 1).numpy()[0]
+    x, u = normal(6, 3).numpy(), normal(1, 3, seed=1).numpy()[0]
     signs = np.sign(x @ u).astype(np.int64) * (np.arange(6) < 4)
     region, a = SignRegion(x, signs), np.maximum(x @ u, 0)
     h = region.H @ np.concatenate([u, a[region.free]])

@@ -6,7 +6,7 @@ import pytest
 from bidual.papers.methods import cone_pca
 from bidual.papers.methods.cone_pca import steepest
 from bidual.patterns.pattern_cone import pattern_cone
-from oracles.problems import normal
+from helpers.draws import normal
 
 
 def cone_and_samples(n: int, d: int):

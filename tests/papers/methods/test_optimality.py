@@ -11,7 +11,8 @@ from bidual.papers.methods.optimality import optimality_report
 from bidual.problems.relu import ReluProblem
 from bidual.solvers.factored import FactoredProgram, factored_point, train
 from bidual.solvers.factored.arithmetic import inner
-from helpers.factored_cases import gated, judged, linear, normal, random_factors
+from helpers.draws import normal
+from helpers.factored_cases import gated, judged, linear, random_factors
 
 
 @pytest.mark.parametrize("gauge", ["nuclear", "per_output", "entries", "largest"])

@@ -9,7 +9,7 @@ from torch import Tensor
 from bidual.papers.methods import cone_pca
 from bidual.papers.methods.recovery import Recovery, recover
 from bidual.patterns import activations
-from oracles.problems import normal
+from helpers.draws import normal
 
 
 def random_block(n: int, d: int, c: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from bidual.papers.methods.tightness import tightness
-from helpers.copositive_cases import inverse_m, normal, white
+from helpers.copositive_cases import inverse_m, white
+from helpers.draws import normal
 
 
 @pytest.mark.parametrize("rank", [0, 1, 2])

@@ -11,7 +11,8 @@ from bidual.polar.relaxations.aggregates import Aggregated, RowMultipliers
 from bidual.polar.relaxations.diagonal import DiagonalBound
 from bidual.polar.relaxations.reduction import Scaled
 from bidual.polar.relaxations.sign_regions import SignRegion, clipped
-from helpers.polar_cases import CASES, brute_force, normal, semidefinite_value, steepest
+from helpers.draws import normal
+from helpers.polar_cases import CASES, brute_force, semidefinite_value, steepest
 
 BOUNDS = {
     "diagonal": lambda X: DiagonalBound(X, sums=False, steps=6),
@@ -40,7 +41,7 @@ def test_nothing_in_nothing_out(bound: str) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_many_small_problems(seed: int) -> None:
-    X, V = normal(6, 3, seed), normal(6, 1 + seed % 3, seed + 100)
+    X, V = normal(6, 3, seed=seed), normal(6, 1 + seed % 3, seed=seed + 100)
     best = brute_force(X, V)
     tight, cheap = (BOUNDS[name](X).steepest(V).bracket.upper for name in ("semidefinite", "diagonal with sums"))
     assert best <= tight <= 1.01 * cheap
@@ -48,13 +49,13 @@ def test_many_small_problems(seed: int) -> None:
 
 @pytest.mark.parametrize(("n", "d", "c"), [(8, 3, 2), (12, 4, 1)])
 def test_semidefinite_bound_solves_its_relaxation(n: int, d: int, c: int) -> None:
-    X, V = normal(n, d), normal(n, c, 1)
+    X, V = normal(n, d), normal(n, c, seed=1)
     upper = SemidefiniteBound(X, tol=1e-5).steepest(V).bracket.upper
     assert upper == pytest.approx(semidefinite_value(X.numpy(), V.numpy()), rel=2e-3)
 
 
 def test_diagonal_formula_is_the_smallest_feasible_level() -> None:
-    X, V = normal(7, 3), normal(7, 2, 1)
+    X, V = normal(7, 3), normal(7, 2, seed=1)
     t = torch.full((7,), 1.5 * float(torch.linalg.matrix_norm(V, 2)) ** 2, dtype=torch.float64)
     bound = Aggregated(X, V, X.new_zeros(7, 0)).bound(RowMultipliers(t, X.new_zeros(0, 0)))
     K = torch.eye(2) - V.T @ (V / t[:, None])
@@ -73,7 +74,7 @@ def test_diagonal_formula_is_the_smallest_feasible_level() -> None:
 @pytest.mark.parametrize("seed", range(16))
 def test_random_multipliers_never_prove_too_much(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    X, V = normal(6, 2, seed), normal(6, 2, seed + 50)
+    X, V = normal(6, 2, seed=seed), normal(6, 2, seed=seed + 50)
     scaled, v = Scaled.of(X), V.numpy() / float(V.norm())
     region = SignRegion.whole(scaled.x)
     for row in range(seed % 4):
@@ -98,7 +99,7 @@ def test_clipping_keeps_only_the_free_entries_negative() -> None:
 
 
 def test_multipliers_that_are_not_finite_prove_nothing() -> None:
-    X, V = normal(3, 2), normal(3, 2, 1).numpy()
+    X, V = normal(3, 2), normal(3, 2, seed=1).numpy()
     assert SignRegion.whole(X.numpy()).bound(V, np.full((6, 6), np.nan)) == math.inf
 
 

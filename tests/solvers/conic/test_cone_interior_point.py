@@ -13,8 +13,8 @@ from bidual.problems.relu import ReluProblem
 from bidual.solvers.conic import cone_program
 from bidual.solvers.conic.cone_interior_point import SquaredCones
 from bidual.solvers.conic.cone_program import ConeSolution, solve_cone_program
+from helpers.draws import normal
 from oracles.cone_oracle import cone_optimum
-from oracles.problems import normal
 
 TOL = 1e-6
 

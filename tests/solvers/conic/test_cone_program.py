@@ -14,8 +14,9 @@ from bidual.problems.certificate import certify
 from bidual.problems.relu import ReluProblem
 from bidual.solvers.conic import cone_program
 from bidual.solvers.conic.cone_program import ConeSolution, solve_cone_program
+from helpers.draws import normal
 from oracles.cone_oracle import cone_optimum
-from oracles.problems import SHAPES, normal, random_targets
+from oracles.problems import SHAPES, random_targets
 
 SCALAR = [loss for loss in LOSSES if loss != "softmax"]
 

@@ -11,8 +11,9 @@ from bidual.problems.problem import Problem
 from bidual.problems.solution import Limits, Status
 from bidual.solvers.conic.interior_point import InteriorPoint
 from bidual.solvers.driver import solve
+from helpers.draws import normal
 from oracles.cvxpy_oracle import cvxpy_optimum
-from oracles.problems import CASES, gated_problem, normal, repeated_rows, zero_column
+from oracles.problems import CASES, gated_problem, repeated_rows, zero_column
 
 
 def assert_solved(problem: Problem) -> None:

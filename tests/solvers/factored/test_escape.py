@@ -11,7 +11,8 @@ from bidual.patterns import activations, sample_gates
 from bidual.problems.relu import ReluProblem
 from bidual.problems.solution import Status
 from bidual.solvers.factored import FactoredProgram, factored_point, leave_saddle, resized, train
-from helpers.factored_cases import gated, linear, normal
+from helpers.draws import normal
+from helpers.factored_cases import gated, linear
 from oracles.cvxpy_oracle import cvxpy_optimum
 from oracles.relu_problems import circle, dictionary_optimum
 

@@ -5,7 +5,8 @@ from bidual.operators import GatedOperator, LiftedOperator
 from bidual.problems.problem import Problem
 from bidual.solvers.factored import arithmetic
 from bidual.solvers.factored.arithmetic import adjoint, forward, is_cheaper
-from helpers.factored_cases import gated, linear, normal, random_factors
+from helpers.draws import normal
+from helpers.factored_cases import gated, linear, random_factors
 
 
 @pytest.mark.parametrize("make", [gated, linear])

@@ -6,7 +6,8 @@ import torch
 from bidual.gauges import Factors
 from bidual.solvers.factored import FactoredProgram, Scaling, resized, train
 from bidual.solvers.factored.arithmetic import inner, norm, plus
-from helpers.factored_cases import NORM_PAIRS, gated, judged, linear, normal, random_factors, unjudged
+from helpers.draws import normal
+from helpers.factored_cases import NORM_PAIRS, gated, judged, linear, random_factors, unjudged
 
 PAIRS = pytest.mark.parametrize("gauge", NORM_PAIRS)
 

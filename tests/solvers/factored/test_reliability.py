@@ -19,7 +19,8 @@ from bidual.problems.solution import Limits, Status
 from bidual.solvers import BurerMonteiro
 from bidual.solvers.driver import solve
 from bidual.solvers.factored import Descent, FactoredProgram, factored_point, train
-from helpers.factored_cases import gated, normal
+from helpers.draws import normal
+from helpers.factored_cases import gated
 
 
 def optimum(program: FactoredProgram) -> Factors:

@@ -16,7 +16,8 @@ from bidual.training.copositive.compact import Compact
 from bidual.training.copositive.cones import PatternCones
 from bidual.training.copositive.covering import Covering, _distances, _keys
 from bidual.training.copositive.joint import joint_bound
-from helpers.copositive_cases import exact, normal, squared, steepest
+from helpers.copositive_cases import exact, squared, steepest
+from helpers.draws import normal
 
 
 def unit(A: ndarray) -> ndarray:

@@ -2,23 +2,16 @@
 
 from fractions import Fraction
 from itertools import combinations
-from math import comb
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from bidual.numerics.norms import L1, LINF, Norm
-from bidual.polar.exact import rays
-from bidual.polar.exact.rays import check_corners, corner_count, corner_directions, distinct, whole
-from bidual.runtime.memory import human_bytes
+from bidual.polar.exact.rays import corner_count, corner_directions, distinct, whole
+from helpers.draws import normal
 
 POLYHEDRAL = pytest.mark.parametrize("norm", [L1, LINF], ids=lambda norm: norm.name)
-
-
-def normal(n: int, d: int, seed: int = 0) -> Tensor:
-    return torch.randn(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def creases(d: int, norm: Norm) -> np.ndarray:
@@ -78,27 +71,6 @@ def test_the_count_is_that_of_all_choices_of_hyperplanes(norm: Norm, shape: tupl
     assert corner_count(n, 1, norm) == 1
 
 
-@pytest.mark.parametrize(("n", "d", "norm"), [(10, 3, L1), (7, 4, LINF), (5, 2, L1)])
-def test_corners_are_refused_only_where_memory_is_short(
-    n: int, d: int, norm: Norm, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Directions and their sorted copies, and the minors of the last order but one."""
-    rows = n + len(creases(d, norm))
-    need = corner_count(n, d, norm) * 8 * (3 * d + 8) + comb(rows, d - 2) * 100 * d * (d + 1)
-    asked = []
-    monkeypatch.setattr(rays, "available_bytes", lambda device: asked.append(device.type) or need)
-    check_corners(n, d, norm)
-    assert asked == ["cpu"]
-    monkeypatch.setattr(rays, "available_bytes", lambda device: need - 1)
-    text = (
-        f"{n} samples of {d} features have up to {corner_count(n, d, norm):,} corners under the {norm.name} norm, "
-        f"whose enumeration would need {human_bytes(need)}, and {human_bytes(need - 1)} are free; use NormSearch."
-    )
-    with pytest.raises(ValueError, match=r"corners under the") as refused:
-        corner_directions(normal(n, d), norm)
-    assert str(refused.value) == text
-
-
 def kernel(rows: list[list[Fraction]]) -> list[Fraction] | None:
     """The line on which d - 1 rows vanish, by elimination in fractions; None where they are dependent."""
     d, free, reduced = len(rows[0]), list(range(len(rows[0]))), list[tuple[int, list[Fraction]]]()
@@ -124,7 +96,7 @@ def kernel(rows: list[list[Fraction]]) -> list[Fraction] | None:
 def test_corners_of_rows_that_nearly_agree_are_right_to_their_last_digits(norm: Norm, apart: float, d: int) -> None:
     """Rows ``apart`` from each other meet far from where rounded rows would."""
     X = normal(2, d).repeat(2, 1)
-    X[2:] += apart * normal(2, d, 1)
+    X[2:] += apart * normal(2, d, seed=1)
     found = corner_directions(X, norm).numpy()
     hyperplanes = [[Fraction(x) for x in row] for row in (*X.tolist(), *creases(d, norm).tolist())]
     kernels = {tuple(u) for rows in combinations(hyperplanes, d - 1) if (u := kernel(list(rows))) is not None}

@@ -43,14 +43,6 @@ def test_a_cap_is_the_smallest_around_the_mean_with_all_corners(r: int, width: f
         assert stretch <= 1 / Wide(cap.cosine[k]) * (1 + Wide(gamma(r + 7)))
 
 
-@pytest.mark.parametrize("r", [1, 2, 3])
-def test_the_cap_of_a_point_is_as_wide_as_rounding(r: int) -> None:
-    cap = Cap.around(np.tile(np.eye(r)[:1], (2, r, 1)))
-    assert np.allclose(cap.sine / UNIT, 5 * r + 18, rtol=1e-9)
-    assert (cap.cosine == 1).all()
-    assert np.array_equal(cap.centre, np.eye(r)[[0, 0]])
-
-
 def test_cells_as_wide_as_a_right_angle_have_no_cap() -> None:
     wide = np.array([[[1.0, 0.0], [-0.6, 0.8]], [[1.0, 0.0], [-1.0, 1e-17]], [[1.0, 0.0], [0.0, 1.0]]])
     assert np.isnan(Cap.around(wide[1:2]).cosine).all()

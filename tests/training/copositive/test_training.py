@@ -16,7 +16,8 @@ from bidual.problems.solution import Limits, Record, Status
 from bidual.solvers.driver import solve
 from bidual.training.copositive import Copositive, CopositiveProgram, relax
 from bidual.training.copositive.randomised_rounding import RandomisedRounding
-from helpers.copositive_cases import exact, normal, squared, white
+from helpers.copositive_cases import exact, squared, white
+from helpers.draws import normal
 from oracles.relu_problems import relu_problem
 
 PLANE = squared(normal(10, 2), normal(10, 2, seed=1), 0.5)

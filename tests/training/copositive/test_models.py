@@ -8,7 +8,8 @@ from bidual.io.datasets import make_spiral
 from bidual.papers.methods.tightness import tightness
 from bidual.training.copositive import relax
 from bidual.training.copositive.joint import joint_bound
-from helpers.copositive_cases import exact, inverse_m, normal, squared, umbrella, white
+from helpers.copositive_cases import exact, inverse_m, squared, umbrella, white
+from helpers.draws import normal
 from oracles.copositive_oracle import pattern_value, spike_free_value
 from oracles.relu_problems import relu_problem
 

@@ -1,13 +1,9 @@
 """The splitting of moment matrices: faces, signs, multipliers, balance, splits and what the moments point at."""
 
-import math
-
 import numpy as np
 import pytest
-import torch
 from numpy import ndarray
 
-from bidual.polar.relaxations import moments as module
 from bidual.polar.relaxations.moments import MomentSplitting, _Face, row_to_cut
 from bidual.polar.relaxations.sign_regions import SignRegion
 
@@ -64,16 +60,6 @@ def test_the_nearest_point_of_a_face_satisfies_the_conditions_of_optimality(pena
     assert price == pytest.approx(np.sum(face.cost * G), rel=1e-11)
 
 
-def test_a_new_splitting_starts_at_zero() -> None:
-    new = splitting()
-    assert new.state.shape == (2, M + C, M + C)
-    assert not new.state.any()
-    assert new.prices.tolist() == [0, 0]
-    assert (new.steps, new.n, new.outputs, new.beta, new.penalty) == (0, N, C, 0.5, 2.0)
-    assert new.mixing.memory == 15
-    assert [region.signs.tolist() for region in new.regions] == [[1, 0, 0], [-1, 0, 0]]
-
-
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_a_state_is_split_into_signs_and_predictions(count: int) -> None:
     found, state = splitting(count), symmetric(count)
@@ -113,87 +99,6 @@ def test_multipliers_have_the_right_signs_and_scale() -> None:
                 assert multipliers[k][i, j] == pytest.approx(2 * 0.5 * 3.0 * want, abs=1e-13)
 
 
-def test_a_step_is_a_relaxed_reflection(monkeypatch: pytest.MonkeyPatch) -> None:
-    found, state = splitting(2), symmetric(2)
-    found._enter(state)
-    before = found.moments.copy()
-    nearest = [face.nearest(2 * before[k] - state[k], 2.0) for k, face in enumerate(found.faces)]
-    mixed: list[tuple] = []
-    mix = found.mixing.mix
-    monkeypatch.setattr(found.mixing, "mix", lambda f, F: mixed.append((f, F)) or mix(f, F))
-    found._step()
-    image = np.stack([state[k] + 1.6 * (nearest[k][0] - before[k]) for k in range(2)])
-    assert np.allclose(found.state, image, atol=1e-12)
-    assert np.allclose(found.prices, [price for _, price in nearest], rtol=1e-12)
-    assert np.allclose(mixed[0][0].numpy(), (image - state).ravel(), atol=1e-12)
-    assert np.allclose(mixed[0][1].numpy(), image.ravel(), atol=1e-12)
-    assert found.steps == 1
-
-
-def test_what_the_acceleration_answers_is_the_next_state(monkeypatch: pytest.MonkeyPatch) -> None:
-    found, other = splitting(2), symmetric(2, 3)
-    monkeypatch.setattr(found.mixing, "mix", lambda f, F: torch.from_numpy(other.ravel()))
-    found._step()
-    assert np.array_equal(found.state, other)
-
-
-def test_the_penalty_is_balanced_every_twenty_steps_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    found, calls = splitting(1), []
-    monkeypatch.setattr(found, "_balance", lambda primal, dual: calls.append((found.steps, primal, dual)))
-    found.run(41)
-    assert [call[0] for call in calls] == [20, 40]
-    for start, more in ((599, 1), (619, 0), (600, 0)):
-        found.steps, calls[:] = start, []
-        found._step()
-        assert len(calls) == more
-
-
-def test_the_balance_compares_the_steps_of_moments_and_multipliers(monkeypatch: pytest.MonkeyPatch) -> None:
-    found, calls = splitting(2), []
-    found._enter(symmetric(2))
-    found.steps = 19
-    before = found.moments.copy()
-    image = [face.nearest(2 * before[k] - found.state[k], 2.0)[0] for k, face in enumerate(found.faces)]
-    monkeypatch.setattr(found, "_balance", lambda primal, dual: calls.append((primal, dual)))
-    found._step()
-    assert calls[0][0] == pytest.approx(np.linalg.norm((np.stack(image) - before).ravel()), rel=1e-11)
-    assert calls[0][1] == pytest.approx(np.linalg.norm((found.moments - before).ravel()), rel=1e-11)
-
-
-@pytest.mark.parametrize(
-    ("ratio", "factor"), [(5.1, 1.5), (5.9, 1.5), (4.9, 1.0), (1.0, 1.0), (0.21, 1.0), (0.19, 1 / 1.5), (0.0, 1 / 1.5)]
-)
-def test_the_penalty_moves_if_residuals_differ_fivefold(ratio: float, factor: float) -> None:
-    found = splitting(2)
-    found._enter(symmetric(2))
-    moments, V, gap = found.moments.copy(), found.V.copy(), found.state - found.moments
-    found.mixing.count = 4
-    size, force = np.linalg.norm(moments.ravel()), np.linalg.norm(gap.ravel())
-    found._balance(4 * ratio * size / force * 3, 3.0)
-    assert found.penalty == pytest.approx(2 * factor, rel=1e-14)
-    assert np.allclose(found.moments, moments, atol=1e-12)
-    assert np.allclose(found.state - found.moments, gap / factor, atol=1e-12)
-    assert np.allclose(found.V, V, atol=1e-11)
-    assert found.mixing.count == (4 if factor == 1 else 0)
-
-
-def test_multipliers_that_do_not_move_raise_the_penalty() -> None:
-    found = splitting(2)
-    found._enter(symmetric(2))
-    found._balance(1.0, 0.0)
-    assert found.penalty == 3
-
-
-@pytest.mark.parametrize(("deadline", "steps"), [(math.inf, 4), (0.0, 1), (9.0, 4), (10.0, 4)])
-def test_a_run_takes_so_many_steps_or_stops_at_the_deadline(
-    monkeypatch: pytest.MonkeyPatch, deadline: float, steps: int
-) -> None:
-    found = splitting(1)
-    monkeypatch.setattr(module.time, "perf_counter", lambda: 9.0)
-    found.run(4, deadline)
-    assert found.steps == steps
-
-
 def test_a_split_keeps_predictions_and_multipliers() -> None:
     whole = splitting(2)
     whole._enter(symmetric(2))
@@ -212,15 +117,6 @@ def test_a_split_keeps_predictions_and_multipliers() -> None:
 def test_a_split_needs_a_row_for_every_cell(cuts: list[int]) -> None:
     with pytest.raises(ValueError, match="zip"):
         splitting(2).split(cuts)
-
-
-def test_resuming_takes_state_and_penalty() -> None:
-    old, new = splitting(2, penalty=5.0), splitting(2)
-    old._enter(symmetric(2))
-    new.resume(old)
-    assert new.penalty == 5
-    assert np.array_equal(new.state, old.state)
-    assert np.allclose(new.V, old.V, atol=1e-13)
 
 
 def known(u: list[ndarray], prices: list[float]) -> MomentSplitting:
@@ -260,16 +156,6 @@ def test_cells_that_carry_no_weight_are_left_out(prices: list[float], heavy: int
     cuts = found.rows_to_cut()
     assert len(cuts) == 2
     assert [cut is None for cut in cuts] == [False, heavy == 1]
-
-
-def test_rows_to_cut_weigh_by_the_lengths_of_v() -> None:
-    found = splitting(2)
-    found._enter(symmetric(2))
-    found.prices = np.ones(2)
-    weight = np.linalg.norm(found.V, axis=1)
-    want = [row_to_cut(region, found.moments[k], weight) for k, region in enumerate(found.regions)]
-    assert found.rows_to_cut() == want
-    assert all(cut in (1, 2) for cut in want)
 
 
 def spread(a: list[float], b: list[float]) -> ndarray:

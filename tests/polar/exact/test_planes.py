@@ -9,8 +9,7 @@ from numpy import ndarray
 
 from bidual.numerics.rounding import UNIT, gamma
 from bidual.patterns.arrangement import MERGE, Flat
-from bidual.polar.exact import planes
-from bidual.polar.exact.planes import Planes, _apply, _on_arc, _principal, _Top, form_error, top_error
+from bidual.polar.exact.planes import Planes, _on_arc, _principal, _Top, form_error, top_error
 
 
 def flats(count: int, n: int, r: int = 3, seed: int = 0) -> list[Flat]:
@@ -44,19 +43,11 @@ def test_the_error_of_a_form_is_above_what_was_measured_and_of_the_size_of_four_
     assert bound == pytest.approx((4 * n + 32) * UNIT * total, rel=1e-9, abs=0)
 
 
-def test_the_error_of_a_form_does_not_depend_on_what_cancels() -> None:
-    assert form_error(np.array([[3.0, 4.0], [-3.0, -4.0]])) == pytest.approx(40 * UNIT * 10, rel=1e-9, abs=0)
-
-
 @pytest.mark.parametrize(("length", "error"), [(3.0, 0.5), (1.0, 2.0), (0.0, 0.25)])
 def test_an_error_moves_the_square_by_what_a_longer_matrix_has_more(length: float, error: float) -> None:
     assert top_error(np.array([length**2]), error, np.zeros(1)) == pytest.approx(
         (length + error) ** 2 - length**2, rel=1e-12
     )
-
-
-def test_the_rounding_of_a_product_is_added() -> None:
-    assert top_error(np.array([4.0, 9.0]), 0.0, np.array([0.5, 0.25])).tolist() == [0.5, 0.25]
 
 
 @pytest.mark.parametrize("c", [1, 3, 40])
@@ -157,29 +148,6 @@ def test_the_best_is_listed_even_if_it_is_not_above() -> None:
         assert made.tops(V, above).values.tolist() == [best]
 
 
-def test_only_the_highest_are_listed_where_they_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    made, V = Planes.of(flats(5, 6)), outputs(6, 2)
-    every = np.sort(made.tops(V, 0.0).values)
-    assert len(np.unique(every)) == len(every) > 20
-    for listed in (7, 20, len(every)):
-        monkeypatch.setattr(planes, "LISTED", listed)
-        assert np.sort(made.tops(V, 0.0).values) == pytest.approx(every[-listed:], rel=1e-14)
-
-
-def test_planes_are_swept_by_chunks_that_cover_them() -> None:
-    made = Planes.of(flats(5, 3))
-    assert made._chunks(2, numbers=48) == [slice(0, 2), slice(2, 4), slice(4, 6)]
-    assert made._chunks(2, numbers=120) == [slice(0, 5)]
-    assert made._chunks(2, numbers=1) == [slice(i, i + 1) for i in range(5)]
-
-
-def test_a_chunk_has_four_million_numbers() -> None:
-    many = np.broadcast_to(np.zeros(()), (1_000_001, 1))
-    pairs = np.broadcast_to(np.zeros(()), (1_000_001, 2, 2))
-    made = Planes(pairs, many, many, many, pairs[:, :1])
-    assert made._chunks(1) == [slice(0, 1_000_000), slice(1_000_000, 2_000_000)]
-
-
 def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     made, V = Planes.of(flats(5, 6)), outputs(6, 2)
     once = made.tops(V, 0.1)
@@ -199,13 +167,6 @@ def test_the_bound_of_a_flat_form_leaves_room_for_its_gap() -> None:
     assert Planes.of([flat]).tops(np.eye(2), 0.0).upper == pytest.approx(1, abs=1e-12)
 
 
-def test_a_matrix_is_applied_to_the_direction_of_each_angle() -> None:
-    rng = np.random.default_rng(0)
-    G, angle = rng.standard_normal((2, 3, 4, 2)), rng.uniform(0, 6, (2, 3))
-    u = np.stack([np.cos(angle), np.sin(angle)], -1)
-    assert _apply(G, angle) == pytest.approx((G @ u[..., None])[..., 0], rel=1e-13)
-
-
 @pytest.mark.parametrize("c", [1, 2, 5])
 def test_the_principal_direction_is_the_top_eigenvector(c: int) -> None:
     G = np.random.default_rng(c).standard_normal((3, 4, c, 2))
@@ -223,40 +184,6 @@ def on_arc(
     one = [np.full((1, 1), number) for number in (angle, low, width, value, gap, error)]
     inside, spread = _on_arc(one[0], one[1], one[2], _Top(one[3], one[4]), one[5])
     return bool(inside[0, 0]), spread
-
-
-@pytest.mark.parametrize(
-    ("angle", "low", "width", "expected"),
-    [
-        (0.5, 0.2, 0.5, True),
-        (0.8, 0.2, 0.5, False),
-        (0.1, 0.2, 0.5, False),
-        (0.5 - pi, 0.2, 0.5, True),
-        (0.5, 0.2 + pi, 0.5, True),
-        (0.8, 0.2 + pi, 0.5, False),
-        (0.0, 0.0, 0.5, True),
-        (0.5, 0.0, 0.5, True),
-        (0.5, 0.5, 2 * MERGE, True),
-        (0.5, 0.5, MERGE, False),
-        (0.5, 0.5, 0.0, False),
-        (3.0, 0.0, 2.0, False),
-    ],
-)
-def test_the_top_direction_or_its_opposite_is_on_the_arc(
-    angle: float, low: float, width: float, expected: bool
-) -> None:
-    assert on_arc(angle, low, width) == (expected, 0.0)
-
-
-@pytest.mark.parametrize(("off", "expected"), [(0.5, True), (1.5, False)])
-@pytest.mark.parametrize("side", [-1, 1])
-@pytest.mark.parametrize(("gap", "error"), [(1.0, 0.0), (1.0, 1e-6), (0.01, 1e-6), (1.0, 1e-3)])
-def test_a_direction_off_the_arc_by_less_than_its_error_may_be_on_it(
-    off: float, expected: bool, side: int, gap: float, error: float
-) -> None:
-    slack = 4 * error / gap + MERGE
-    angle = 0.25 - off * slack if side < 0 else 0.75 + off * slack
-    assert on_arc(angle, 0.25, 0.5, 1.0, gap, error) == (expected, 0.0)
 
 
 @pytest.mark.parametrize(

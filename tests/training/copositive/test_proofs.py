@@ -15,7 +15,8 @@ from bidual.training.copositive.cones import PatternCones
 from bidual.training.copositive.joint import RegionProof, RegionProofs, joint_bound
 from bidual.training.copositive.pattern_program import ConeProofs, pattern_bound
 from bidual.training.copositive.spike_free import SpikeFreeProof, spike_free_bound
-from helpers.copositive_cases import normal, squared, steepest, white
+from helpers.copositive_cases import squared, steepest, white
+from helpers.draws import normal
 
 PLAIN = squared(normal(6, 3), normal(6, 2, seed=1), 0.2)
 WHITE = squared(white(4, 4), normal(4, 2, seed=1), 0.2)

@@ -43,14 +43,6 @@ def test_orthants_cover_the_sphere_once(n: int, r: int, c: int) -> None:
     assert found.edge.dtype == found.depth.dtype == np.int64
 
 
-@pytest.mark.parametrize("which", [slice(1, 3), np.array([4, 0]), np.array([True, False, False, True, False])])
-def test_taking_takes_of_every_part(which: slice) -> None:
-    whole = cells(5, 3, 2, 4)
-    part = whole.take(which)
-    for name in ("corners", "fixed", "rows", "bound", "edge", "depth"):
-        assert np.array_equal(getattr(part, name), getattr(whole, name)[which])
-
-
 def test_packing_keeps_the_rows_and_the_width_of_the_fullest_cell() -> None:
     whole = cells(3, 2, 1, 5)
     rows = np.array([[9, 4, 9, 9, 9], [9, 9, 7, 9, 2], [9, 9, 9, 9, 9]])

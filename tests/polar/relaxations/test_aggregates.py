@@ -9,10 +9,7 @@ import torch
 from torch import Tensor
 
 from bidual.polar.relaxations.aggregates import Aggregated, RowMultipliers, _contracts
-
-
-def normal(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+from helpers.draws import normal
 
 
 def problem(n: int, r: int, c: int, m: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor, RowMultipliers]:
@@ -232,28 +229,6 @@ def test_many_samples_lose_no_visible_digit() -> None:
     x, V, P, witness = problem(2000, 5, 2, 2)
     level = float(Aggregated(x, V, P).level(witness, 1e-12))
     assert sqrt(level) * (1 - 1e-11) <= Aggregated(x, V, P).bound(witness) <= sqrt(level) * (1 + 1e-9)
-
-
-def test_the_parts_of_a_witness() -> None:
-    x, V, P, witness = problem(6, 3, 2, 2)
-    root, core, cross, top = Aggregated(x, V, P)._parts(witness)
-    assert root.shape == (6, 1)
-    assert root[:, 0].square() == pytest.approx(witness.t, rel=1e-14)
-    K = witness.K
-    assert core[2:, 2:] == pytest.approx(K[:2, :2] + K[:2, 2:] + K[2:, :2] + K[2:, 2:], rel=1e-13)
-    assert torch.equal(core[:2, :2], torch.eye(2, dtype=torch.float64))
-    assert not core[:2, 2:].any()
-    inner = P @ (K[:2, 2:] + K[2:, 2:]) @ (P.T @ x)
-    assert root * cross == pytest.approx(inner - 0.5 * witness.t[:, None] * x, rel=1e-12)
-    assert top == pytest.approx(x.T @ P @ K[2:, 2:] @ P.T @ x, rel=1e-12)
-
-
-@pytest.mark.parametrize(("largest", "expected"), [(0.5, True), (1 - 2e-7, True), (1 - 0.5e-7, False), (1.5, False)])
-def test_a_contraction_has_a_margin(largest: float, expected: bool) -> None:
-    diagonal = torch.tensor([largest / 4, 0.01, 0.0], dtype=torch.float64)
-    turn = torch.linalg.qr(normal(3, 3))[0]
-    core = turn @ torch.diag(torch.tensor([4.0, 1.0, 1.0], dtype=torch.float64)) @ turn.T
-    assert _contracts(turn @ diagonal.diag() @ turn.T, core) is expected
 
 
 @pytest.mark.parametrize("value", [inf, float("nan")])

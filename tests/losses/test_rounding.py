@@ -13,13 +13,10 @@ from bidual.losses import LOSSES, Softmax
 from bidual.losses.datafit import Datafit
 from bidual.numerics.rounding import gamma
 from bidual.testing import example_targets
+from helpers.draws import normal
 
 mpmath.mp.dps = 60
 EVERY_LOSS = pytest.mark.parametrize("name", LOSSES)
-
-
-def normal(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def exact(row: Tensor) -> list[mpf]:

@@ -17,7 +17,8 @@ from bidual.training.copositive import Relaxed, relax
 from bidual.training.copositive.joint import joint_bound
 from bidual.training.copositive.spike_free import spike_free_bound
 from bidual.training.relu.column_generation import ColumnGeneration
-from helpers.copositive_cases import exact, excess, inverse_m, normal, random_problem, squared, steepest, white
+from helpers.copositive_cases import exact, excess, inverse_m, random_problem, squared, steepest, white
+from helpers.draws import normal
 from oracles.relu_problems import relu_problem
 
 COUNT = int(os.environ.get("BIDUAL_SOUNDNESS_PROBLEMS", "1000"))
