@@ -10,7 +10,7 @@ from bidual.runtime.extras import MissingExtra, need
 def main() -> NoReturn:
     """The command line, or one line on standard error where its packages are not installed.
 
-    Signals are heard from the beginning, because importing it takes a while.
+    Signals are handled from the start, because importing it takes a while.
     """
     with interruptible() as interruption:
         try:

@@ -25,8 +25,8 @@ PROC = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="ranks
     ("phase", "sentence"),
     [
         ("solving", "rank 1 of 2 lost another rank while waiting for rank 0 (it did not answer in time)"),
-        ("training", "rank 1 of 2 has not heard rank 0 for 4 seconds"),
-        pytest.param("reading", "rank 1 of 2 has not heard rank 0 for 4 seconds", marks=pytest.mark.slow),
+        ("training", "rank 1 of 2 had no heartbeat of rank 0 for 4 seconds"),
+        pytest.param("reading", "rank 1 of 2 had no heartbeat of rank 0 for 4 seconds", marks=pytest.mark.slow),
     ],
 )
 def test_a_busy_rank_0_is_waited_for_and_a_stopped_one_given_up(
@@ -68,7 +68,7 @@ def test_who_does_not_beat_is_named():
     store = Store()
     alive = Pulse(store, 0, 2, 0.2)  # type: ignore[arg-type]
     began = time.monotonic()
-    with pytest.raises(LostRankError, match=r"rank 0 of 2 has not heard rank 1 for 0\.2 seconds"):
+    with pytest.raises(LostRankError, match=r"rank 0 of 2 had no heartbeat of rank 1 for 0\.2 seconds"):
         alive.meet()
     assert time.monotonic() - began >= 0.2
     late = Pulse(store, 1, 2, 0.2)  # type: ignore[arg-type]

@@ -56,7 +56,7 @@ def resumed(ranks: Ranks, folder: Path) -> bool:
     (folder / "steps").mkdir(exist_ok=True)
     trainer = LayerwiseTrainer(settings(crop=1), *bars(N), 3, folder=folder / "steps", on_epoch=keep, ranks=ranks)
     whole = trainer.run()
-    told = ranks.tell_bytes(Checkpoint.read(folder).to_bytes() if ranks.leads else None)
+    told = ranks.broadcast_bytes(Checkpoint.read(folder).to_bytes() if ranks.leads else None)
     again = trainer.watched(None, None).run(Checkpoint.from_bytes(told))
     return digest(whole) == digest(again)
 

@@ -18,7 +18,7 @@ from bidual.problems.certificate import Certificate, Scope
 from bidual.problems.solution import Record
 from bidual.reporting import making
 from bidual.reporting.model_checks import check_model
-from bidual.reporting.units import activity_of
+from bidual.reporting.samples import activity_of
 from helpers.report_tools import LABELS, MARKED, NUMBERS, X, assert_self_contained, text_of
 
 rng = np.random.default_rng(1)

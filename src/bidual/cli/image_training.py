@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.metrics import confusion_matrix
 
 from bidual.estimators import LayerwiseCNNClassifier
 from bidual.estimators.saving import save
 from bidual.io.datasets import ImageData, load_folder, load_images
-from bidual.reporting.confusion import confusion_figure, confusion_matrix
 from bidual.reporting.plots import check_figure
+from bidual.reporting.sample_figures import confusion_figure
 from bidual.runtime.console import print_facts, print_json
 from bidual.runtime.files import check_target, write_atomically
 from bidual.runtime.ranks import Ranks
@@ -95,7 +96,8 @@ def _finish(estimator: LayerwiseCNNClassifier, found: ImageData, targets: Target
     save(estimator, targets.out)
     report = _report(estimator, found) | more | {"out": str(targets.out)}
     if targets.confusion is not None and len(found.test_labels):
-        matrix = confusion_matrix(found.test_labels, estimator.predict(found.test_images), found.classes)
+        truth = np.asarray(found.classes)[found.test_labels]
+        matrix = confusion_matrix(truth, estimator.predict(found.test_images), labels=np.asarray(found.classes))
         figure = confusion_figure(matrix, found.classes, targets.confusion.suffix)
         write_atomically(targets.confusion, figure)
     if targets.json:

@@ -131,7 +131,7 @@ def _broadcast_module(module: RebuildableModule | None, ranks: Ranks) -> Rebuild
     """Rank 0's network on every rank: its kind and sizes as JSON, its tensors as safetensors."""
     about = ranks.broadcast_json(None if module is None else {"kind": module.kind, "sizes": module.sizes})
     state = {} if module is None else {name: t.cpu().contiguous() for name, t in module.state_dict().items()}
-    tensors = safetensors.torch.load(ranks.tell_bytes(None if module is None else safetensors.torch.save(state)))
+    tensors = safetensors.torch.load(ranks.broadcast_bytes(None if module is None else safetensors.torch.save(state)))
     return NETWORKS[about["kind"]].rebuild(about["sizes"], tensors)
 
 

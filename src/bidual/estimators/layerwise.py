@@ -174,8 +174,8 @@ class LayerwiseCNNClassifier(ClassifierMixin, SavedEstimator):
         with epoch_progress(self.verbose and ranks.leads, trainer.settings) as on_epoch:
             trainer = trainer.watched(on_epoch, None if self.checkpoint is None else Path(self.checkpoint))
             last = ranks.together(lambda: self._last(trainer) if ranks.leads else None)
-            told = ranks.tell_bytes(None if last is None else last.to_bytes())
-            return trainer.run(Checkpoint.from_bytes(told) if told else None)
+            data = ranks.broadcast_bytes(None if last is None else last.to_bytes())
+            return trainer.run(Checkpoint.from_bytes(data) if data else None)
 
     def _last(self, trainer: LayerwiseTrainer) -> Checkpoint | None:
         """What to go on with, if anything; checkpoints are rank 0's."""

@@ -16,7 +16,7 @@ def prune(
     r"""Neurons u_j and weights w_j, at most n c of them, with the predictions sum_j (X u_j)_+ w_j^T of the given ones
     and no higher price sum_j |u_j| |w_j|.
 
-    CP Theorem 1 says n c + 1. While the predictions of the neurons, scaled to price one, are linearly dependent, moving
+    CP Theorem 1 has n c + 1. While the predictions of the neurons, scaled to price one, are linearly dependent, moving
     along the dependence in the direction in which the price does not rise ends at a neuron of price zero. So at most
     rank(predictions of the neurons) <= rank of the features (X u_j)_+ times c <= n c are left. With ``intercept``
     predictions may change by a constant per output, which a free intercept takes up, and at most (n - 1) c are left.

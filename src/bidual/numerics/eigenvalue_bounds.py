@@ -16,8 +16,8 @@ def least_eigenvalues(M: Float[Tensor, "p k k"], guesses: Float[Tensor, " p"] | 
 
     If the Cholesky factorisation of A = M - s I runs through in floating point, then A >= -e tr(A) with
     e = gamma_(k+1) / (1 - gamma_(k+1)) (Higham 2002, Theorem 10.3), so that no eigenvalue of M is below s - e tr(A),
-    whoever guessed s; LAPACK does where there are no ``guesses``. Where no s does, minus the Frobenius norm is left;
-    -inf where entries are not finite.
+    for any s; LAPACK guesses it where there are no ``guesses``. Where no s works, the bound is minus the Frobenius
+    norm; -inf where entries are not finite.
     """
     k = M.shape[1]
     unit, bound = torch.finfo(M.dtype).eps / 2, partial(gamma, dtype=M.dtype)

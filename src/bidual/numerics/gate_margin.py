@@ -1,8 +1,7 @@
 """When a gate counts as on: x g >= 0, up to rounding.
 
-A gate that is exactly zero on a sample (an edge filter on a flat patch) would be on or off by the rounding of whoever
-computes x g, and a gated network is not continuous there. With a margin that covers this rounding, everybody agrees
-that it is on.
+A gate that is exactly zero on a sample (an edge filter on a flat patch) would be on or off by the rounding of x g, and
+a gated network is not continuous there. With a margin that covers this rounding, every implementation counts it as on.
 """
 
 import torch

@@ -72,7 +72,7 @@ class Norm:
     def creases(self, dimension: int) -> Float[Tensor, "k d"]:
         """Normals of hyperplanes that span R^d and cut it into cones on which the norm is linear, if it has such.
 
-        For l1 the coordinate planes. For linf the planes u_j = u_k and u_j = -u_k: their signs tell which of |u_j|
+        For l1 the coordinate planes. For linf the planes u_j = u_k and u_j = -u_k: their signs decide which of |u_j|
         and |u_k| is larger, and the sign of that entry.
         """
         if self.order == 2:

@@ -25,7 +25,7 @@ _FEW = 4096  # terms that are added by torch before an exact sum goes on
 
 
 def gamma(operations: float, dtype: torch.dtype = torch.float64) -> float:
-    """The relative error of a sum whose terms went through so many operations; infinity where nothing can be said."""
+    """The relative error of a sum whose terms went through so many operations; infinity where no bound is known."""
     total = operations * torch.finfo(dtype).eps / 2
     return total / (1 - total) * (1 + 4 * UNIT) if total < 0.5 else math.inf
 

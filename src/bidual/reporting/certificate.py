@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from bidual.architectures.modules import RebuildableModule
 from bidual.problems.certificate import Certificate, Scope
@@ -42,23 +42,8 @@ def certificate_report(certificate: Certificate, title: str | None) -> Report:
     return page("certificate", title or "Certificate", "How far a point is from the optimum", **context)
 
 
-class Judged(Protocol):
-    """Bounds of a network that was trained elsewhere, as :func:`bidual.certify` returns them."""
-
-    @property
-    def objective(self) -> float: ...
-    @property
-    def lower_bound(self) -> float: ...
-    @property
-    def relative_gap(self) -> float: ...
-    @property
-    def better_objective(self) -> float: ...
-    @property
-    def status(self) -> str: ...
-
-
-def judged_report(found: Judged, problem: dict[str, Any], title: str | None) -> Report:
-    """The page of a network that was trained elsewhere."""
+def judged_report(found: Any, problem: dict[str, Any], title: str | None) -> Report:
+    """The page of a network that was trained elsewhere, with the fields of a :class:`bidual.NetworkCertificate`."""
     gain = found.objective - found.better_objective
     better = math.isfinite(gain) and gain > 1e-12 * abs(found.objective)
     lead = "How much better any other network of its kind could be"

@@ -13,8 +13,7 @@ from bidual.reporting.certificate import Bounds
 from bidual.reporting.drawing import Drawn, both
 from bidual.reporting.figures import cv_figure, gap_figure
 from bidual.reporting.page import Report, page
-from bidual.reporting.samples import active_patterns, activity, drawn_pictures, names_of, plane, take_samples, truth
-from bidual.reporting.units import Activity
+from bidual.reporting.samples import Activity, activity, drawn_pictures, names_of, plane, take_samples, truth
 from bidual.reporting.words import number
 
 _ROWS = 200  # of the table of units
@@ -49,7 +48,7 @@ def fit_report(model: ConvexEstimator, X: Any, y: ArrayLike | None, title: str |
         cv=_cross_validation(model),
         plane=None if samples is None else plane(model, samples),
         truth=None if samples is None else truth(model, samples),
-        active=None if samples is None else active_patterns(found, units),
+        active=found,
         pictures=drawn_pictures(module, samples),
         units=units,
         units_columns=list(columns),
@@ -126,7 +125,7 @@ def _columns(model: ConvexEstimator, units: Units | None, found: Activity | None
         "price": units.prices.tolist(),
     }
     if found is not None:
-        columns["on for, %"] = (100 * found.shares.mean(0)).tolist()
+        columns["on for, %"] = (100 * found.means).tolist()
     if units.on_outputs and units.outgoing.shape[1] <= 4:
         for k, values in enumerate(units.outgoing.T):
             columns[f"output weight {k}" if units.outgoing.shape[1] > 1 else "output weight"] = values.tolist()

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 Numbers = NDArray[np.float64]
 _POINTS = 3000  # of a scatter plot
 _GRID = 220
+_COUNTS = 25  # classes up to which the cells of a confusion matrix hold their counts
 _DIAGONAL = "#8893a3"
 
 
@@ -102,6 +103,30 @@ def truth_figure(truth: Numbers, guess: Numbers) -> bytes:
         axes.legend(frameon=False)
     plain(axes)
     return figure_bytes(figure, ".png")
+
+
+def confusion_figure(
+    matrix: NDArray[np.int64], classes: Sequence[Any], suffix: str = ".png", what: str = "images"
+) -> bytes:
+    """Shares of every class, a row each, with the counts in the cells; ``what`` names what is classified."""
+    count = len(classes)
+    side = min(max(4.5, 0.55 * count), 12.0)
+    figure = new_figure(side + 1.6, side + 0.8)
+    axes = figure.subplots()
+    shares = matrix / np.maximum(matrix.sum(1, keepdims=True), 1)
+    picture = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+    axes.set_xticks(range(count), [str(name) for name in classes], rotation=45, ha="right")
+    axes.set_yticks(range(count), [str(name) for name in classes])
+    axes.set_xlabel("predicted class")
+    axes.set_ylabel("true class")
+    total = int(matrix.sum())
+    axes.set_title(f"accuracy {np.trace(matrix) / max(total, 1):.4f} on {total} {what}", loc="left", fontsize=11)
+    if count <= _COUNTS:
+        for (row, column), number in np.ndenumerate(matrix):
+            shade = "white" if shares[row, column] > 0.6 else "#222222"
+            axes.text(column, row, f"{number}", ha="center", va="center", color=shade, fontsize=8)
+    figure.colorbar(picture, ax=axes, shrink=0.8, label="share of the true class")
+    return figure_bytes(figure, suffix)
 
 
 def activity_figure(on: Numbers, unit: str) -> bytes:

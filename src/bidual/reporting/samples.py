@@ -8,22 +8,22 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import is_classifier
+from sklearn.metrics import confusion_matrix
 from torch import Tensor
 
 from bidual.architectures.modules import RebuildableModule
-from bidual.architectures.modules.views import Units
+from bidual.architectures.modules.views import Numbers, as_numbers
 from bidual.estimators import ConvexEstimator, LayerwiseCNNClassifier
-from bidual.reporting.confusion import confusion_figure, confusion_matrix
 from bidual.reporting.drawing import Drawn, both, literal, spread
 from bidual.reporting.sample_figures import (
     activity_figure,
+    confusion_figure,
     curve_figure,
     regions_figure,
     surface_figure,
     tiles_figure,
     truth_figure,
 )
-from bidual.reporting.units import Activity, activity_of
 from bidual.reporting.words import number
 from bidual.runtime.extras import extra
 
@@ -151,7 +151,7 @@ def truth(model: Estimator, samples: Samples) -> Truth | None:
 
 
 def _confusion(classes: NDArray[Any], samples: Samples) -> Truth:
-    matrix = confusion_matrix(_codes(np.asarray(samples.y), classes), samples.guess, classes.tolist())
+    matrix = confusion_matrix(samples.y, samples.guess, labels=classes)
     wrong = int(matrix.sum() - np.trace(matrix))
     words = f"{wrong} of {samples.count} samples are misclassified: accuracy {number(samples.score)}."
     rows = [
@@ -178,6 +178,35 @@ def _predictions(samples: Samples) -> Truth:
     return Truth("Predictions and targets", words, drawn, "On the dashed line a prediction equals its target.", [])
 
 
+@dataclass(frozen=True)
+class Activity:
+    """When units are on.
+
+    Attributes:
+        shares: of the places (patches, pairs of tokens) of a sample where a unit is on, (n, m).
+        n_patterns: how many of the units' activation patterns on these samples differ.
+    """
+
+    shares: Numbers
+    n_patterns: int
+
+    @property
+    def means(self) -> Numbers:
+        """The share of every unit over all samples."""
+        return self.shares.mean(0)
+
+    @property
+    def shown(self) -> Numbers:
+        """The shares that are drawn: of very many units some, evenly spread."""
+        return self.shares[:, spread(self.shares.shape[1], _UNITS)]
+
+    def drawn(self, unit: str) -> Drawn:
+        """Units against samples."""
+        shown = self.shown
+        alt = f"Which of {shown.shape[1]} {unit}s are on for which of {len(shown)} samples, and their shares."
+        return both(lambda: activity_figure(shown, unit), alt)
+
+
 def activity(model: Estimator, samples: Samples) -> Activity | None:
     """When the units are on, on some of the samples."""
     some = torch.from_numpy(spread(samples.count, _SAMPLES))
@@ -185,32 +214,15 @@ def activity(model: Estimator, samples: Samples) -> Activity | None:
     return activity_of(model.module_, samples.shaped[some].to(device))
 
 
-@dataclass(frozen=True)
-class ActivePatterns:
-    """How many patterns the units have, and where they are on."""
-
-    looked: int
-    count: int
-    patterns: int
-    always: int
-    never: int
-    mean: float
-    drawn: Drawn
-    note: str
-
-
-def active_patterns(found: Activity | None, units: Units | None) -> ActivePatterns | None:
-    """The activity of units in numbers and as a figure."""
-    if found is None or units is None:
+@torch.no_grad()
+def activity_of(module: RebuildableModule, x: Tensor) -> Activity | None:
+    """The activity on samples as the network takes them; None for units that are always on."""
+    on = module.on(x.to(torch.float64))
+    if on is None or not on.numel() or module.units is None:
         return None
-    looked, count = found.shares.shape
-    means = found.shares.mean(0)
-    shown = found.shares[:, spread(count, _UNITS)]
-    alt = f"Which of {shown.shape[1]} {units.name}s are on for which of {looked} samples, and their shares."
-    drawn = both(lambda: activity_figure(shown, units.name), alt)
-    always, never = int((means == 1).sum()), int((means == 0).sum())
-    note = "" if count <= _UNITS else f" {_UNITS} {units.name}s are shown."
-    return ActivePatterns(looked, count, found.n_patterns, always, never, 100 * float(means.mean()), drawn, note)
+    places = on.bool().flatten(2) if on.ndim > 2 else on.bool()[:, :, None]
+    patterns = len(torch.unique(places.transpose(0, 1).flatten(1), dim=0))
+    return Activity(as_numbers(places.double().mean(2)), patterns)
 
 
 def drawn_pictures(module: RebuildableModule, samples: Samples | None) -> list[Figure]:

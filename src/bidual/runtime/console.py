@@ -39,7 +39,7 @@ def say(text: str) -> None:
 
 @contextmanager
 def working(message: str, quiet: bool) -> Iterator[None]:
-    """A spinner on standard error, if somebody is there to see it."""
+    """A spinner on standard error, if it is a terminal."""
     if quiet or not sys.stderr.isatty():
         yield
         return

@@ -25,7 +25,7 @@ _DAMAGE = (KeyError, TypeError, ValueError, AttributeError, RuntimeError, IndexE
 
 
 class UnreadableFileError(ValueError):
-    """A file that holds nothing that can be used; one sentence says why."""
+    """A file that cannot be used; the message gives the reason in one sentence."""
 
 
 class Header(BaseModel):
@@ -91,7 +91,7 @@ class Container(Generic[H]):
 
     @contextmanager
     def reading(self, path: object) -> Iterator[None]:
-        """Whatever fails inside is the file's fault, and said in one sentence."""
+        """Errors inside are the file's fault: one sentence names the file."""
         try:
             yield
         except UnreadableFileError:
@@ -131,7 +131,7 @@ class Container(Generic[H]):
 
 
 def is_ours(path: str | os.PathLike[str]) -> bool:
-    """Whether a file says of itself that this package wrote it."""
+    """Whether a file is marked as written by this package."""
     try:
         with safetensors.safe_open(path, framework="pt") as file:
             return _KEY in (file.metadata() or {})

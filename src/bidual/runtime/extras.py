@@ -36,7 +36,7 @@ class MissingExtra(ImportError):
 
 @contextmanager
 def extra(package: str) -> Iterator[None]:
-    """Around an import of ``package``, a key of ``EXTRAS``: where it is missing, the error says what to install."""
+    """Around an import of ``package``, a key of ``EXTRAS``: where it is missing, the error names what to install."""
     try:
         yield
     except ModuleNotFoundError as error:

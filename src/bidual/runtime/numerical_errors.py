@@ -1,4 +1,4 @@
-"""Where arithmetic breaks down for the scale of the data, said to whoever gave the data."""
+"""Errors of arithmetic that the scale of the data causes, as errors about the data."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

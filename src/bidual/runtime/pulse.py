@@ -1,11 +1,11 @@
-"""Whether the other processes still run: a beat of every rank, through the store in which they met."""
+"""Whether the other processes still run: a heartbeat of every rank, through the store in which they met."""
 
 import time
 from threading import Event, Thread
 
 import torch.distributed as dist
 
-from bidual.runtime.rank_errors import AGAIN, LostRankError, heard
+from bidual.runtime.rank_errors import AGAIN, LostRankError, lost_rank_errors
 
 _BEATS = 8  # within the time after which a rank without any is given up
 _SOON, _LATE = 1e-3, 0.05  # seconds between two looks
@@ -15,8 +15,8 @@ class Pulse:
     """Ranks wait for each other for as long as it takes, while all of them beat.
 
     A process that works beats from a thread of its own; one that was stopped, or lost its network, does not. Clocks of
-    different machines are never compared: a rank is given up when its count has not changed for ``patience`` seconds
-    of the clock of the one that waits.
+    different machines are never compared: a rank counts as lost when its count has not changed for ``patience``
+    seconds on the clock of the waiting rank.
     """
 
     def __init__(self, store: dist.Store, rank: int, size: int, patience: float) -> None:
@@ -32,7 +32,7 @@ class Pulse:
     def meet(self) -> None:
         """Wait until every rank has come here as often as this one."""
         self._meetings += 1
-        with heard(self.rank, self.size, "waiting for the others"):
+        with lost_rank_errors(self.rank, self.size, "waiting for the others"):
             self.store.set(self._place(self.rank), "")
             for other in range(self.size):
                 self._await(other)
@@ -47,8 +47,8 @@ class Pulse:
                 seen, since = beats, time.monotonic()
             elif time.monotonic() - since > self.patience:
                 raise LostRankError(
-                    f"rank {self.rank} of {self.size} has not heard rank {other} for {self.patience:g} seconds; it is "
-                    f"stopped, or cut off; {AGAIN}"
+                    f"rank {self.rank} of {self.size} had no heartbeat of rank {other} for {self.patience:g} seconds; "
+                    f"it is stopped, or cut off; {AGAIN}"
                 )
             time.sleep(pause)
             pause = min(2 * pause, _LATE)
@@ -60,5 +60,5 @@ class Pulse:
         while not self._ended.wait(self.patience / _BEATS):
             try:
                 self.store.add(f"beat/{self.rank}", 1)
-            except RuntimeError:  # the store is gone, which whoever waits will notice
+            except RuntimeError:  # the store is gone, which waiting ranks will notice
                 return

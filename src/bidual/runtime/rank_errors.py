@@ -1,4 +1,4 @@
-"""What can go wrong between ranks, in one sentence each."""
+"""Errors between ranks, in one sentence each."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,14 +13,14 @@ class LostRankError(ConnectionError):
 
 
 class LeaderEndedError(LostRankError):
-    """Rank 0 has ended with an error, and has said so itself."""
+    """Rank 0 has ended with an error, which it has reported itself."""
 
 
 class FailedTogetherError(ValueError):
-    """What one rank refused, said to all of them.
+    """An error of one rank, raised on all of them.
 
     Attributes:
-        leads: whether this is rank 0, who says it to the user.
+        leads: whether this is rank 0, which reports it to the user.
     """
 
     def __init__(self, text: str, leads: bool) -> None:
@@ -29,8 +29,8 @@ class FailedTogetherError(ValueError):
 
 
 @contextmanager
-def heard(rank: int, size: int, doing: str) -> Iterator[None]:
-    """What the engine says when another rank is gone, as an error of ours."""
+def lost_rank_errors(rank: int, size: int, doing: str) -> Iterator[None]:
+    """Turn the engine's error about a lost rank into a :class:`LostRankError`."""
     try:
         yield
     except (RuntimeError, dist.DistBackendError) as error:

@@ -1,4 +1,4 @@
-"""The processes of one run, and what they say to each other."""
+"""The processes of one run and their communication."""
 
 import json
 import warnings
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from bidual.runtime.pulse import Pulse
-from bidual.runtime.rank_errors import FailedTogetherError, LostRankError, by_engine, heard
+from bidual.runtime.rank_errors import FailedTogetherError, LostRankError, by_engine, lost_rank_errors
 
 T = TypeVar("T")
 
@@ -30,7 +30,7 @@ class Ranks:
         device: where this rank's part of a problem lives.
         orders: the group in which rank 0's orders are sent; its tensors are on the CPU.
         gpus: the group of tensors on GPUs; None where there are none. Tensors on the CPU have torch's default group.
-        pulse: by which ranks wait for each other for as long as it takes.
+        pulse: keeps ranks waiting for each other for as long as it takes.
         here: how many ranks are on this machine, and share its memory.
     """
 
@@ -61,7 +61,7 @@ class Ranks:
     def order(self, words: Tensor) -> Tensor:
         """Rank 0's next order, which it sends in time: see :class:`bidual.operators.row_parts.OrderChannel`."""
         if self.size > 1:
-            with heard(self.rank, self.size, "waiting for rank 0"):
+            with lost_rank_errors(self.rank, self.size, "waiting for rank 0"):
                 dist.broadcast(words, 0, group=self.orders)
         return words
 
@@ -69,7 +69,7 @@ class Ranks:
         """Rank 0's tensor, on every rank."""
         tensor = like.new_empty(shape) if whole is None else whole.to(like).contiguous()
         if self.size > 1:
-            with heard(self.rank, self.size, "sending a point"):
+            with lost_rank_errors(self.rank, self.size, "sending a point"):
                 dist.broadcast(tensor, 0, group=self._group(tensor))
         return tensor
 
@@ -79,7 +79,7 @@ class Ranks:
             return part
         padded = _padded(part, max(sizes))
         parts = [torch.empty_like(padded) for _ in sizes] if self.leads else None
-        with heard(self.rank, self.size, "gathering rows"):
+        with lost_rank_errors(self.rank, self.size, "gathering rows"):
             dist.gather(padded, parts, 0, group=self._group(padded))
         return None if parts is None else torch.cat([part[:k] for part, k in zip(parts, sizes, strict=True)])
 
@@ -89,7 +89,7 @@ class Ranks:
             return whole
         part = like.new_empty(max(sizes), width)
         pieces = None if whole is None else [_padded(piece, max(sizes)) for piece in whole.split(list(sizes))]
-        with heard(self.rank, self.size, "scattering rows"):
+        with lost_rank_errors(self.rank, self.size, "scattering rows"):
             dist.scatter(part, pieces, 0, group=self._group(part))
         return part[: sizes[self.rank]]
 
@@ -98,7 +98,7 @@ class Ranks:
         total = part.to(torch.float64).contiguous()
         if self.size > 1:
             total = total.clone() if total is part else total
-            with heard(self.rank, self.size, "adding gradients"):
+            with lost_rank_errors(self.rank, self.size, "adding gradients"):
                 dist.reduce(total, 0, group=self._group(total))
         return total if self.leads else None
 
@@ -113,7 +113,7 @@ class Ranks:
     def parallel(self, module: nn.Module) -> nn.Module:
         """The module with rank 0's weights, whose gradients are means over ranks: torch's data parallelism.
 
-        Ranks meet here, so whoever is busy before is waited for. Forward and backward passes belong into :meth:`hears`.
+        Ranks meet here, so all wait for the slowest. Forward and backward passes belong into :meth:`communicating`.
         Buffers are constants, and are not sent.
         """
         if self.size == 1:
@@ -121,21 +121,21 @@ class Ranks:
         self._meet()
         like = next(module.parameters())
         own = [like.device] if like.is_cuda else None
-        with heard(self.rank, self.size, "sending weights"), warnings.catch_warnings():
+        with lost_rank_errors(self.rank, self.size, "sending weights"), warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # the new name of the option is not in every torch
             return DistributedDataParallel(
                 module, device_ids=own, broadcast_buffers=False, process_group=self._group(like)
             )
 
     @contextmanager
-    def hears(self, doing: str) -> Iterator[None]:
-        """Work within which ranks talk to each other; its other errors are its own."""
+    def communicating(self, doing: str) -> Iterator[None]:
+        """A block in which ranks communicate: losing a rank is a LostRankError, other errors pass."""
         try:
             yield
         except RuntimeError as error:
             if self.size == 1 or not by_engine(error):
                 raise
-            with heard(self.rank, self.size, doing):
+            with lost_rank_errors(self.rank, self.size, doing):
                 raise
 
     def collect(self, value: Any) -> list[Any]:
@@ -144,7 +144,7 @@ class Ranks:
         if self.size == 1:
             return [_decoded(mine)]
         self._meet()
-        with heard(self.rank, self.size, "comparing notes"):
+        with lost_rank_errors(self.rank, self.size, "exchanging objects"):
             lengths = [torch.zeros(1, dtype=torch.long) for _ in range(self.size)]
             dist.all_gather(lengths, torch.tensor([len(mine)]))
             sizes = [int(length) for length in lengths]
@@ -154,24 +154,24 @@ class Ranks:
 
     def broadcast_json(self, value: Any) -> Any:
         """Rank 0's small object of lists, mappings, numbers and texts, on every rank."""
-        return json.loads(self.tell_bytes(json.dumps(value).encode() if self.leads else None))
+        return json.loads(self.broadcast_bytes(json.dumps(value).encode() if self.leads else None))
 
-    def tell_bytes(self, data: bytes | None) -> bytes:
+    def broadcast_bytes(self, data: bytes | None) -> bytes:
         """Rank 0's bytes, on every rank; the others give None."""
         if self.size == 1:
             return data or b""
         self._meet()
         mine = _bytes_tensor(data or b"")
-        with heard(self.rank, self.size, "comparing notes"):
+        with lost_rank_errors(self.rank, self.size, "exchanging objects"):
             length = torch.tensor([len(mine)])
             dist.broadcast(length, 0)
-            told = mine if self.leads else torch.empty(int(length), dtype=torch.uint8)
-            if len(told):  # engines are not made for tensors without entries
-                dist.broadcast(told, 0)
-        return told.numpy().tobytes()
+            data_tensor = mine if self.leads else torch.empty(int(length), dtype=torch.uint8)
+            if len(data_tensor):  # engines refuse tensors without entries
+                dist.broadcast(data_tensor, 0)
+        return data_tensor.numpy().tobytes()
 
     def together(self, work: Callable[[], T]) -> T:
-        """Do something that may be refused, on every rank; what one of them refuses, all do, in the same words."""
+        """Run ``work`` on every rank; where one of them fails, all raise the same message."""
         if self.size == 1:
             return work()
         try:
@@ -189,7 +189,7 @@ class Ranks:
         total = part.clone()
         if self.size > 1:
             self._meet()
-            with heard(self.rank, self.size, "adding statistics"):
+            with lost_rank_errors(self.rank, self.size, "adding statistics"):
                 dist.all_reduce(total, how, group=self._group(total))
         return total
 

@@ -1,4 +1,4 @@
-"""The ranks that torchrun has started: where they meet, on which devices, and how they end."""
+"""The ranks that torchrun has started: where they meet, their devices, and how they end."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from bidual.runtime.pulse import Pulse
-from bidual.runtime.rank_errors import AGAIN, FailedTogetherError, LostRankError, heard
+from bidual.runtime.rank_errors import AGAIN, FailedTogetherError, LostRankError, lost_rank_errors
 from bidual.runtime.ranks import Ranks
 
 _TIMEOUT = 40.0  # seconds that a rank may be later than another with the same work, or without a beat
@@ -25,7 +25,7 @@ def torchrun_ranks(timeout: float | None = None, device: str = "cpu") -> Iterato
     """The ranks of a torchrun, which end with one sentence when torchrun ends them.
 
     A rank that dies closes its connections, which the others notice at once. A process that has lost the others, or
-    refuses with them, is left to end by itself, with its sentence: torchrun, which would tell it to, is not heard then.
+    fails with them, ends by itself with its sentence, and ignores torchrun's signal to end.
 
     Args:
         timeout: for a rank that hangs: seconds that it may be late; BIDUAL_TIMEOUT in the environment if None, 40 if
@@ -38,7 +38,8 @@ def torchrun_ranks(timeout: float | None = None, device: str = "cpu") -> Iterato
     def ended(number: int, frame: FrameType | None) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         raise LostRankError(
-            f"rank {ranks.rank} of {ranks.size} was told to end, most likely because another rank has died; {AGAIN}"
+            f"rank {ranks.rank} of {ranks.size} was ended by torchrun, most likely because another rank has died; "
+            f"{AGAIN}"
         )
 
     after = signal.signal(signal.SIGTERM, ended)
@@ -72,7 +73,7 @@ def _met(timeout: float) -> Ranks:
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     if size == 1:
         return Ranks()
-    with heard(rank, size, "meeting the others"):
+    with lost_rank_errors(rank, size, "meeting the others"):
         store, limit = _meeting_place(rank, size), timedelta(seconds=timeout)
         dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=limit)
         orders = dist.new_group(backend="gloo", timeout=limit)
@@ -104,7 +105,7 @@ def _on(device: str, ranks: Ranks, timeout: float) -> Ranks:
     if ranks.size == 1:
         return replace(ranks, device=place)
     os.environ.setdefault("TORCH_NCCL_BLOCKING_WAIT", "1")  # or a lost rank would abort the process without a word
-    with heard(ranks.rank, ranks.size, "meeting the others on GPUs"):
+    with lost_rank_errors(ranks.rank, ranks.size, "meeting the others on GPUs"):
         gpus = dist.new_group(backend="nccl", timeout=timedelta(seconds=timeout))
     return replace(ranks, device=place, gpus=gpus)
 

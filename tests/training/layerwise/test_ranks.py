@@ -137,10 +137,10 @@ def test_more_ranks_than_images_are_refused(monkeypatch):
 
 
 def test_errors_of_training_are_not_taken_for_a_lost_rank():
-    with pytest.raises(RuntimeError, match="out of memory"), Ranks(0, 2).hears("adding gradients"):
+    with pytest.raises(RuntimeError, match="out of memory"), Ranks(0, 2).communicating("adding gradients"):
         raise RuntimeError("out of memory")
     message = "rank 1 of 2 lost another rank while adding gradients .its connection closed"
-    with pytest.raises(bidual.distributed.LostRankError, match=message), Ranks(1, 2).hears("adding gradients"):
+    with pytest.raises(bidual.distributed.LostRankError, match=message), Ranks(1, 2).communicating("adding gradients"):
         raise RuntimeError("[gloo/transport/tcp/pair.cc:547] Connection closed by peer")
 
 

@@ -111,12 +111,15 @@ class StageDescent:
         for rows in order.split(self.settings.batch_size):
             x, on = self.inputs.batch(rows, generator)
             y = self.labels[self.inputs.own(rows).to(self.labels.device)]
-            with self.ranks.hears("agreeing on gradients"), self._mixed():  # in a second step torch orders them anew
+            with (
+                self.ranks.communicating("agreeing on gradients"),
+                self._mixed(),
+            ):  # in a second step torch orders them anew
                 logits = model(x, on)
                 loss = functional.cross_entropy(_full(logits), y, reduction="sum")
             optimiser.zero_grad(set_to_none=True)
             mean = loss * self.ranks.size / len(rows)  # its mean over ranks, which gradients are of, is sum / |rows|
-            with self.ranks.hears("adding gradients"):
+            with self.ranks.communicating("adding gradients"):
                 scaler.scale(mean).backward()
             scaler.step(optimiser)
             scaler.update()
