@@ -1,0 +1,181 @@
+"""Multipliers as numbers without constraints, which L-BFGS can move."""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Self
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from bidual.polar.products.cells import Cell
+from bidual.polar.products.majorant import Majorant, Slopes
+from bidual.polar.products.multipliers import Multipliers, Pairs
+from bidual.types import Matrix
+
+Vector = Float[Tensor, " p"]
+# How far one unit of a coordinate goes: logarithms, roots of weights, cones and the balance have different curvatures.
+# Chosen on breast cancer, n = 100, beta = 0.03 beta_max; the bound is valid whatever they are.
+_LOG, _LOG_IN_CLUSTERS, _LOG_SHARE, _ROOT, _PAIR_ROOT, _BALANCE = 3.0, 10.0, 3.0, 1.0, 3.0, 0.03
+_NEW_PAIRS, _LATER_PAIRS = 0.5, 0.05  # the sum of the weights that new pairs start with, in units of D / m
+_NEGLIGIBLE = 1e-5  # a pair's weight, in units of sqrt(D_i D_j)
+_CONE, _FORM_CONE = 1e-3, 1e-4  # the length that cones start with
+_SMALL = 1e-16  # a weight that may grow again; the root of zero would stay
+
+
+@dataclass(frozen=True, eq=False)
+class Coordinates:
+    """A place in the coordinates of the multipliers of one cell: the parts of a vector, and where pairs are."""
+
+    cell: Cell
+    pairs: Pairs
+    vector: Vector
+
+    @classmethod
+    def of(cls, cell: Cell, at: Multipliers) -> Self:
+        """The coordinates of given multipliers; weights of zero become tiny, so that they can grow."""
+        parts = [at.slack.log(), at.omega.log()]
+        parts += [] if at.pairs.shares is None else [at.pairs.shares.log()]
+        parts += [at.balance.reshape(1)]
+        parts += [weights.clamp(min=_SMALL).sqrt() for weights in (at.on_plus, at.on_minus)]
+        parts += [_root(g) for g in (at.cone_plus, at.cone_minus, at.form_cones)]
+        parts += [at.form_pairs.clamp(min=_SMALL).sqrt(), *(value.sqrt() for value in at.pairs.values)]
+        return cls(cell, at.pairs, torch.cat([part.reshape(-1) for part in parts]))
+
+    @classmethod
+    def start(cls, cell: Cell, V: Matrix, labels: Tensor | None = None) -> Self:
+        """A valid place for samples of spectral norm one and V of norm one, without pairs."""
+        X = cell.X
+        (m, d), k = (len(cell.free), X.shape[1]), len(cell.forms)
+        D = X.new_full((m,), 0.5)
+        weights = (0.1 * torch.linalg.vector_norm(V[cell.free], dim=1))[:, None].expand(m, k)
+        labels = None if labels is None else labels[cell.free]
+        shares = None if labels is None else D.sqrt()
+        pairs = Pairs.none(X, m if labels is None else int(labels.max()) + 1, labels, shares)
+        zeros, forms = X.new_zeros(m, d), X.new_full((k, k), 1e-4)
+        at = Multipliers(
+            D.rsqrt(), D.sqrt(), pairs, weights, weights, zeros, zeros, X.new_zeros(()), forms, X.new_zeros(k, d)
+        )
+        return cls.of(cell, at)
+
+    @property
+    def _sizes(self) -> list[int]:
+        m, d, k = len(self.cell.free), self.cell.X.shape[1], len(self.cell.forms)
+        shares = [] if self.pairs.shares is None else [m]
+        return [m, m, *shares, 1, m * k, m * k, m * d, m * d, k * d, k * k, *(len(at) for at in self.pairs.where)]
+
+    def _parts(self, vector: Vector) -> list[Tensor]:
+        return list(vector.split(self._sizes))
+
+    def scales(self) -> Vector:
+        """How far a step of one goes in every coordinate; zero for those that have no meaning in this cell."""
+        clustered = self.pairs.shares is not None
+        log = _LOG_IN_CLUSTERS if clustered else _LOG
+        signed = float(self.cell.signs is not None)
+        lengths = [log, log, *([_LOG_SHARE] if clustered else []), _BALANCE * signed, _ROOT, _ROOT]
+        lengths += [signed * _ROOT] * 3 + [_ROOT] + [_PAIR_ROOT] * 3
+        return torch.cat([self.vector.new_full((n,), s) for n, s in zip(self._sizes, lengths, strict=True)])
+
+    def multipliers(self, vector: Vector) -> Multipliers:
+        slack, omega, *rest = self._parts(vector)
+        shares = None if self.pairs.shares is None else rest.pop(0).exp()
+        balance, plus, minus, cone_plus, cone_minus, form_cones, form_pairs, *roots = rest
+        m, d, k = len(slack), self.cell.X.shape[1], len(self.cell.forms)
+        return Multipliers(
+            omega.exp(),
+            slack.exp(),
+            replace(self.pairs, values=tuple(root.square() for root in roots), shares=shares),
+            plus.view(m, k).square(),
+            minus.view(m, k).square(),
+            _cone(cone_plus.view(m, d)),
+            _cone(cone_minus.view(m, d)),
+            balance[0],
+            form_pairs.view(k, k).square(),
+            _cone(form_cones.view(k, d)),
+        )
+
+    def gradient(self, vector: Vector, at: Multipliers, slopes: Slopes) -> Vector:
+        """The slopes in these coordinates, by the chain rule."""
+        slack, omega, *rest = self._parts(vector)
+        parts = [slopes.slack * at.slack, slopes.omega * at.omega]
+        if slopes.shares is not None and at.pairs.shares is not None:
+            parts.append(slopes.shares * at.pairs.shares)
+            rest = rest[1:]
+        _, plus, minus, cone_plus, cone_minus, form_cones, form_pairs, *roots = rest
+        forms = self.cell.forms
+        parts += [slopes.balance.reshape(1), 2 * plus * (slopes.plus @ forms.T).reshape(-1)]
+        parts += [2 * minus * (slopes.minus @ forms.T).reshape(-1)]
+        cones = ((cone_plus, slopes.plus), (cone_minus, slopes.minus), (form_cones, slopes.cones))
+        parts += [self._of_cone(root, slope).reshape(-1) for root, slope in cones]
+        parts += [2 * form_pairs * slopes.form_pairs.reshape(-1)]
+        parts += [2 * root * slope for root, slope in zip(roots, slopes.pairs, strict=True)]
+        return torch.cat(parts)
+
+    def _of_cone(self, root: Tensor, slope: Float[Tensor, "m z"]) -> Tensor:
+        """g = |r| r, so that |g| = |r|^2: the derivative of |g| (slope kappa) + g slope_u."""
+        r, on_u = root.view(len(slope), self.cell.X.shape[1]), slope[:, self.cell.n_outputs :]
+        length = torch.linalg.vector_norm(r, dim=1, keepdim=True).clamp(min=1e-150)
+        along = (r * on_u).sum(1, keepdim=True) / length
+        return 2 * r * (slope @ self.cell.norm_form)[:, None] + length * on_u + r * along
+
+    def with_cones(self, V: Matrix, M: Tensor) -> Self:
+        """Cones that have no length yet, turned against the moments M of the neurons at this place."""
+        at = self.multipliers(self.vector)
+        slopes = Majorant(self.cell, V, at).slopes(M)
+        c = self.cell.n_outputs
+        turned = (
+            -length * torch.nn.functional.normalize(slope[:, c:], dim=1)
+            for length, slope in ((_CONE, slopes.plus), (_CONE, slopes.minus), (_FORM_CONE, slopes.cones))
+        )
+        given = (at.cone_plus, at.cone_minus, at.form_cones)
+        plus, minus, forms = (
+            torch.where(g.any(1, keepdim=True), g, new) for g, new in zip(given, turned, strict=True)
+        )
+        return type(self).of(self.cell, replace(at, cone_plus=plus, cone_minus=minus, form_cones=forms))
+
+    def with_pairs(self, V: Matrix, M: Tensor, per_row: int) -> Self:
+        """Pairs chosen anew: those that matter stay, and up to ``per_row`` for every row come where <C, M> falls most."""
+        at, pairs, p = self.multipliers(self.vector), self.pairs, self.pairs.count
+        everywhere = _everywhere(pairs)
+        full = Majorant(self.cell, V, at).slopes_everywhere(M, everywhere)
+        units = pairs.down(Majorant(self.cell, V, at).diagonal.sqrt())
+        gains = [-slope * units[k] * units[l] for slope, (k, l) in zip(full, everywhere, strict=True)]
+        return self._chosen(at, gains, everywhere, units, per_row * p)
+
+    def _chosen(self, at, gains, everywhere, units, room):  # type: ignore[no-untyped-def]
+        where, values, p = [], [], self.pairs.count
+        weights = []
+        for kind, (gain, (k, l)) in enumerate(zip(gains, everywhere, strict=True)):
+            weight = at.pairs.dense(kind)[k, l]
+            keep = weight > _NEGLIGIBLE * units[k] * units[l]
+            weights.append(weight)
+            gain[keep | ((weight > 0) & (gain > 0))] = math.inf
+        cut = torch.cat(gains)
+        room = min(room, int((cut > 0).sum()))
+        least = torch.topk(cut, room).values[-1] if room else math.inf
+        share = _LATER_PAIRS if any(len(old) for old in at.pairs.where) else _NEW_PAIRS
+        for gain, weight, (k, l) in zip(gains, weights, everywhere, strict=True):
+            taken = (gain >= least) & (gain > 0)
+            k, l, weight = k[taken], l[taken], weight[taken]
+            where.append(k * p + l)
+            values.append(torch.where(weight > 0, weight, share / len(self.cell.free) * units[k] * units[l]))
+        return type(self).of(self.cell, replace(at, pairs=replace(at.pairs, where=tuple(where), values=tuple(values))))
+
+
+def _everywhere(pairs: Pairs) -> list[tuple[Tensor, Tensor]]:
+    """All pairs that are worth a weight: a_k a_k is a square, and a_i b_i is zero."""
+    device, p = pairs.values[0].device, pairs.count
+    below = torch.tril_indices(p, p, -1, device=device)
+    all_of_them = torch.cartesian_prod(torch.arange(p, device=device), torch.arange(p, device=device))
+    mixed = all_of_them if pairs.labels is not None else all_of_them[all_of_them[:, 0] != all_of_them[:, 1]]
+    return [(below[0], below[1]), (below[0], below[1]), (mixed[:, 0], mixed[:, 1])]
+
+
+def _root(g: Float[Tensor, "m d"]) -> Float[Tensor, "m d"]:
+    """r with |r| r = g."""
+    length = torch.linalg.vector_norm(g, dim=1, keepdim=True)
+    return torch.where(length > 0, g / length.sqrt().clamp(min=1e-150), 0.0)
+
+
+def _cone(r: Float[Tensor, "m d"]) -> Float[Tensor, "m d"]:
+    return torch.linalg.vector_norm(r, dim=1, keepdim=True) * r
