@@ -75,48 +75,71 @@ class Memory:
         return [pair for pair in found if pair.curvature > self.flat * float(pair.step.norm() * pair.change.norm())]
 
 
-def descend(
-    objective: Objective, start: Float[Tensor, " p"], steps: int, tol: float = 1e-6, memory: int = 20
+def minimise(
+    slope: Callable[[Tensor], tuple[float, Tensor]],
+    start: Float[Tensor, " p"],
+    steps: int,
+    tol: float = 1e-6,
+    memory: int = 10,
+    go_on: Callable[[], bool] = lambda: True,
 ) -> Float[Tensor, " p"]:
-    """A point of lower value than ``start``, after at most ``steps`` steps or when one gains less than ``tol``.
+    """A point of lower value than ``start``, after at most ``steps`` steps, when ten of them gain less than ten times
+    ``tol``, or when ``go_on`` says no.
 
     L-BFGS with backtracking, for a smooth function that is infinite outside an open set, which scipy's line search
-    does not survive. The first step is a tenth long.
+    does not survive. ``slope`` gives value and gradient. The first step is a tenth long.
     """
-    point, value, slope = start, *_slope(objective, start)
-    known = Memory(memory, flat=1e-12)
+    point, (value, gradient) = start, slope(start)
+    known, values = Memory(memory, flat=1e-12), [value]
     for _ in range(steps):
-        direction = -known.divide(slope)
-        if not known.pairs or not float(slope @ direction) < 0:
+        direction = -known.divide(gradient)
+        if not known.pairs or not float(gradient @ direction) < 0:
             known.reset()
-            direction = -slope / (10 * torch.linalg.vector_norm(slope).clamp(min=1e-300))
-        trial = _backtrack(objective, point, value, float(slope @ direction), direction)
-        if trial is None:
+            direction = -gradient / (10 * torch.linalg.vector_norm(gradient).clamp(min=1e-300))
+        found = _backtracked(slope, point, value, float(gradient @ direction), direction)
+        if found is None:
             break
-        new_value, new_slope = _slope(objective, trial)
-        known.remember(trial - point, new_slope - slope)
-        gain, point, value, slope = value - new_value, trial, new_value, new_slope
-        if gain <= tol * abs(value):
+        trial, value, new = found
+        known.remember(trial - point, new - gradient)
+        point, gradient = trial, new
+        values.append(value)
+        if values[max(len(values) - 11, 0)] - value <= 10 * tol * abs(value) and len(values) > 10 or not go_on():
             break
     return point
 
 
-def _slope(objective: Objective, point: Tensor) -> tuple[float, Tensor]:
-    point = point.detach().requires_grad_(True)
-    value = objective(point)
-    (slope,) = torch.autograd.grad(value, point)
-    return float(value.detach()), torch.nan_to_num(slope)
+def descend(
+    objective: Objective, start: Float[Tensor, " p"], steps: int, tol: float = 1e-6, memory: int = 20
+) -> Float[Tensor, " p"]:
+    """:func:`minimise` for a function whose gradient autograd finds."""
+
+    def slope(point: Tensor) -> tuple[float, Tensor]:
+        point = point.detach().requires_grad_(True)
+        value = objective(point)
+        if not isfinite(float(value.detach())):
+            return float("inf"), torch.zeros_like(point)
+        (gradient,) = torch.autograd.grad(value, point)
+        return float(value.detach()), torch.nan_to_num(gradient)
+
+    return minimise(slope, start, steps, tol, memory)
 
 
-def _backtrack(objective: Objective, point: Tensor, value: float, decrease: float, direction: Tensor) -> Tensor | None:
-    """The first halving that decreases the value enough (Armijo), None if there is none."""
+def _backtracked(
+    slope: Callable[[Tensor], tuple[float, Tensor]], point: Tensor, value: float, decrease: float, direction: Tensor
+) -> tuple[Tensor, float, Tensor] | None:
+    """The first step that decreases the value enough (Armijo), with value and gradient there; None if there is none.
+
+    A step that fails is shortened to where a parabola is lowest, by a factor of 2 to 10.
+    """
     length = 1.0
-    while length > 1e-8:
+    while length > 1e-10:
         trial = point + length * direction
-        with torch.no_grad():
-            if float(objective(trial)) <= value + 1e-4 * length * decrease:
-                return trial
-        length *= 0.5
+        new, gradient = slope(trial)
+        if new <= value + 1e-4 * length * decrease:
+            return trial, new, gradient
+        bend = new - value - length * decrease
+        shorter = -0.5 * length * decrease / bend if isfinite(new) and bend > 0 else 0.5
+        length *= min(max(shorter, 0.1), 0.5)
     return None
 
 

@@ -40,9 +40,12 @@ class Pooled(NeuronOracle):
             raise ValueError(
                 f"V must have one row per prediction ({self.readout.n_predictions}), got shape {tuple(V.shape)}."
             )
+        return self.inner.steepest(self.merged(V), above, seeds).raised(self._of_readout(V))
+
+    def merged(self, V: Matrix) -> Matrix:
+        """L* V, added up over equal rows."""
         spread = self._exact.spread(V.to(self._rows))
-        merged = spread.new_zeros(len(self.X), spread.shape[1]).index_add_(0, self._index, spread)
-        return self.inner.steepest(merged, above, seeds).raised(self._of_readout(V))
+        return spread.new_zeros(len(self.X), spread.shape[1]).index_add_(0, self._index, spread)
 
     def _of_readout(self, V: Matrix) -> float:
         r"""The rounding of L* V, of its sums over equal patches, and of scaling in :meth:`NeuronOracle.steepest`.

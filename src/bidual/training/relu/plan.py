@@ -24,7 +24,8 @@ from bidual.training.plan import MOMENT, NeuronPlan
 from bidual.training.relu import closed_form, cone_program, cutting_planes
 from bidual.training.relu.column_generation import ColumnGeneration
 from bidual.training.relu.frank_wolfe import FrankWolfe
-from bidual.training.relu.lower_bounds import DualPoints, JointBound, steps_of_joint_bound
+from bidual.training.relu.lower_bounds import DualPoints
+from bidual.training.relu.product_bound import JointProductBound
 from bidual.types import Matrix
 
 RELU_SOLVERS = ("column_generation", "cone_program", "frank_wolfe", "closed_form", "cutting_planes", "copositive")
@@ -32,7 +33,7 @@ _BY_COLUMNS = ("auto", "column_generation")
 _ROUGH = 3e-3  # the search gap at which exact questions begin to pay
 _STARTS, _RIDGE_STARTS = 256, 64
 _MANY_NUMBERS, _SEARCH_TOL = 20_000, 1e-3
-_MOST_CUTS = 6  # of the sphere, when there is time
+_LEAST_PROOF = 1.0  # seconds for the proof of a network, where training was quicker and no limit is given
 _WHITE_SAMPLES = 200  # up to so many, the relaxation of spike-free data is a matter of seconds
 _TIGHTER = 0.3  # of the tolerance, what the oracle on the sphere may leave open
 
@@ -181,8 +182,8 @@ class ReluPlan(NeuronPlan):
         diagonal = problem.oracle(lambda X: DiagonalBound(X, steps=40))
         left = limits.after(found.seconds, least=MOMENT)  # the joint bound has what training has left
         yield Stage(DualPoints(diagonal, (found.dual_point, *candidates)), Limits(limits.tol))
-        if steps_of_joint_bound(problem, left.max_time):
-            yield Stage(JointBound(0 if left.max_time is None else _MOST_CUTS), replace(left, max_steps=None))
+        budget = max(found.seconds, _LEAST_PROOF) if left.max_time is None else left.max_time
+        yield Stage(JointProductBound(), Limits(limits.tol, None, budget))
 
     def _sphere(self, tol: float, max_time: float | None) -> NeuronOracle:
         """An oracle that proves what a search found."""

@@ -1,0 +1,81 @@
+"""The product bound at a given dual point."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from bidual.numerics.lbfgs import minimise
+from bidual.polar.base import SteepestNeurons
+from bidual.polar.products.cells import orthants
+from bidual.polar.products.clusters import labels_of
+from bidual.polar.products.coordinates import Coordinates
+from bidual.polar.products.soft_bound import Cells, softened
+from bidual.polar.products.witness import CellProof, ProductProof, proof_of
+from bidual.polar.relaxations.reduction import ScaledOracle
+from bidual.types import Matrix
+
+_WIDTHS = (0.1, 0.03, 0.01)  # smoothing of the largest eigenvalue, as shares of it
+
+
+@dataclass(eq=False)
+class ProductBound(ScaledOracle):
+    r"""An upper bound of max |V^T (X u)_+| from products of (X u)_+, (-X u)_+, output weights and cones
+    (docs/product_bound.md), descended on its multipliers.
+
+    Attributes:
+        steps: of L-BFGS for each width of smoothing.
+        per_row: pairs of rows that have a multiplier, for every row.
+        dense: rows beyond which products of clusters of rows take the place of products of rows.
+        clusters: how many.
+        most_outputs: beyond, signs of output weights are not distinguished.
+        starts: of the search for the lower end.
+    """
+
+    X: Float[Tensor, "n d"]
+    steps: int = 60
+    per_row: int = 100
+    dense: int = 600
+    clusters: int = 200
+    most_outputs: int = 3
+    starts: int = 64
+
+    def _steepest(self, V: Tensor, above: float, seeds: Tensor | None) -> SteepestNeurons:
+        W = V.cpu() / float(torch.linalg.vector_norm(V))
+        cells = self._descended(self.start(W), W)
+        return self._search(V, above, seeds).with_upper(ProductProof(self.X.cpu(), self.proofs(cells)).bound(V.cpu()))
+
+    def start(self, W: Matrix) -> Cells:
+        """Multipliers to begin with, for a dual point of norm one."""
+        x = torch.from_numpy(self._scaled.x)
+        labels = None if len(x) <= self.dense else labels_of(x, W, self.clusters)
+        cells = Cells(tuple(Coordinates.start(cell, W, labels) for cell in orthants(x, W.shape[1], self.most_outputs)))
+        return cells.refreshed(W, _WIDTHS[0] * max(cells.bounds(W)), self.per_row)
+
+    def _descended(self, cells: Cells, W: Matrix) -> Cells:
+        for width in _WIDTHS:
+            soft = width * max(cells.bounds(W))
+            cells = cells.refreshed(W, soft, self.per_row)
+            cells = minimised(cells, W, soft, self.steps)
+        return cells
+
+    def proofs(self, cells: Cells, norm: float = 1.0) -> tuple[CellProof, ...]:
+        """What :class:`ProductProof` needs of the multipliers, which are those of a W of this norm."""
+        parts = ((place.cell, place.multipliers(place.vector).scaled(1 / norm)) for place in cells.places)
+        return tuple(proof_of(self.X.cpu(), self._scaled, cell, at) for cell, at in parts)
+
+
+def minimised(cells: Cells, W: Matrix, width: float, steps: int) -> Cells:
+    """The multipliers after so many steps of L-BFGS at a given dual point."""
+    scales, began = cells.scales(), cells.vector
+
+    def slope(step: Tensor) -> tuple[float, Tensor]:
+        vector = began + scales * step
+        majorants = cells.majorants(W, vector)
+        if majorants is None:
+            return float("inf"), torch.zeros_like(step)
+        soft = softened([one.C for one in majorants if one.C is not None], width)
+        return soft.value, scales * cells.slopes(majorants, vector, soft.moments)[1]
+
+    return cells.at(began + scales * minimise(slope, torch.zeros_like(began), steps))

@@ -1,0 +1,110 @@
+"""Multipliers that prove a bound of the steepest neuron, for dual points near the one they were found for."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from bidual.polar.base import NeuronOracle, SteepestNeurons
+from bidual.polar.products.cells import Cell
+from bidual.polar.products.multipliers import Multipliers
+from bidual.polar.products.proof import proved_bound
+from bidual.polar.relaxations.reduction import Scaled
+from bidual.polar.search.local import LocalSearch
+from bidual.types import Matrix
+
+
+@dataclass(frozen=True, eq=False)
+class CellProof:
+    """The signs that make a cell, and its multipliers for rows of length one and a V of norm one."""
+
+    signs: tuple[float, ...] | None
+    fixed: tuple[tuple[int, int], ...]
+    at: Multipliers
+
+
+@dataclass(eq=False)
+class ProductProof(NeuronOracle):
+    """The bound that given multipliers prove at any V: no search, no descent, and nothing but arithmetic to trust.
+
+    It is tight near the V that the multipliers were found for, and valid everywhere.
+    """
+
+    X: Float[Tensor, "n d"]
+    cells: tuple[CellProof, ...]
+    starts: int = 0
+
+    def __post_init__(self) -> None:
+        self._take(self.X)
+
+    def _steepest(self, V: Tensor, above: float, seeds: Tensor | None) -> SteepestNeurons:
+        bound = self.bound(V)
+        if not self.starts:
+            return self._nothing(bound)
+        return LocalSearch(self.X, self.starts)._steepest(V, above, seeds).with_upper(bound)
+
+    def bound(self, V: Matrix) -> float:
+        """The largest bound of all cells; infinity if they do not cover all neurons with so many outputs."""
+        c = V.shape[1]
+        if not covering(self.cells, c):
+            return math.inf
+        norm = float(torch.linalg.vector_norm(V))
+        return max(proved_bound(self._cell(one, c), V, one.at.scaled(norm)) for one in self.cells)
+
+    def _cell(self, one: CellProof, c: int) -> Cell:
+        return Cell(self.X, c, None if one.signs is None else self.X.new_tensor(one.signs), one.fixed)
+
+
+def covering(cells: Sequence[CellProof], n_outputs: int) -> bool:
+    """Whether cells cover all neurons: every choice of signs of the outputs, and both signs of every row cut."""
+    by_signs: dict[tuple[float, ...] | None, list[tuple[tuple[int, int], ...]]] = {}
+    for cell in cells:
+        by_signs.setdefault(cell.signs, []).append(cell.fixed)
+    if None in by_signs:
+        return _covers(by_signs[None])
+    every = product((1.0, -1.0), repeat=n_outputs)
+    return all(signs in by_signs and _covers(by_signs[signs]) for signs in every)
+
+
+def _covers(cuts: list[tuple[tuple[int, int], ...]]) -> bool:
+    """Whether lists of signs are the leaves of a tree of cuts."""
+    if any(not cut for cut in cuts):
+        return True
+    halves: dict[tuple[int, int], list[tuple[tuple[int, int], ...]]] = {}
+    for first, *rest in cuts:
+        halves.setdefault(first, []).append(tuple(rest))
+    rows = {row for row, _ in halves}
+    return any(
+        all((row, sign) in halves and _covers(halves[row, sign]) for sign in (1, -1)) for row in rows
+    )
+
+
+def proof_of(X: Float[Tensor, "n d"], scaled: Scaled, cell: Cell, at: Multipliers) -> CellProof:
+    r"""The multipliers of a cell of x, for a W of norm one, as those of the rows X = size x Q^T of length one.
+
+    Where x is replaced by size x, a = h + t grows by the size, and its multipliers shrink by it; cones turn by the
+    frame. What is bounded grows by the size too, so that all is multiplied by it once more.
+    """
+    size, frame = scaled.size, torch.from_numpy(scaled.frame).to(X)
+    there = Cell(X, cell.n_outputs, cell.signs, cell.fixed)
+    ratios = [there.unit(row) / (cell.unit(row) * size) for row, _ in cell.fixed]
+    forms = X.new_tensor([1.0] * cell.n_sign_forms + ratios)
+    pairs = replace(at.pairs, values=tuple(value / size for value in at.pairs.values))
+    turned = replace(
+        at,
+        omega=at.omega,
+        slack=at.slack / size,
+        pairs=pairs,
+        on_plus=at.on_plus * forms,
+        on_minus=at.on_minus * forms,
+        cone_plus=at.cone_plus @ frame.T,
+        cone_minus=at.cone_minus @ frame.T,
+        balance=size * at.balance,
+        form_pairs=size * forms[:, None] * at.form_pairs * forms,
+        form_cones=size * forms[:, None] * (at.form_cones @ frame.T),
+    )
+    return CellProof(None if cell.signs is None else tuple(cell.signs.tolist()), cell.fixed, turned)

@@ -1,0 +1,61 @@
+"""Dual points of a data term as numbers without constraints."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from bidual.losses.datafit import Datafit, envelope_slope, root_per_output
+from bidual.types import Matrix
+
+_WIDTH = 1.0  # of the Moreau envelope of a loss with kinks, in units of predictions
+
+
+@dataclass(frozen=True, eq=False)
+class DualCoordinates:
+    r"""V(f) = grad F(f) for predictions f: every V in the interior of the domain of F*, balanced where there is an
+    intercept. A loss with kinks is replaced by its Moreau envelope, whose gradients are in the same domain.
+    """
+
+    datafit: Datafit
+
+    def _slope(self, P: Matrix) -> Matrix:
+        loss, Y = self.datafit.loss, self.datafit.targets
+        return loss._grad(P, Y) if loss.smoothness is not None else envelope_slope(loss, _WIDTH)(P, Y)
+
+    def shifted(self, f: Matrix) -> Matrix:
+        """f + b with the intercept b that balances V; f itself where there is none."""
+        if not self.datafit.intercept:
+            return f
+        if self.datafit.loss.smoothness is not None:
+            return f + self.datafit.offset(f)
+        return f + root_per_output(self.datafit, f, envelope_slope(self.datafit.loss, _WIDTH))
+
+    def point(self, f: Matrix) -> Matrix:
+        """V(f)."""
+        return self.datafit.weights * self._slope(self.shifted(f))
+
+    def predictions(self, P: Matrix, V: Matrix) -> Matrix:
+        """An f with V(f) about V, where V is a (sub)gradient of F at the predictions P."""
+        return P if self.datafit.loss.smoothness is not None else P + _WIDTH * V / self.datafit.weights
+
+    def pull(self, f: Matrix, slope: Matrix) -> Matrix:
+        r"""The gradient in f of a function with gradient ``slope`` in V.
+
+        With J_i the Hessians at f + b, dV_i = J_i (df_i + db), and sum_i dV_i = 0 fixes db; so it is J_i (slope_i - l),
+        where sum_i J_i l = sum_i J_i slope_i.
+        """
+        P = self.shifted(f).detach().requires_grad_(True)
+        V = self.datafit.weights * self._slope(P)
+
+        def times(G: Tensor) -> Tensor:
+            return torch.autograd.grad(V, P, G, retain_graph=True)[0]
+
+        direct = times(slope)
+        if not self.datafit.intercept:
+            return direct
+        units = torch.eye(f.shape[1], dtype=f.dtype, device=f.device)
+        columns = [times(unit.expand_as(f)) for unit in units]
+        total = torch.stack([column.sum(0) for column in columns])
+        level = torch.linalg.pinv(total, hermitian=True, rtol=1e-10) @ direct.sum(0)  # softmax's is singular
+        return direct - sum(l * column for l, column in zip(level, columns, strict=True))

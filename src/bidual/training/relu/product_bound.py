@@ -1,0 +1,221 @@
+r"""The product bound with the dual point moved too: max -F*(V) over V and multipliers (docs/product_bound.md).
+
+For any V, -F*(s V) with s = min(1, beta / B) is a lower bound of the optimum, where B bounds the polar at V. V and the
+multipliers that make B are descended on together, first on all neurons, then on cells that are split where B is largest.
+"""
+
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from bidual.numerics.lbfgs import minimise
+from bidual.polar import NeuronOracle
+from bidual.polar.pooled import Pooled
+from bidual.polar.products.oracle import ProductBound, minimised
+from bidual.polar.products.soft_bound import Cells, softened
+from bidual.polar.products.witness import ProductProof
+from bidual.problems.certificate import Scope, judge
+from bidual.problems.relu import ReluProblem
+from bidual.problems.solution import Limits, Solution, Status, Verdict
+from bidual.training.relu.dual_coordinates import DualCoordinates
+from bidual.training.relu.lower_bounds import LowerBound
+from bidual.types import Matrix
+
+_FARTHEST = 1e6  # predictions beyond are not worth a look
+_MOVE = 0.3  # of the norm of V, how far a unit of its coordinates goes
+_WARM, _WARM_STEPS = 0.1, 30  # width and steps of the descent before V moves
+_WIDTHS, _STEPS = (0.1, 0.1, 0.03, 0.03, 0.01), 60
+_MOST_SPLITS, _NEAR, _ACTIVE = 6, 0.015, 0.1  # cells within 1.5 % of the largest bound are split, within 10 % move
+_GAIN, _PATIENCE = 0.01, 4  # it stalls where so many rounds shrink the gap by less than a hundredth
+
+
+class _Lift:
+    """V as the oracle's rows see it: L* V merged over equal rows, times lengths; and back."""
+
+    def __init__(self, problem: ReluProblem, oracle: NeuronOracle) -> None:
+        self.readout = oracle if isinstance(oracle, Pooled) else None
+        inner = oracle.inner if isinstance(oracle, Pooled) else oracle
+        self.lengths = inner.lengths[:, None].cpu()
+
+    def __call__(self, V: Matrix) -> Matrix:
+        rows = V if self.readout is None else self.readout.merged(V)
+        return self.lengths * rows
+
+    def back(self, V: Matrix, slope: Matrix) -> Matrix:
+        if self.readout is None:
+            return self.lengths * slope
+        V = V.detach().requires_grad_(True)
+        return torch.autograd.grad(self(V), V, slope)[0]
+
+
+@dataclass(frozen=True, eq=False)
+class _Joint:
+    """A dual point by its coordinates f, and multipliers."""
+
+    problem: ReluProblem
+    oracle: ProductBound
+    lift: _Lift
+    f: Matrix
+    cells: Cells
+    reach: float  # norm of V at the beginning, times how far f moves in a unit
+    unit: float  # what W and the bounds are divided by
+    primal: float
+
+    @property
+    def dual(self) -> DualCoordinates:
+        return DualCoordinates(self.problem.datafit)
+
+    @property
+    def beta(self) -> float:
+        return self.problem.beta / (self.unit * self.oracle._scaled.size)
+
+    def W(self, V: Matrix) -> Matrix:
+        return self.lift(V) / self.unit
+
+    def bounds(self) -> list[float]:
+        return self.cells.bounds(self.W(self.dual.point(self.f)))
+
+    def refreshed(self, width: float, per_row: int) -> Self:
+        soft = width * max(self.bounds())
+        return replace(self, cells=self.cells.refreshed(self.W(self.dual.point(self.f)), soft, per_row))
+
+    def warmed(self, steps: int) -> Self:
+        W = self.W(self.dual.point(self.f))
+        return replace(self, cells=minimised(self.cells, W, _WARM * max(self.bounds()), steps))
+
+    def moved(self, width: float, steps: int, deadline: float) -> Self:
+        """After so many steps on V and the multipliers together."""
+        scales, began, size = self.cells.scales(), self.cells.vector, self.f.numel()
+        soft = width * max(self.bounds())
+
+        def unpack(x: Tensor) -> tuple[Matrix, Tensor]:
+            return self.f + self.reach * x[:size].view_as(self.f), began + scales * x[size:]
+
+        def slope(x: Tensor) -> tuple[float, Tensor]:
+            f, vector = unpack(x)
+            value, on_f, on_vector = self._slope(f, vector, soft)
+            return value, torch.cat([self.reach * on_f.reshape(-1), scales * on_vector])
+
+        x = minimise(slope, self.f.new_zeros(size + len(began)), steps, go_on=lambda: time.perf_counter() < deadline)
+        f, vector = unpack(x)
+        return replace(self, f=f, cells=self.cells.at(vector))
+
+    def _slope(self, f: Matrix, vector: Tensor, soft_width: float) -> tuple[float, Matrix, Tensor]:
+        """-(dual value) / primal, and its slopes in f and in the multipliers."""
+        nothing = math.inf, torch.zeros_like(f), torch.zeros_like(vector)
+        if not bool((f.abs() < _FARTHEST).all()):
+            return nothing
+        V = self.dual.point(f)
+        majorants = self.cells.majorants(self.W(V), vector)
+        if majorants is None:
+            return nothing
+        soft = softened([one.C for one in majorants if one.C is not None], soft_width)
+        if not soft.value > 0:
+            return nothing
+        on_W, on_vector = self.cells.slopes(majorants, vector, soft.moments)
+        scale = min(1.0, self.beta / soft.value)
+        scaled = (scale * V).detach().requires_grad_(True)
+        value = -self.problem.datafit.conjugate_rows(scaled).sum()
+        if not math.isfinite(float(value.detach())):
+            return nothing
+        on_scaled = torch.autograd.grad(value, scaled)[0].nan_to_num(0.0, 0.0, 0.0)  # at the domain's end V stays
+        of_bound = -float((on_scaled * scaled).detach().sum()) / soft.value if scale < 1 else 0.0
+        on_V = scale * on_scaled + of_bound / self.unit * self.lift.back(V, on_W)
+        on_f = self.dual.pull(f, on_V)
+        return -float(value.detach()) / self.primal, -on_f / self.primal, -of_bound / self.primal * on_vector
+
+    def split(self) -> Self:
+        """The cells near the largest bound, halved."""
+        bounds = self.bounds()
+        order = sorted(range(len(bounds)), key=bounds.__getitem__, reverse=True)[:_MOST_SPLITS]
+        which = [k for k in order if bounds[k] >= (1 - _NEAR) * max(bounds)]
+        cells = self.cells.split(self.W(self.dual.point(self.f)), which, _WIDTHS[2] * max(bounds))
+        return replace(self, cells=cells)
+
+    def on_active(self, width: float, steps: int, per_row: int, deadline: float) -> Self:
+        """Moved, with only those cells that are near the largest bound."""
+        bounds = self.bounds()
+        active = [k for k, bound in enumerate(bounds) if bound >= (1 - _ACTIVE) * max(bounds)]
+        part = replace(self, cells=Cells(tuple(self.cells.places[k] for k in active)))
+        part = part.refreshed(width, per_row).moved(width, steps, deadline)
+        new = dict(zip(active, part.cells.places, strict=True))
+        places = (new.get(k, place) for k, place in enumerate(self.cells.places))
+        return replace(part, cells=Cells(tuple(places)))
+
+
+def _rounds(joint: _Joint, per_row: int, deadline: float) -> Iterator[_Joint]:
+    """Better and better bounds: V fixed, V moving on all neurons, then cells split."""
+    for _ in range(2):
+        joint = joint.refreshed(_WARM, per_row).warmed(_WARM_STEPS)
+        yield joint
+    for width in _WIDTHS:
+        joint = joint.refreshed(width, per_row).moved(width, _STEPS, deadline)
+        yield joint
+    while True:
+        joint = joint.split().on_active(_WIDTHS[2], _STEPS, per_row, deadline)
+        yield joint
+        joint = joint.on_active(_WIDTHS[4], _STEPS // 2, per_row, deadline)
+        yield joint
+
+
+@dataclass
+class _State:
+    done: Solution
+    verdict: Verdict
+    rounds: Iterator[_Joint]
+    gaps: list[float] = field(default_factory=list)
+
+
+@dataclass(frozen=True, eq=False)
+class JointProductBound(LowerBound):
+    """A lower bound for the network of the solver before, better with every step; see the module."""
+
+    max_time: float | None = None
+    name = "product_bound"
+
+    def within(self, limits: Limits) -> Self:
+        return replace(self, max_time=limits.max_time)
+
+    def dual(self, problem: Any, index: int) -> Any:
+        raise NotImplementedError
+
+    def resume(self, problem: ReluProblem, done: Solution) -> _State:
+        deadline = math.inf if self.max_time is None else time.perf_counter() + self.max_time
+        before = Verdict(done.problem, done.certificate, done.dual_point, done.search_gap)
+        joint = _begun(problem, done)
+        return _State(done, before, _rounds(joint, joint.oracle.per_row, deadline), [done.certificate.relative_gap])
+
+    def step(self, problem: ReluProblem, state: _State) -> _State:
+        joint = next(state.rounds)
+        V = joint.dual.point(joint.f)
+        proofs = joint.oracle.proofs(joint.cells, float(torch.linalg.vector_norm(joint.W(V))))
+        oracle = problem.oracle(lambda X: ProductProof(X, proofs))
+        certificate = judge(
+            state.done.problem, state.done.Z, V, lambda W: oracle.steepest(W).bracket.upper, Scope.ALL_PATTERNS
+        )
+        verdict = replace(state.verdict, certificate=certificate)
+        return _State(state.done, verdict, state.rounds, [*state.gaps, min(state.gaps[-1], certificate.relative_gap)])
+
+    def finished(self, state: _State) -> Status | None:
+        recent = state.gaps[-_PATIENCE - 1 :]
+        stalled = len(state.gaps) > 2 * _PATIENCE and recent[-1] > (1 - _GAIN) * recent[0]
+        return state.done.status if stalled else None
+
+
+def _begun(problem: ReluProblem, done: Solution) -> _Joint:
+    oracle = problem.oracle(ProductBound)
+    inner = oracle.inner if isinstance(oracle, Pooled) else oracle
+    assert isinstance(inner, ProductBound)
+    lift, dual = _Lift(problem, oracle), DualCoordinates(problem.datafit)
+    program = done.problem.to(torch.float64)
+    f = dual.predictions(program.operator.forward(done.Z.to(torch.float64)), done.dual_point)
+    V = dual.point(f)
+    unit = float(torch.linalg.vector_norm(lift(V)))
+    cells = inner.start(lift(V) / unit)
+    reach = _MOVE * float(torch.linalg.vector_norm(V))
+    return _Joint(problem, inner, lift, f, cells, reach, unit, done.certificate.primal)
