@@ -1,0 +1,86 @@
+"""The majorant is above every neuron of its cell, its slopes are its derivatives, and halves inherit it."""
+
+import pytest
+import torch
+
+from bidual.polar.products.majorant import Majorant
+from helpers.product_cases import draw, multipliers, neurons, places
+
+CASES = [(c, clustered) for c in (1, 2) for clustered in (False, True)]
+
+
+@pytest.mark.parametrize(("c", "clustered"), CASES)
+def test_no_neuron_of_the_cell_is_above_the_form(c: int, clustered: bool) -> None:
+    for place, V in places(c, clustered):
+        W, U = neurons(place.cell, 500)
+        assert len(U) > 50
+        steep = (W * ((place.cell.X @ U.T).clamp(min=0).T @ V)).sum(1)
+        z = torch.cat([W, U], 1)
+        form = ((z @ Majorant(place.cell, V, multipliers(place)).C) * z).sum(1)
+        assert bool((form >= 2 * steep - 1e-12).all())
+
+
+@pytest.mark.parametrize(("c", "clustered"), CASES)
+def test_the_form_is_the_maximum_over_h(c: int, clustered: bool) -> None:
+    """F(z, h), written out product by product, is largest at h = Y z, and is z^T C z there."""
+    for place, V in places(c, clustered):
+        cell, at = place.cell, multipliers(place)
+        majorant = Majorant(cell, V, at)
+        z = draw(cell.size, seed=5)
+        h = majorant.Y @ z
+
+        def value(h: torch.Tensor) -> torch.Tensor:
+            w, u, X = z[: cell.n_outputs], z[cell.n_outputs :], cell.X[cell.free]
+            t, P = X @ u, cell.forms @ z
+            a, b = h + t, h - t
+            plus, minus, mixed = (at.pairs.dense(kind) for kind in range(3))
+            sa, sb = at.pairs.down(a), at.pairs.down(b)
+            total = (V[cell.free] @ w) @ a + 2 * (V[cell.positive] @ w) @ (cell.X[cell.positive] @ u)
+            total = total + 2 * (sa @ plus @ sa) + 2 * (sb @ minus @ sb) + 2 * (sa @ mixed @ sb)
+            for side, weights, g in ((a, at.on_plus, at.cone_plus), (b, at.on_minus, at.cone_minus)):
+                total = total + side @ (weights @ P + g.norm(dim=1) * (cell.norm_form @ z) + g @ u)
+            total = total + P @ (at.form_pairs @ P + at.form_cones.norm(dim=1) * (cell.norm_form @ z))
+            total = total + P @ (at.form_cones @ u) + at.balance * (u @ u - w @ w)
+            return total + majorant.diagonal @ (t * t - h * h)
+
+        top = value(h)
+        torch.testing.assert_close(top, z @ majorant.C @ z, rtol=1e-10, atol=1e-10)
+        for seed in range(5):
+            assert value(h + 0.1 * draw(len(h), seed=seed)) < top
+
+
+@pytest.mark.parametrize(("c", "clustered"), CASES)
+def test_slopes_are_differences(c: int, clustered: bool) -> None:
+    for place, V in places(c, clustered):
+        A = draw(place.cell.size, place.cell.size, seed=7)
+        M = A @ A.T
+        at, step = multipliers(place), 1e-6
+        slopes = Majorant(place.cell, V, at).slopes(M)
+        gradient = place.gradient(place.vector, at, slopes)
+        direction = draw(len(place.vector), seed=8) * (place.scales() > 0)
+        ahead, behind = (
+            (Majorant(place.cell, V, place.multipliers(place.vector + s * direction)).C * M).sum()
+            for s in (step, -step)
+        )
+        torch.testing.assert_close((ahead - behind) / (2 * step), gradient @ direction, rtol=1e-5, atol=1e-6)
+        dV = draw(*V.shape, seed=9)
+        ahead, behind = ((Majorant(place.cell, V + s * dV, at).C * M).sum() for s in (step, -step))
+        torch.testing.assert_close((ahead - behind) / (2 * step), (slopes.V * dV).sum(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("c", "clustered"), CASES)
+def test_halves_inherit_the_bound(c: int, clustered: bool) -> None:
+    for place, V in places(c, clustered):
+        at, row = multipliers(place), int(place.cell.free[2])
+        before = torch.linalg.eigvalsh(Majorant(place.cell, V, at).C)[-1]
+        for half, sign in zip(place.cell.split(row), (1, -1), strict=True):
+            after = Majorant(half, V, at.inherited(place.cell, row, sign)).C
+            assert torch.linalg.eigvalsh(after)[-1] <= before + 1e-12
+
+
+def test_coordinates_keep_multipliers() -> None:
+    for place, _ in places(2, True):
+        at = multipliers(place)
+        again = multipliers(type(place).of(place.cell, at))
+        for name in ("omega", "slack", "on_plus", "cone_minus", "form_pairs", "form_cones", "balance"):
+            torch.testing.assert_close(getattr(again, name), getattr(at, name), rtol=1e-12, atol=1e-15)
