@@ -28,13 +28,9 @@ from mutmut.mutation.trampoline import set_mutant_under_test
 ROOT = Path(__file__).parents[1]
 CONTRACT = "contracts/test_oracles.py"
 MORE = {  # by module: tests besides test_MODULE.py in the folder that mirrors its own
-    "polar/base": [f"{CONTRACT}::test_oracle[Faces]"],
-    "polar/pooled": [f"{CONTRACT}::test_oracle[Pooled]"],
+    "polar/base": [f"{CONTRACT}::test_oracle[Faces]", f"{CONTRACT}::test_oracle[Pooled]", "polar/test_pooled.py"],
     "polar/exact/faces": [f"{CONTRACT}::test_oracle[Faces]"],
-    "polar/exact/norms": [f"{CONTRACT}::test_oracle[NormFaces l1 linf]", f"{CONTRACT}::test_oracle[NormFaces l2 l1]"],
     "polar/exact/planes": ["polar/exact/test_faces.py"],
-    "polar/exact/rays": [f"{CONTRACT}::test_oracle[NormFaces linf l2]", "polar/subnetworks/test_first_layer.py"],
-    "polar/relaxations/aggregates": [f"{CONTRACT}::test_oracle[DiagonalBound]"],
     "polar/relaxations/diagonal": [
         "polar/relaxations/test_relaxations.py",
         f"{CONTRACT}::test_oracle[DiagonalBound without sums]",
@@ -47,9 +43,11 @@ MORE = {  # by module: tests besides test_MODULE.py in the folder that mirrors i
     ],
     "polar/relaxations/reduction": [f"{CONTRACT}::test_oracle[DiagonalBound without sums]"],
     "polar/relaxations/sign_regions": ["papers/methods/test_branch_and_bound.py"],
-    "polar/search/local": [f"{CONTRACT}::test_oracle[LocalSearch]"],
-    "polar/search/norms": [f"{CONTRACT}::test_oracle[NormSearch linf l1]"],
-    "polar/search/ridges": [f"{CONTRACT}::test_oracle[RidgeSearch]", "polar/sphere/test_oracle.py"],
+    "polar/search": [
+        f"{CONTRACT}::test_oracle[LocalSearch]",
+        f"{CONTRACT}::test_oracle[RidgeSearch]",
+        "polar/sphere/test_oracle.py",
+    ],
     "polar/sphere/caps": ["polar/sphere/test_simplex_bounds.py"],
     "polar/sphere/oracle": [f"{CONTRACT}::test_oracle[Sphere]"],
     "polar/sphere/simplex_bounds": [f"{CONTRACT}::test_oracle[Sphere]", "polar/sphere/test_oracle.py"],

@@ -10,7 +10,8 @@ from numpy.random import Generator
 from bidual.numerics.norms import NORMS
 from bidual.operators.patches import Convolution, ImagePatches
 from bidual.operators.patches.tokens import TokenPairs
-from bidual.polar import DiagonalBound, Faces, NormFaces, Sphere, bound_near
+from bidual.papers.methods.norm_oracles import NormFaces
+from bidual.polar import DiagonalBound, Faces, Sphere, bound_near
 from bidual.problems.certificate import Certificate, Scope, judge
 from bidual.problems.problem import Problem
 from bidual.problems.relu import ReluProblem

@@ -15,7 +15,7 @@ from bidual.papers.methods.branch_and_bound import BranchAndBound
 from bidual.papers.methods.semidefinite import SemidefiniteBound
 from bidual.patterns import activations
 from bidual.polar import DiagonalBound, Faces, LocalSearch, Sphere, bound_near
-from bidual.polar.pooled import Make
+from bidual.polar.base import Make
 from bidual.problems.certificate import Certificate, Scope, certify, judge
 from bidual.problems.problem import Problem
 from bidual.problems.relu import ReluProblem

@@ -11,8 +11,9 @@ from bidual.losses import LOSSES, Squared
 from bidual.losses.datafit import Datafit
 from bidual.numerics.norms import L1, L2, LINF, NORMS, Norm
 from bidual.operators import GatedOperator
+from bidual.papers.methods.norm_oracles import NormFaces, NormSearch
 from bidual.patterns import activations, enumerate, sample_gates
-from bidual.polar import Faces, NormFaces, NormSearch
+from bidual.polar import Faces
 from bidual.problems.certificate import Scope
 from bidual.problems.problem import Problem
 from bidual.problems.relu import ReluProblem

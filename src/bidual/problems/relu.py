@@ -14,7 +14,7 @@ from bidual.numerics.norms import L2, Norm
 from bidual.operators import GatedOperator, LiftedOperator, NeuronOperator, PooledOperator
 from bidual.operators.patches import Patches
 from bidual.polar import NeuronOracle, Neurons, oracle_for
-from bidual.polar.pooled import Make
+from bidual.polar.base import Make
 from bidual.problems.neuron_problem import NeuronProblem
 from bidual.problems.problem import Problem
 
@@ -115,7 +115,7 @@ class ReluProblem(NeuronProblem):
         if mine != asked:
             raise ValueError(
                 f"the problem has the norms {mine[0].name} and {mine[1].name}, {type(oracle).__name__} answers for "
-                f"{asked[0].name} and {asked[1].name}. Use NormFaces or NormSearch with the problem's norms."
+                f"{asked[0].name} and {asked[1].name}. Use NormFaces or NormSearch of papers.methods.norm_oracles."
             )
 
     def oracle(self, make: Make) -> NeuronOracle:

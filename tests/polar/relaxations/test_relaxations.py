@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from bidual.papers.methods.semidefinite import SemidefiniteBound
-from bidual.polar.relaxations.aggregates import Aggregated, RowMultipliers
-from bidual.polar.relaxations.diagonal import DiagonalBound
+from bidual.polar.relaxations.diagonal import Aggregated, DiagonalBound, RowMultipliers
 from bidual.polar.relaxations.reduction import Scaled
 from bidual.polar.relaxations.sign_regions import SignRegion, clipped
 from helpers.draws import normal

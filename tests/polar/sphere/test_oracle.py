@@ -10,7 +10,7 @@ from torch import Tensor
 from bidual.losses import Squared
 from bidual.losses.datafit import Datafit
 from bidual.polar import Faces, steepness
-from bidual.polar.search.ridges import RidgeSearch, ascend
+from bidual.polar.search import RidgeSearch, ascend
 from bidual.polar.sphere.oracle import Sphere, _Search
 from bidual.polar.sphere.simplex_bounds import SimplexBounds
 from bidual.polar.sphere.simplices import Simplices, join

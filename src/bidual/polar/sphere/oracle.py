@@ -14,8 +14,7 @@ from torch import Tensor
 from bidual.numerics.rounding import rounded_up
 from bidual.patterns.reduction import Reduced, reduce_rank
 from bidual.polar.base import NeuronOracle, SteepestNeurons, steepness
-from bidual.polar.search.local import LocalSearch
-from bidual.polar.search.ridges import ascend
+from bidual.polar.search import LocalSearch, ascend
 from bidual.polar.sphere.simplex_bounds import Bounded, SimplexBounds
 from bidual.polar.sphere.simplex_rounding import raised
 from bidual.polar.sphere.simplices import Simplices, join

@@ -11,7 +11,7 @@ from numpy import ndarray
 from bidual.numerics.linear_algebra import nonnegative_multipliers
 from bidual.numerics.rounding import exact_product, gamma
 from bidual.patterns.cone_projection import Cones, non_negative_least_squares
-from bidual.polar.exact.rays import exact_patterns
+from bidual.patterns.exact_arrangement import exact_patterns
 
 _INSIDE = 1e-12  # how far outside a unit vector counts as inside; more than rounding
 

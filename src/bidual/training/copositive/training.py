@@ -11,7 +11,7 @@ from torch import Tensor
 from bidual.numerics.caratheodory import merge
 from bidual.polar import bound_near
 from bidual.polar.base import Neurons
-from bidual.polar.search.ridges import RidgeSearch
+from bidual.polar.search import RidgeSearch
 from bidual.problems.certificate import Scope, judge
 from bidual.problems.relu import ReluProblem
 from bidual.problems.solution import DEFAULT_LIMITS, Limits, Solution, Status, Verdict

@@ -11,10 +11,10 @@ from torch import Tensor
 from bidual.operators.patches import Patches
 from bidual.patterns.spike_free import is_spike_free
 from bidual.polar import Faces, LocalSearch, NeuronOracle, oracle_for
+from bidual.polar.base import Make
 from bidual.polar.oracle_costs import HIGHEST_RANK, affordable, cuttable, slow, sphere_for
-from bidual.polar.pooled import Make
 from bidual.polar.relaxations.diagonal import DiagonalBound
-from bidual.polar.search.ridges import RidgeSearch
+from bidual.polar.search import RidgeSearch
 from bidual.problems.relu import ReluProblem
 from bidual.problems.solution import Limits, Solution
 from bidual.solvers.driver import Solver

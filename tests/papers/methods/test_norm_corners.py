@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from bidual.numerics.norms import L1, LINF, Norm
-from bidual.polar.exact.rays import corner_count, corner_directions, distinct, whole
+from bidual.papers.methods.norm_oracles import corner_count, corner_directions
 from helpers.draws import normal
 
 POLYHEDRAL = pytest.mark.parametrize("norm", [L1, LINF], ids=lambda norm: norm.name)
@@ -108,17 +108,6 @@ def test_corners_of_rows_that_nearly_agree_are_right_to_their_last_digits(norm: 
     assert len(found) <= len(kernels)
 
 
-def test_whole_numbers_are_rows_at_any_scale() -> None:
-    scales = torch.tensor([[1.0], [1e-300], [1e300], [5e-324], [1e-5], [0.0]], dtype=torch.float64)
-    X = normal(6, 3) * scales * torch.tensor([1, 1e-9, 1], dtype=torch.float64)
-    for row, numbers in zip(X.tolist(), whole(X.numpy()).tolist(), strict=True):
-        ratios = {Fraction(n) / Fraction(x) for x, n in zip(row, numbers, strict=True) if x}
-        assert len(ratios) == any(row)
-        assert [n for x, n in zip(row, numbers, strict=True) if not x] == [0] * row.count(0.0)
-
-
-def test_equal_opposite_and_zero_rows_are_one_hyperplane_or_none() -> None:
-    rows = np.array([[2, -4], [-3, 6], [0, 0], [0, 5], [1, 1]], dtype=object)
-    assert distinct(rows).tolist() == [[1, -2], [0, 1], [1, 1]]
+def test_samples_on_one_line_and_zeros_have_the_corners_of_one_sample() -> None:
     found = corner_directions(torch.tensor([[2.0, -4.0], [-3.0, 6.0], [0.0, 0.0]]), L1)
     assert sorted(found.tolist()) == [[0.0, 1.0], [pytest.approx(2 / 3), pytest.approx(1 / 3)], [1.0, 0.0]]
