@@ -81,7 +81,7 @@ ROOMS = (
             "bidual.training.relu.column_generation",
             "bidual.training.relu.cutting_planes",
             "bidual.training.relu.frank_wolfe",
-            "bidual.patterns.pattern_cone",
+            "bidual.patterns.cones",
             "bidual.papers.methods.recovery",
         ),
     ),

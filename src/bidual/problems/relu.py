@@ -115,7 +115,8 @@ class ReluProblem(NeuronProblem):
         if mine != asked:
             raise ValueError(
                 f"the problem has the norms {mine[0].name} and {mine[1].name}, {type(oracle).__name__} answers for "
-                f"{asked[0].name} and {asked[1].name}. Use NormFaces or NormSearch of papers.methods.norm_oracles."
+                f"{asked[0].name} and {asked[1].name}. Use NormFaces or NormSearch of "
+                "bidual.papers.methods.norm_oracles, with the problem's norms."
             )
 
     def oracle(self, make: Make) -> NeuronOracle:

@@ -10,9 +10,9 @@ from bidual.gauges import Factors
 from bidual.losses import Hinge, Squared
 from bidual.losses.datafit import Datafit
 from bidual.papers.methods.cone_factors import ConeProgram
+from bidual.papers.methods.cone_projection import Cones
 from bidual.papers.methods.optimality import optimality_report
 from bidual.patterns import activations, sample_gates
-from bidual.patterns.cone_projection import Cones
 from bidual.problems.problem import Problem
 from bidual.problems.relu import ReluProblem
 from bidual.problems.solution import Limits, Status

@@ -10,7 +10,7 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from bidual.gauges import Factors
-from bidual.patterns.cone_projection import Cones
+from bidual.papers.methods.cone_projection import Cones
 from bidual.polar import Faces, NeuronOracle
 from bidual.problems.certificate import certify
 from bidual.problems.relu import ReluProblem

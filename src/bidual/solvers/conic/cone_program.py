@@ -16,7 +16,7 @@ from torch import Tensor
 from bidual.gauges import Group
 from bidual.numerics.caratheodory import merge, prune
 from bidual.operators import GatedOperator
-from bidual.patterns.facets import needed_rows
+from bidual.patterns.cones import needed_rows
 from bidual.problems.problem import Problem
 from bidual.problems.relu import ReluProblem
 from bidual.runtime.memory import available_bytes, human_bytes

@@ -1,12 +1,12 @@
-"""Only the rows that bound a cone are kept, judged by linear programs."""
+"""Only the rows that bound a cone are kept, judged by linear programs; least squares over cones, judged by scipy."""
 
 import numpy as np
 import pytest
-from scipy.optimize import linprog
+from scipy.optimize import linprog, nnls
 
 from bidual.numerics import linear_algebra
 from bidual.patterns import enumerate as enumerate_patterns
-from bidual.patterns.facets import irredundant, needed_rows
+from bidual.patterns.cones import irredundant, needed_rows, non_negative_least_squares
 from helpers.draws import normal
 
 
@@ -59,3 +59,13 @@ def test_least_squares_that_run_in_circles_are_no_crash(monkeypatch: pytest.Monk
     np.testing.assert_allclose(linear_algebra.nonnegative_multipliers(rows, b), [1.0, 0.0], atol=1e-15)
     monkeypatch.setattr(linear_algebra, "nnls", cycles)
     assert not linear_algebra.nonnegative_multipliers(rows, b).any()
+
+
+@pytest.mark.parametrize(("d", "f"), [(1, 1), (2, 2), (3, 5), (4, 3), (6, 9), (5, 20)])
+def test_non_negative_least_squares_is_that_of_scipy(d, f):
+    A, b = normal(200, d, f, seed=d), normal(200, d, seed=f)
+    x = non_negative_least_squares(A, b)
+    assert bool((x >= 0).all())
+    for one, (left, right) in zip(x, zip(A.numpy(), b.numpy(), strict=True), strict=True):
+        residual = np.linalg.norm(left @ one.numpy() - right)
+        assert residual == pytest.approx(nnls(left, right)[1], rel=1e-9, abs=1e-9)

@@ -1,24 +1,13 @@
-"""Projection onto cones, against scipy, cvxpy and the definition."""
+"""Projection onto cones, against cvxpy and the definition."""
 
 import cvxpy as cp
 import numpy as np
 import pytest
 import torch
-from scipy.optimize import nnls
 
+from bidual.papers.methods.cone_projection import Cones
 from bidual.patterns import activations, sample_gates
-from bidual.patterns.cone_projection import Cones, non_negative_least_squares
 from helpers.draws import normal
-
-
-@pytest.mark.parametrize(("d", "f"), [(1, 1), (2, 2), (3, 5), (4, 3), (6, 9), (5, 20)])
-def test_non_negative_least_squares_is_that_of_scipy(d, f):
-    A, b = normal(200, d, f, seed=d), normal(200, d, seed=f)
-    x = non_negative_least_squares(A, b)
-    assert bool((x >= 0).all())
-    for one, (left, right) in zip(x, zip(A.numpy(), b.numpy(), strict=True), strict=True):
-        residual = np.linalg.norm(left @ one.numpy() - right)
-        assert residual == pytest.approx(nnls(left, right)[1], rel=1e-9, abs=1e-9)
 
 
 @pytest.mark.parametrize("d", [2, 3, 5])
