@@ -58,11 +58,7 @@ class LocalSearch(NeuronOracle):
 
 
 def climbed(
-    U: Neurons,
-    value: Callable[[Neurons], Tensor],
-    step: Callable[[Neurons], Neurons],
-    rounds: int,
-    above: float,
+    U: Neurons, value: Callable[[Neurons], Tensor], step: Callable[[Neurons], Neurons], rounds: int, above: float
 ) -> SteepestNeurons:
     """The best points on the paths from all starts, without an upper bound."""
     best, top = U, value(U)

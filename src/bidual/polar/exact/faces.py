@@ -74,8 +74,7 @@ class Faces(NeuronOracle):
             upper = max(upper, above)  # smaller values are skipped
             found.append(solid.tops(V, upper, above if above > 0 else upper))
             upper = found[-1].upper
-        directions, values = (np.concatenate([part[i] for part in found]) for i in (0, 1))
-        return Tops(directions, values, upper)
+        return Tops.of(found, upper)
 
     def _allowance(self, V: Tensor) -> float:
         r"""Rounding of the forms, the rank cut, and rows that were merged because they nearly agree.
@@ -87,16 +86,12 @@ class Faces(NeuronOracle):
         24 r with the rounding of the distance of two bases.
         """
         n, c, r = *V.shape, self.rank
-        size = float(torch.linalg.vector_norm(V, dim=1).sum()) * (1 + gamma(n + c + 8)) * self._longest
+        longest = max(1.0, float(row_lengths(torch.from_numpy(self._reduced.samples)).max()))
+        size = float(torch.linalg.vector_norm(V, dim=1).sum()) * (1 + gamma(n + c + 8)) * longest
         merged = max(self._arrangement.coarseness, 0.0 if self._planes is None else self._planes.narrow)
         steps = gamma(4 * n + 2 * c + 4 * r**3 + 24 * r + 96)
         merged = 8 * r * merged + 2 * r * self._arrangement.spread
         return rounded_up((merged + steps) * size + self._reduced.lost(V))
-
-    @cached_property
-    def _longest(self) -> float:
-        """A bound of the lengths of rows, about one."""
-        return max(1.0, float(row_lengths(torch.from_numpy(self._reduced.samples)).max()))
 
 
 def _two_directions(samples: Float[ndarray, "n 1"], V: Float[ndarray, "n c"]) -> Tops:
@@ -114,12 +109,11 @@ class _Solid:
     rows: Float[ndarray, "n k"]
     lengths: Float[ndarray, " n"]
     active: Bool[ndarray, "p n"]
-    vanishing: Bool[ndarray, " n"]
 
     @classmethod
     def of(cls, flat: Flat, arrangement: Arrangement) -> "_Solid":
         lengths = np.linalg.norm(flat.rows, axis=1)
-        return cls(flat.basis, flat.rows, lengths, arrangement.cells(flat).active, flat.vanishing)
+        return cls(flat.basis, flat.rows, lengths, arrangement.cells(flat).active)
 
     def tops(self, V: Float[ndarray, "n c"], known: float, threshold: float) -> Tops:
         """Interior maxima beyond ``threshold``, and a bound on all of them, given that of all smaller faces."""
@@ -128,8 +122,7 @@ class _Solid:
         for chunk in self._chunks():
             found.append(self._chunk(M, V, known, threshold, chunk))
             known = max(known, found[-1].upper)
-        directions, values = (np.concatenate([part[i] for part in found]) for i in (0, 1))
-        return Tops(directions, values, known)
+        return Tops.of(found, known)
 
     def _chunks(self, numbers: int = 4_000_000) -> list[slice]:
         size = max(1, numbers // self.active.shape[1])
