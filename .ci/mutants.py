@@ -1,4 +1,4 @@
-"""Mutation testing of what certificates rest on: a seeded share of mutmut's mutants of certificate.py and polar/.
+"""Mutation testing of what certificates rest on: a seeded share of mutmut's mutants of polar/ and of ALONE.
 
     python .ci/mutants.py --share 0.1 --seed 0 --out benchmarks/results/mutants.json
 
@@ -27,7 +27,10 @@ from mutmut.mutation.trampoline import set_mutant_under_test
 
 ROOT = Path(__file__).parents[1]
 CONTRACT = "contracts/test_oracles.py"
+ALONE = ("problems/certificate", "patterns/exact_arrangement", "papers/methods/norm_oracles")  # besides polar/
 MORE = {  # by module: tests besides test_MODULE.py in the folder that mirrors its own
+    "papers/methods/norm_oracles": ["papers/methods/test_norm_corners.py", f"{CONTRACT}::test_oracle[NormFaces l2 l1]"],
+    "patterns/exact_arrangement": ["polar/subnetworks/test_first_layer.py", "papers/methods/test_norm_corners.py"],
     "polar/base": [f"{CONTRACT}::test_oracle[Faces]", f"{CONTRACT}::test_oracle[Pooled]", "polar/test_pooled.py"],
     "polar/exact/faces": [f"{CONTRACT}::test_oracle[Faces]"],
     "polar/exact/planes": ["polar/exact/test_faces.py"],
@@ -136,7 +139,7 @@ def main() -> None:
         copy = Path(folder) / "src"
         shutil.copytree(ROOT / "src", copy, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
         source = ROOT / "src/bidual"
-        paths = [source / "problems/certificate.py", *sorted((source / "polar").rglob("*.py"))]
+        paths = [*(source / f"{module}.py" for module in ALONE), *sorted((source / "polar").rglob("*.py"))]
         modules = {path.relative_to(source).with_suffix("").as_posix(): path for path in paths}
         chosen = given.only or list(modules)
         names = {module: mutated(path, copy) for module, path in modules.items() if module in chosen}

@@ -60,10 +60,6 @@ class Sphere(NeuronOracle):
         self._take(self.X)
         self._reduced = reduce_rank(self.X.cpu().numpy())
 
-    @property
-    def rank(self) -> int:
-        return self._reduced.rank
-
     def _steepest(self, V: Tensor, above: float, seeds: Tensor | None) -> SteepestNeurons:
         found = LocalSearch(self.X, _STARTS, _ROUNDS).steepest(V, above, seeds).neurons
         run = _Search(self, self._reduced.samples, V.cpu().numpy(), above)
