@@ -17,7 +17,6 @@ from bidual.operators.patches import Patches
 from bidual.types import Matrix
 
 Neurons = Float[Tensor, "q d"]
-Make = Callable[[Float[Tensor, "n d"]], "NeuronOracle"]
 _SMALLEST = 1e-290  # factors below it may have lost digits
 _SHORTEST = 2.0**-960  # rows that matter and are shorter may have lost digits of their lengths
 
@@ -131,11 +130,7 @@ class NeuronOracle(ABC):
     def _steepest(self, V: Tensor, above: float, seeds: Tensor | None) -> SteepestNeurons: ...
 
 
-def _normalised(X: Float[Tensor, "n d"]) -> tuple[Float[Tensor, "n d"], Float[Tensor, " n"]]:
-    """Rows of length one, and their lengths before, at any scale."""
-    X = X.detach().to(torch.float64)
-    near = LINF.unit(X)
-    return L2.unit(near), LINF.value(X).clamp(min=TINY) * L2.value(near)
+Make = Callable[[Float[Tensor, "n d"]], NeuronOracle]
 
 
 class Pooled(NeuronOracle):
@@ -187,6 +182,13 @@ class Pooled(NeuronOracle):
 def oracle_for(X: Float[Tensor, "n d"], readout: Patches | None, make: Make) -> NeuronOracle:
     """``make(X)``, or with a readout the oracle of its dual points that calls ``make`` for the rows."""
     return make(X) if readout is None else Pooled(readout, make)
+
+
+def _normalised(X: Float[Tensor, "n d"]) -> tuple[Float[Tensor, "n d"], Float[Tensor, " n"]]:
+    """Rows of length one, and their lengths before, at any scale."""
+    X = X.detach().to(torch.float64)
+    near = LINF.unit(X)
+    return L2.unit(near), LINF.value(X).clamp(min=TINY) * L2.value(near)
 
 
 def steepness(X: Float[Tensor, "n d"], V: Matrix, neurons: Neurons) -> Float[Tensor, " q"]:
