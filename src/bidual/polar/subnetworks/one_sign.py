@@ -175,16 +175,12 @@ class Pricing:
         momentum, value = np.ones(len(choices)), np.full(len(choices), np.inf)
         reached, units = np.zeros(len(choices)), np.zeros((*choices.shape, self.layer.X.shape[1]))
         open_ = np.arange(len(choices))
-
-        def evaluate(some: Int[ndarray, " k"], theta: Thetas) -> Units:
-            filled = self._filled(np.tile(u, (len(some), 1)), theta)
-            W, b = self.layer.project(np.einsum("qn,qjnr->qjr", filled, maps[some]), self.patterns[choices[some]])
-            value[some] = np.minimum(value[some], np.sqrt(np.square(b).sum(1)))
-            self._improve(some, _unit(W), choices, reached, units)
-            return W
-
         for _ in range(self.steps if len(self.negative) else 1):
-            W = evaluate(open_, ahead[open_])
+            filled = self._filled(np.tile(u, (len(open_), 1)), ahead[open_])
+            W, b = self.layer.project(np.einsum("qn,qjnr->qjr", filled, maps[open_]), self.patterns[choices[open_]])
+            size = np.sqrt(np.square(W).sum((1, 2)))
+            value[open_] = np.minimum(value[open_], np.sqrt(np.square(b).sum(1)))
+            self._improve(open_, _unit(W, size), choices, reached, units)
             slope = np.einsum("qjr,qjnr->qn", W, down[open_])
             moved = np.clip(ahead[open_] - step[open_, None] * slope, 0, 1)
             turned = ((ahead[open_] - moved) * (moved - at[open_])).sum(1) > 0  # restart: momentum points uphill
@@ -198,7 +194,10 @@ class Pricing:
                 break
         for k in open_:  # slow convergence: solve exactly
             at[k] = self._exactly(u, maps[k], down[k], self.patterns[choices[k]])
-            evaluate(np.array([k]), at[k][None])
+            filled = self._filled(u[None], at[k][None])[0]
+            W, b = self.layer.project(np.einsum("n,jnr->jr", filled, maps[k]), self.patterns[choices[k]])
+            value[k] = min(value[k], float(np.linalg.norm(b)))
+            self._improve(np.array([k]), _unit(W[None], np.array([np.linalg.norm(W)])), choices, reached, units)
         self.upper = max(self.upper, float(value.max(initial=0.0)))
         for k in np.argsort(-reached)[:_PER_PATTERN]:
             if reached[k] > self.above * (1 + 1e-12):
@@ -225,9 +224,8 @@ class Pricing:
         self.best = max(self.best, float(values.max()))
 
 
-def _unit(W: Units) -> Units:
+def _unit(W: Units, size: Float[ndarray, " k"]) -> Units:
     """W / |W|, and zero where W is so short that its squares underflow."""
-    size = np.sqrt(np.square(W).sum((1, 2)))
     used = size > 1e-140
     return np.where(used[:, None, None], W / np.where(used, size, 1.0)[:, None, None], 0.0)
 
