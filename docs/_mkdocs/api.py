@@ -64,7 +64,6 @@ ROOMS = (
         "What is minimised, and the loop that does it.",
         (
             "bidual.problems.problem",
-            "bidual.problems.neuron_problem",
             "bidual.problems.relu",
             "bidual.problems.solution",
             "bidual.solvers.driver",
@@ -76,7 +75,6 @@ ROOMS = (
         "ReLU training",
         "Loops that choose neurons.",
         (
-            "bidual.training.plan",
             "bidual.training.relu.plan",
             "bidual.training.relu.column_generation",
             "bidual.training.relu.cutting_planes",

@@ -1,11 +1,9 @@
 """The training problem of parallel networks under the path norm."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Self
 
-import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from bidual.gauges import Group
@@ -13,8 +11,7 @@ from bidual.losses.datafit import Datafit
 from bidual.numerics.norms import L2
 from bidual.operators.parallel import ParallelOperator, Widths, as_widths, sub_network_size
 from bidual.polar import NeuronOracle, Neurons
-from bidual.problems.neuron_problem import NeuronProblem
-from bidual.problems.problem import Problem
+from bidual.problems.problem import NeuronProblem, Problem
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,19 +29,10 @@ class ParallelProblem(NeuronProblem):
     predictions and path norm, so its optimum is no lower; a tree is a network of widths m_1 m_2 ..., m_2 ..., ....
     """
 
-    X: Float[Tensor, "n d"]
-    datafit: Datafit
-    beta: float
     widths: Widths
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.beta) and self.beta > 0):
-            raise ValueError(f"beta must be positive and finite, got {self.beta}. Try a fraction of beta_max.")
-        if self.X.ndim != 2 or len(self.X) != len(self.datafit.targets):
-            raise ValueError(
-                f"X must have shape (n, d) with one row per target ({len(self.datafit.targets)}), "
-                f"got {tuple(self.X.shape)}."
-            )
+        super().__post_init__()
         object.__setattr__(self, "widths", as_widths(self.widths))
 
     @classmethod
@@ -73,11 +61,3 @@ class ParallelProblem(NeuronProblem):
                 f"{type(oracle).__name__} was made for other samples or widths than the problem's; make it for X "
                 f"and widths {self.widths}."
             )
-
-    def to(self, dtype: torch.dtype) -> Self:
-        if self.X.dtype == self.datafit.targets.dtype == dtype:
-            return self
-        return replace(self, X=self.X.to(dtype), datafit=self.datafit.to(dtype))
-
-    def with_beta(self, beta: float) -> Self:
-        return replace(self, beta=beta)

@@ -1,6 +1,5 @@
 """The training problem of a two-layer ReLU network, over all activation patterns."""
 
-import math
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -15,8 +14,7 @@ from bidual.operators import GatedOperator, LiftedOperator, NeuronOperator, Pool
 from bidual.operators.patches import Patches
 from bidual.polar import NeuronOracle, Neurons, oracle_for
 from bidual.polar.pooled import Make
-from bidual.problems.neuron_problem import NeuronProblem
-from bidual.problems.problem import Problem
+from bidual.problems.problem import NeuronProblem, Problem
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,23 +31,15 @@ class ReluProblem(NeuronProblem):
     L[(X u_j)_+] V_j^T with |V_j|_F as price (BM eq. 23, 136). The dual's constraint is that of the rows, at L* V.
     """
 
-    X: Float[Tensor, "n d"]
-    datafit: Datafit
-    beta: float
     hidden_norm: Norm = L2
     output_norm: Norm = L2
     readout: Patches | None = None
 
-    def __post_init__(self) -> None:
-        if not (math.isfinite(self.beta) and self.beta > 0):
-            raise ValueError(f"beta must be positive and finite, got {self.beta}. Try a fraction of beta_max.")
-        targets = len(self.datafit.targets)
-        if self.readout is not None:
+    def _check_samples(self) -> None:
+        if self.readout is None:
+            super()._check_samples()
+        else:
             self._check_readout(self.readout)
-        elif self.X.ndim != 2 or len(self.X) != targets:
-            raise ValueError(
-                f"X must have shape (n, d) with one row per target ({targets}), got {tuple(self.X.shape)}."
-            )
 
     def _check_readout(self, readout: Patches) -> None:
         if tuple(self.X.shape) != (readout.n_rows, readout.width):
@@ -106,7 +96,7 @@ class ReluProblem(NeuronProblem):
 
     def check_oracle(self, oracle: NeuronOracle) -> None:
         """Refuse an oracle for other samples, or one that measures neurons in other norms than this problem charges."""
-        if not oracle.is_for(self.X) or not _same(oracle.readout, self.readout):
+        if not oracle.is_for(self.X) or not self._has_readout(oracle.readout):
             raise ValueError(
                 f"{type(oracle).__name__} was made for other samples than the problem's; make it by "
                 "problem.oracle(Faces)."
@@ -118,23 +108,15 @@ class ReluProblem(NeuronProblem):
                 f"{asked[0].name} and {asked[1].name}. Use NormFaces or NormSearch with the problem's norms."
             )
 
+    def _has_readout(self, other: Patches | None) -> bool:
+        if self.readout is None or other is None:
+            return self.readout is other
+        return self.readout is other or self.readout.is_same(other)
+
     def oracle(self, make: Make) -> NeuronOracle:
         """The oracle that ``make`` makes for the rows of X, such as Faces, for this problem's dual points."""
         return oracle_for(self.X, self.readout, make)
 
-    def with_beta(self, beta: float) -> Self:
-        return replace(self, beta=beta)
-
     def to(self, dtype: torch.dtype) -> Self:
-        """The same problem in another precision; self if nothing changes."""
-        if self.X.dtype == self.datafit.targets.dtype == dtype:
-            return self
-        readout = None if self.readout is None else self.readout.to(dtype)
-        return replace(self, X=self.X.to(dtype), datafit=self.datafit.to(dtype), readout=readout)
-
-
-def _same(one: Patches | None, other: Patches | None) -> bool:
-    """Whether two readouts are the same, object or content."""
-    if one is None or other is None or one is other:
-        return one is other
-    return one.is_same(other)
+        moved = super().to(dtype)
+        return moved if moved is self or self.readout is None else replace(moved, readout=self.readout.to(dtype))

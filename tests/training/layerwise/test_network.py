@@ -5,7 +5,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from bidual.architectures.modules.layerwise import GatedStage, Head, LayerwiseNetwork
-from bidual.training.layerwise.augmentation import augmented
+from bidual.training.layerwise.inputs import augmented
 from bidual.training.layerwise.trainer import draw, standardise
 from helpers.small_images import settings
 

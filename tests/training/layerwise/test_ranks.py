@@ -18,9 +18,8 @@ from bidual.architectures.modules.layerwise import GatedStage, Head
 from bidual.distributed import Ranks
 from bidual.estimators.layerwise_checks import check_ranks
 from bidual.training.layerwise import Checkpoint, LayerwiseTrainer
-from bidual.training.layerwise.augmentation import Moves, augmented
 from bidual.training.layerwise.checkpoint import TENSORS
-from bidual.training.layerwise.inputs import FreshInputs, KeptInputs, inputs_of
+from bidual.training.layerwise.inputs import FreshInputs, KeptInputs, Moves, augmented, inputs_of
 from bidual.training.layerwise.stage_descent import StageDescent
 from bidual.training.layerwise.trainer import draw
 from helpers.cli_tools import refused, run

@@ -9,9 +9,8 @@ from torch.nn import functional
 
 from bidual.architectures.modules.base import ZeroConv2d
 from bidual.architectures.modules.layerwise import Head
-from bidual.training.layerwise.augmentation import augmented
-from bidual.training.layerwise.inputs import as_input
-from bidual.training.layerwise.settings import Settings
+from bidual.training.layerwise.checkpoint import Settings
+from bidual.training.layerwise.inputs import as_input, augmented
 
 
 class PlainCNN(nn.Module):

@@ -5,8 +5,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from bidual.runtime.extras import extra
-from bidual.training.layerwise.settings import Settings
-from bidual.training.layerwise.stage_descent import EpochRecord
+from bidual.training.layerwise.checkpoint import EpochRecord, Settings
 from bidual.training.layerwise.trainer import OnEpoch
 
 if TYPE_CHECKING:

@@ -13,22 +13,8 @@ from torch.nn import functional
 
 from bidual.architectures.modules.layerwise import GatedStage, Head
 from bidual.runtime.ranks import ALONE, Ranks
-from bidual.runtime.registry import Part
+from bidual.training.layerwise.checkpoint import RATES, Settings
 from bidual.training.layerwise.inputs import Inputs
-from bidual.training.layerwise.settings import RATES, Settings
-
-
-@dataclass(frozen=True)
-class EpochRecord(Part):
-    """One pass over the images: stage and epoch count from 1; loss and accuracy are means over its batches."""
-
-    stage: int
-    epoch: int
-    rate: float
-    loss: float
-    accuracy: float
-    seconds: float
-    name = "epoch"
 
 
 class _Joined(nn.Module):

@@ -16,10 +16,17 @@ from torch import Tensor
 
 from bidual.architectures.modules.layerwise import GatedStage, Head, LayerwiseNetwork
 from bidual.runtime.ranks import ALONE, Ranks
-from bidual.training.layerwise.checkpoint import Checkpoint, fingerprint, momentum_of, set_momentum
+from bidual.training.layerwise.checkpoint import (
+    Checkpoint,
+    EpochRecord,
+    Settings,
+    differences,
+    fingerprint,
+    momentum_of,
+    set_momentum,
+)
 from bidual.training.layerwise.inputs import KeptInputs, as_input, inputs_of
-from bidual.training.layerwise.settings import Settings, differences
-from bidual.training.layerwise.stage_descent import EpochRecord, StageDescent
+from bidual.training.layerwise.stage_descent import StageDescent
 
 _MEASURED = 2000  # images that the standardisation of a stage is measured on
 

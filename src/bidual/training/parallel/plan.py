@@ -18,10 +18,9 @@ from bidual.problems.relu import ReluProblem
 from bidual.problems.solution import Limits, Solution
 from bidual.solvers.plan import Plan, Stage
 from bidual.training.parallel.relaxation import relaxed_dual
-from bidual.training.plan import MOMENT, NeuronPlan
 from bidual.training.relu.column_generation import ColumnGeneration
 from bidual.training.relu.lower_bounds import DualPoints
-from bidual.training.relu.plan import ReluPlan
+from bidual.training.relu.plan import MOMENT, NeuronPlan, ReluPlan
 from bidual.types import Matrix
 
 PARALLEL_SOLVERS = ("column_generation",)

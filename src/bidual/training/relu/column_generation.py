@@ -17,14 +17,12 @@ from torch import Tensor
 from bidual.numerics.norms import L2
 from bidual.polar import NeuronOracle, Neurons, SteepestNeurons
 from bidual.problems.certificate import Certificate, Scope, judge
-from bidual.problems.neuron_problem import NeuronProblem
-from bidual.problems.problem import Problem
+from bidual.problems.problem import NeuronProblem, Problem
 from bidual.problems.solution import Limits, Solution, Status, Verdict, neurons_of
 from bidual.solvers import EtaInteriorPoint, InteriorPoint, PrimalDual
-from bidual.solvers.driver import solve
+from bidual.solvers.driver import NeuronSolver, solve
 from bidual.solvers.plan import solve_auto
-from bidual.training.neuron_solver import NeuronSolver, judged_by_oracle
-from bidual.types import Blocks
+from bidual.types import Blocks, Matrix
 
 _SMALL_MASTER = 300_000  # numbers in the design of a master problem that an interior point takes within a second
 _LIMITS = Limits(1e-6)
@@ -116,6 +114,19 @@ class ColumnGeneration(NeuronSolver):
         if state.found_all:
             return Status.SEARCHED
         return Status.STALLED if state.stalled else None
+
+
+def judged_by_oracle(
+    program: Problem, Z: Blocks, V: Matrix, oracle: NeuronOracle, seeds: Neurons
+) -> tuple[Certificate, SteepestNeurons]:
+    """The certificate of a network over all patterns, and what the oracle has found on the way, from ``seeds``."""
+    found: list[SteepestNeurons] = []
+
+    def upper(W: Matrix) -> float:
+        found.append(oracle.steepest(W, program.beta, seeds))
+        return found[0].bracket.upper
+
+    return judge(program, Z, V, upper, Scope.ALL_PATTERNS), found[0]
 
 
 def spread_out(

@@ -17,7 +17,7 @@ from bidual.polar import NeuronOracle, Neurons
 from bidual.problems.certificate import Scope, judge
 from bidual.problems.relu import ReluProblem
 from bidual.problems.solution import Limits, Status, Verdict
-from bidual.training.neuron_solver import NeuronSolver
+from bidual.solvers.driver import NeuronSolver
 
 
 class Line(NamedTuple):
