@@ -2,12 +2,8 @@
 
 import math
 from dataclasses import dataclass
-from typing import Self
-
-from torch import Tensor
 
 from bidual.gauges import Group
-from bidual.losses.datafit import Datafit
 from bidual.numerics.norms import L2
 from bidual.operators.parallel import ParallelOperator, Widths, as_widths, sub_network_size
 from bidual.polar import NeuronOracle, Neurons
@@ -19,8 +15,8 @@ class ParallelProblem(NeuronProblem):
     r"""min over all sub-networks of F(sum_k ((X W_1k)_+ w_2k)_+ w_3k^T) + beta * path norm (PR eq. 4, m_2 = 1).
 
     Scaled so that second-layer weights are signs, a sub-network costs |W_1k|_F |w_3k|. More units m_2 in the second
-    layer only change beta to beta / sqrt(m_2): the best of them are copies of one (:meth:`with_copies`). A hidden bias
-    is a constant column of X.
+    layer only change beta to beta / sqrt(m_2): the best of them are copies of one. A hidden bias is a constant column
+    of X.
 
     The dual is max -F*(V) subject to |V^T ((X W_1)_+ w_2)_+| <= beta for all |W_1|_F <= 1 and signs w_2 (PR eq. 6).
 
@@ -34,13 +30,6 @@ class ParallelProblem(NeuronProblem):
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "widths", as_widths(self.widths))
-
-    @classmethod
-    def with_copies(cls, X: Tensor, datafit: Datafit, beta: float, widths: Widths, copies: int) -> Self:
-        """m_2 = ``copies`` units in the second layer: p(m_1, m_2, beta) = p(m_1, 1, beta / sqrt(m_2))."""
-        if copies < 1:
-            raise ValueError(f"m2 must be at least 1, got {copies}.")
-        return cls(X, datafit, beta / math.sqrt(copies), widths)
 
     @property
     def units(self) -> int:

@@ -141,6 +141,11 @@ class NeuronProblem(ABC):
         """How many numbers a neuron has."""
         return self.X.shape[1]
 
+    @property
+    def dual_at_zero(self) -> Matrix:
+        """A point of dom F*, the gradient of F at the zero network where that is one."""
+        return self.datafit.into_domain(self.datafit.grad(torch.zeros_like(self.datafit.targets)))
+
     @abstractmethod
     def restricted_to(self, neurons: Neurons) -> Problem:
         """The convex program over a dictionary of neurons, which are scaled to length one."""

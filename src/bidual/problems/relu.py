@@ -4,13 +4,11 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 import torch
-from jaxtyping import Bool, Float
-from torch import Tensor
 
-from bidual.gauges import Nuclear, output_gauge
+from bidual.gauges import output_gauge
 from bidual.losses.datafit import Datafit
 from bidual.numerics.norms import L2, Norm
-from bidual.operators import GatedOperator, LiftedOperator, NeuronOperator, PooledOperator
+from bidual.operators import NeuronOperator
 from bidual.operators.patches import Patches
 from bidual.polar import NeuronOracle, Neurons, oracle_for
 from bidual.polar.pooled import Make
@@ -62,27 +60,9 @@ class ReluProblem(NeuronProblem):
         operator = NeuronOperator(self.X, units, self.datafit.targets.shape[1], self.readout, longest)
         return Problem(operator, self.datafit, output_gauge(self.output_norm), self.beta)
 
-    def gated(self, patterns: Bool[Tensor, "p R"]) -> Problem:
-        """The program of the gated network with these patterns, one column per row of X (BM eq. 5, 130, 135)."""
-        c = self.datafit.targets.shape[1]
-        operator: LiftedOperator = GatedOperator(self.X, patterns, c)
-        if self.readout is not None:
-            operator = PooledOperator(self.readout, c, patterns=patterns)
-        return Problem(operator, self.datafit, Nuclear(), self.beta)
-
-    def features(self, u: Float[Tensor, " d"]) -> Float[Tensor, "N a"]:
-        """L[(X u)_+], what a neuron contributes to the predictions before its output weights."""
-        H = (self.X @ u).clamp(min=0)[:, None]
-        return H if self.readout is None else self.readout.pool(H)[:, 0]
-
-    @property
-    def weight_decay(self) -> bool:
-        """Whether both norms are Euclidean, which closed forms and relaxations of the polar rely on."""
-        return self.hidden_norm == self.output_norm == L2
-
     def check_weight_decay(self, what: str) -> None:
-        """Refuse other norms, for what is only true of weight decay."""
-        if not self.weight_decay:
+        """Refuse norms that are not Euclidean, for what is only true of weight decay."""
+        if not self.hidden_norm == self.output_norm == L2:
             raise ValueError(
                 f"{what} is for weight decay, norm l2 on both layers; got {self.hidden_norm.name} and "
                 f"{self.output_norm.name}. Use column_generation."

@@ -81,5 +81,3 @@ def test_what_it_refuses() -> None:
     ):
         with pytest.raises(ValueError, match=words):
             ParallelProblem(**({"X": X[:4], "datafit": data, "beta": 0.1, "widths": 2} | wrong))  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="m2 must be at least 1"):
-        ParallelProblem.with_copies(X[:4], data, 0.1, 2, 0)

@@ -216,7 +216,7 @@ def check_squared(problem: ReluProblem, what: str, instead: str) -> None:
 
 def _at_zero(problem: ReluProblem, cones: PatternCones) -> Relaxed:
     """The bound at the gradient of the zero network, without multipliers."""
-    V = problem.datafit.into_domain(problem.datafit.grad(torch.zeros_like(problem.datafit.targets)))
+    V = problem.dual_at_zero
     p, f, _ = cones.facets.shape
     proof = ConeProofs(cones.active, np.zeros((p, f, f)), problem.beta)
     return Relaxed.proved(problem, "patterns", V, proof, polar=cones.polar(V, proof.N, problem.beta))
@@ -236,7 +236,7 @@ class _WorkingSet:
         """The bound at the dual point of a quick search's network, whose binding patterns start the working set; with
         few patterns, which all join, at that of the zero network."""
         problem = self.problem
-        V, value = problem.datafit.grad(torch.zeros_like(problem.datafit.targets)), problem.datafit.scale
+        V, value = problem.dual_at_zero, problem.datafit.scale
         if len(self.cones) > _ADD:
             search = LocalSearch(problem.X, starts=_STARTS)
             found = solve(problem, ColumnGeneration(search), Limits(1e-4, 30, max_time))

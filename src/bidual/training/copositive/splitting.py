@@ -21,40 +21,46 @@ from bidual.problems.relu import ReluProblem
 from bidual.training.copositive.relaxed import PolarProof, Relaxed
 from bidual.types import Matrix
 
-ProofOf = Callable[[MomentSplitting], PolarProof]
 _STEPS_BETWEEN_CUTS = 400
 
 
-@dataclass(frozen=True)
-class SplittingLimits:
-    """A splitting ends at ``deadline``, after ``max_steps``, or when its bound stalls to ``tol`` near the optimum."""
+@dataclass(frozen=True, eq=False)
+class _Relaxation:
+    """A problem in the coordinates of ``scaled``, whose splittings run until their bounds stall to ``tol`` near the
+    optimum, or until ``deadline``."""
 
+    problem: ReluProblem
+    scaled: Scaled
+    form: str
+    prove: Callable[[MomentSplitting], PolarProof]
     deadline: float
     tol: float
-    max_steps: int
 
+    def start(self, region: SignRegion) -> MomentSplitting:
+        """The splitting over one region of x = X / size."""
+        data, beta = self.problem.datafit, self.problem.beta / self.scaled.size
+        largest = float(data.targets.abs().max()) or 1.0
+        return MomentSplitting([region], data.targets.shape[1], beta, _Proximal(data), penalty=5 * beta / largest)
 
-def splitting_of(problem: ReluProblem, regions: list[SignRegion], size: float) -> MomentSplitting:
-    """The splitting over regions of x = X / size, at its start."""
-    data, beta = problem.datafit, problem.beta / size
-    largest = float(data.targets.abs().max()) or 1.0
-    return MomentSplitting(regions, data.targets.shape[1], beta, _Proximal(data), penalty=5 * beta / largest)
+    def best(self, splitting: MomentSplitting, max_steps: int) -> Relaxed:
+        """The best bound of a splitting."""
+        best = self._judged(splitting)
+        duals: list[float] = []  # without the first, which a cut inherits and only beats after some steps
+        for _ in range(0, max_steps, ROUND):
+            splitting.run(ROUND, self.deadline)
+            found = self._judged(splitting)
+            best = found if found.dual > best.dual else best
+            duals.append(max([found.dual, *duals[-1:]]))
+            if time.perf_counter() > self.deadline or _done(found, duals, self.tol):
+                break
+        return best
 
-
-def improve(
-    problem: ReluProblem, scaled: Scaled, splitting: MomentSplitting, form: str, prove: ProofOf, limits: SplittingLimits
-) -> Relaxed:
-    """The best bound of a splitting that runs until it stalls."""
-    best = _judged(problem, scaled, splitting, form, prove)
-    duals: list[float] = []  # without the first, which a cut inherits and only beats after some steps
-    for _ in range(0, limits.max_steps, ROUND):
-        splitting.run(ROUND, limits.deadline)
-        found = _judged(problem, scaled, splitting, form, prove)
-        best = found if found.dual > best.dual else best
-        duals.append(max([found.dual, *duals[-1:]]))
-        if time.perf_counter() > limits.deadline or _done(found, duals, limits.tol):
-            break
-    return best
+    def _judged(self, splitting: MomentSplitting) -> Relaxed:
+        data = self.problem.datafit
+        V = data.into_domain(torch.from_numpy(splitting.V).to(self.problem.X))
+        value = data.value(torch.from_numpy(splitting.P).to(V)) + float(splitting.prices.sum())
+        factors = tuple(self.scaled.directions(rows).to(V) for rows in splitting.factors())
+        return Relaxed.proved(self.problem, self.form, V, self.prove(splitting), value, factors, splitting.steps)
 
 
 def _done(found: Relaxed, duals: list[float], tol: float) -> bool:
@@ -62,13 +68,6 @@ def _done(found: Relaxed, duals: list[float], tol: float) -> bool:
     distance = abs(found.value - found.dual)
     close = distance <= 10 * tol * abs(found.value)
     return distance <= 1e-12 * abs(found.value) or (close and stalled(duals, tol))
-
-
-def _judged(problem: ReluProblem, scaled: Scaled, splitting: MomentSplitting, form: str, prove: ProofOf) -> Relaxed:
-    V = problem.datafit.into_domain(torch.from_numpy(splitting.V).to(problem.X))
-    value = problem.datafit.value(torch.from_numpy(splitting.P).to(V)) + float(splitting.prices.sum())
-    factors = tuple(scaled.directions(rows).to(V) for rows in splitting.factors())
-    return Relaxed.proved(problem, form, V, prove(splitting), value, factors, splitting.steps)
 
 
 @dataclass(eq=False)
@@ -111,7 +110,14 @@ class RegionProofs(PolarProof):
     def polar(self, X: Float[Tensor, "n d"], V: Matrix) -> float:
         if not self.regions or not covers(np.stack([proof.signs for proof in self.regions])):
             return math.inf
-        return regions_bound(X, V, self.regions)
+        scaled, V = Scaled.of(X), V.detach().to("cpu", torch.float64)
+        norm = length(V)
+        if norm == 0:
+            return 0.0
+        W = V / norm
+        with np.errstate(over="ignore"):
+            bounds = [SignRegion(scaled.x, one.signs).bound(W.numpy(), one.N / norm / norm) for one in self.regions]
+        return scaled.bound(scaled.in_units(max(bounds), norm, W), norm)
 
 
 def joint_bound(
@@ -130,28 +136,16 @@ def joint_bound(
     scaled = Scaled.of(problem.X)
     if not scaled.x.shape[1]:
         return _without_data(problem)
-    splitting, found = splitting_of(problem, [SignRegion.whole(scaled.x)], scaled.size), []
+    relaxation = _Relaxation(problem, scaled, "joint", _proofs, deadline, tol)
+    splitting, found = relaxation.start(SignRegion.whole(scaled.x)), []
     for depth in range(branch + 1):
         if depth:
             splitting = splitting.split(splitting.rows_to_cut())
         steps = max_steps if depth == branch else min(max_steps, _STEPS_BETWEEN_CUTS)
-        limits = SplittingLimits(deadline, tol, steps)
-        found.append(improve(problem, scaled, splitting, "joint", _proofs, limits))
+        found.append(relaxation.best(splitting, steps))
         if time.perf_counter() > deadline:
             break
     return max(found, key=lambda bound: bound.dual)
-
-
-def regions_bound(X: Float[Tensor, "n d"], V: Matrix, regions: tuple[RegionProof, ...]) -> float:
-    """The largest of the bounds of |V^T (X u)_+| that the proofs give on their regions."""
-    scaled, V = Scaled.of(X), V.detach().to("cpu", torch.float64)
-    norm = length(V)
-    if norm == 0:
-        return 0.0
-    W = V / norm
-    with np.errstate(over="ignore"):
-        worst = max(SignRegion(scaled.x, proof.signs).bound(W.numpy(), proof.N / norm / norm) for proof in regions)
-    return scaled.bound(scaled.in_units(worst, norm, W), norm)
 
 
 def covers(signs: Int[ndarray, "k n"]) -> bool:
@@ -172,10 +166,9 @@ def _proofs(splitting: MomentSplitting) -> RegionProofs:
 
 
 def _without_data(problem: ReluProblem) -> Relaxed:
-    V = problem.datafit.into_domain(problem.datafit.grad(torch.zeros_like(problem.datafit.targets)))
-    n = len(V)
+    n = len(problem.X)
     proof = RegionProofs((RegionProof(np.zeros(n, dtype=np.int64), np.zeros((2 * n, 2 * n))),))
-    return Relaxed.proved(problem, "joint", V, proof)
+    return Relaxed.proved(problem, "joint", problem.dual_at_zero, proof)
 
 
 @dataclass(frozen=True, eq=False)
@@ -227,6 +220,9 @@ def spike_free_bound(
     problem = problem.to(torch.float64)
     deadline = math.inf if max_time is None else time.perf_counter() + max_time
     scaled = Scaled.of(problem.X)
-    region = SignRegion(scaled.x, np.ones(len(problem.X), dtype=np.int64))
-    splitting, limits = splitting_of(problem, [region], scaled.size), SplittingLimits(deadline, tol, max_steps)
-    return improve(problem, scaled, splitting, "spike_free", lambda s: SpikeFreeProof(s.multipliers()[0]), limits)
+    relaxation = _Relaxation(problem, scaled, "spike_free", _spike_free_proof, deadline, tol)
+    return relaxation.best(relaxation.start(SignRegion(scaled.x, np.ones(len(problem.X), dtype=np.int64))), max_steps)
+
+
+def _spike_free_proof(splitting: MomentSplitting) -> SpikeFreeProof:
+    return SpikeFreeProof(splitting.multipliers()[0])

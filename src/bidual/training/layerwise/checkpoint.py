@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
-import torch
 from torch import Tensor
 
 from bidual.runtime.container import Container, Header, Tensors
@@ -215,17 +214,3 @@ def fingerprint(images: Tensor, labels: Tensor) -> dict[str, Any]:
         digest.update(tensor.cpu().contiguous().numpy().data)
     pixels = str(images.dtype).removeprefix("torch.")
     return {"images": list(images.shape), "pixels": pixels, "sha256": digest.hexdigest()}
-
-
-def momentum_of(optimiser: torch.optim.SGD) -> tuple[Tensor, ...]:
-    """The momentum buffers in the order of the parameters; none without momentum."""
-    if not optimiser.param_groups[0]["momentum"]:
-        return ()
-    parameters = [p for group in optimiser.param_groups for p in group["params"]]
-    return tuple(optimiser.state[p]["momentum_buffer"].detach().clone() for p in parameters)
-
-
-def set_momentum(optimiser: torch.optim.SGD, momentum: tuple[Tensor, ...]) -> None:
-    parameters = [p for group in optimiser.param_groups for p in group["params"]]
-    for parameter, value in zip(parameters, momentum, strict=True):
-        optimiser.state[parameter]["momentum_buffer"] = value.to(parameter)

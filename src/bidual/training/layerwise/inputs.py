@@ -64,11 +64,6 @@ class Moves:
         return padded[tuple(index.to(x.device) for index in picked)].permute(0, 3, 1, 2)
 
 
-def augmented(x: Images, crop: int, flip: bool, generator: torch.Generator) -> Images:
-    """Every image, mirrored at random and shifted at random by up to ``crop`` pixels, with zeros at the border."""
-    return Moves.drawn(len(x), crop, flip, generator)(x)
-
-
 class Batch(NamedTuple):
     """The inputs of the filters of a stage, and which gates are on."""
 

@@ -88,7 +88,7 @@ class NeuronPlan(ABC):
     def beta_max(self, problem: NeuronProblem) -> float:
         """The steepest neuron at the zero network; if it was only searched for, a lower bound of that."""
         problem = problem.to(torch.float64)
-        V = problem.datafit.into_domain(problem.datafit.grad(torch.zeros_like(problem.datafit.targets)))
+        V = problem.dual_at_zero
         with one_thread():
             peak = self.steepest(V)
         nothing = problem.restricted_to(problem.X.new_zeros(0, problem.neuron_size))
