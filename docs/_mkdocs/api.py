@@ -50,7 +50,7 @@ ROOMS = (
         "whitening",
         "Whitening",
         "Data on which the optimum is a formula.",
-        ("bidual.estimators.whitening", "bidual.training.relu.closed_form"),
+        ("bidual.estimators.whitening", "bidual.training.relu.closed_form", "bidual.papers.methods.demeaned_form"),
     ),
     Room("losses", "Losses", "Convex losses and the data term.", ("bidual.losses", "bidual.losses.datafit")),
     Room("gauges", "Gauges", "Prices of weights and their polars.", ("bidual.gauges", "bidual.numerics.norms")),
@@ -98,7 +98,6 @@ ROOMS = (
         "Three layers and more under the path norm.",
         (
             "bidual.training.parallel",
-            "bidual.problems.parallel",
             "bidual.training.parallel.plan",
             "bidual.papers.methods.low_rank",
         ),

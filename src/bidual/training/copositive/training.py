@@ -20,7 +20,7 @@ from bidual.problems.solution import DEFAULT_LIMITS, Limits, Solution, Status, V
 from bidual.runtime.threads import one_thread
 from bidual.solvers.driver import NeuronSolver, solve
 from bidual.training.copositive.pattern_program import check_squared, pattern_bound
-from bidual.training.copositive.randomised_rounding import RandomisedRounding
+from bidual.training.copositive.randomised_rounding import rounded_neurons
 from bidual.training.copositive.relaxed import Compact, Relaxed
 from bidual.training.copositive.splitting import joint_bound, spike_free_bound
 from bidual.training.relu.column_generation import ColumnGeneration
@@ -48,20 +48,15 @@ def relax(
         branch: cuts of the sphere, for the joint form only.
     """
     problem.check_plain("the copositive program")
-    check_settings(max_time, tol, branch)
-    with one_thread():  # many small matrices, for which threads cost more than they gain
-        compact = Compact.of(problem)
-        return compact.relaxed(relax_compact(compact, form, max_time=max_time, tol=tol, branch=branch))
-
-
-def check_settings(max_time: float | None, tol: float, branch: int = 0) -> None:
-    """Refuse invalid settings."""
     if not 0 < tol < 1:
         raise ValueError(f"tol must be between 0 and 1, got {tol!r}. It is a relative accuracy, like 1e-6.")
     if max_time is not None and not max_time > 0:
         raise ValueError(f"max_time must be None or positive, got {max_time!r}.")
     if not isinstance(branch, int) or isinstance(branch, bool) or branch < 0:
         raise ValueError(f"branch must be a whole number of cuts, 0 or more, got {branch!r}.")
+    with one_thread():  # many small matrices, for which threads cost more than they gain
+        compact = Compact.of(problem)
+        return compact.relaxed(relax_compact(compact, form, max_time=max_time, tol=tol, branch=branch))
 
 
 def relax_compact(compact: Compact, form: str, *, max_time: float | None, tol: float, branch: int = 0) -> Relaxed:
@@ -178,7 +173,8 @@ class Copositive(NeuronSolver):
         bound = relax_compact(compact, self.form, max_time=self._left(state), tol=0.03 * tol)
         factors = tuple(rows @ compact.basis for rows in bound.factors)
         enough = bound.dual / (1 - 0.3 * tol)
-        return bound, RandomisedRounding(seed=self.seed)(compact.problem, factors, self._left(state), enough)
+        left = self._left(state)
+        return bound, rounded_neurons(compact.problem, factors, seed=self.seed, max_time=left, enough=enough)
 
     def _left(self, state: _State) -> float | None:
         return self.limits.after(perf_counter() - state.began, least=0.1).max_time

@@ -154,7 +154,6 @@ class Checkpoint:
 
     @classmethod
     def read(cls, folder: str | os.PathLike[str]) -> Self:
-        """The checkpoint in a folder."""
         path = Path(folder) / TENSORS
         if not path.is_file():
             raise FileNotFoundError(f"there is no checkpoint {path} to go on with; train without resume first.")

@@ -47,11 +47,9 @@ class Moves:
         return cls(crop, mirrored, corners)
 
     def of(self, some: slice) -> Self:
-        """Those of some of the images."""
         return type(self)(self.crop, self.mirrored[some], self.corners[:, some])
 
     def __call__(self, x: Images) -> Images:
-        """Move the images."""
         n, _, height, width = x.shape
         if bool(self.mirrored.any()):
             x = torch.where(self.mirrored[:, None, None, None].to(x.device), x.flip(3), x)
