@@ -253,17 +253,15 @@ class _WorkingSet:
         return bool(len(worst))
 
     def round(self, deadline: float) -> Relaxed:
-        answer = self._solved(None if math.isinf(deadline) else max(deadline - time.perf_counter(), 0.1))
+        data = self.problem.datafit
+        targets, weights = data.targets.cpu().numpy(), data.weights[:, 0].cpu().numpy()
+        program = ConicDual(self.cones.subset(self.kept), targets, weights, data.intercept, self.beta)
+        left = None if math.isinf(deadline) else max(deadline - time.perf_counter(), 0.1)
+        answer = program.solve(_ACCURACY, left)
         self.steps += answer.steps
         self.N[self.kept] = answer.N
         V = torch.from_numpy(answer.V).to(self.problem.X)
         return self._judged(V, answer.value, self._factors(answer))
-
-    def _solved(self, time_limit: float | None) -> ConicAnswer:
-        data, cones = self.problem.datafit, self.cones
-        targets, weights = data.targets.cpu().numpy(), data.weights[:, 0].cpu().numpy()
-        program = ConicDual(cones.subset(self.kept), targets, weights, data.intercept, self.beta)
-        return program.solve(_ACCURACY, time_limit)
 
     def _judged(self, V: Tensor, value: float, factors: tuple[Tensor, ...]) -> Relaxed:
         """The bound that V proves with the best multipliers of the patterns outside the program."""

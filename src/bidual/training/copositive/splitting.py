@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -70,15 +70,11 @@ def _done(found: Relaxed, duals: list[float], tol: float) -> bool:
     return distance <= 1e-12 * abs(found.value) or (close and stalled(duals, tol))
 
 
-@dataclass(eq=False)
 class _Proximal:
     """The proximal map of F on numpy arrays; with an intercept b, a few Newton steps on b for each call."""
 
-    data: Datafit
-    b: Tensor = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.b = self.data.targets.new_zeros(self.data.targets.shape[1])
+    def __init__(self, data: Datafit) -> None:
+        self.data, self.b = data, data.targets.new_zeros(data.targets.shape[1])
 
     def __call__(self, P: Float[ndarray, "n c"], step: float) -> Float[ndarray, "n c"]:
         point = torch.from_numpy(P)

@@ -14,7 +14,6 @@ from bidual.patterns.spike_free import is_spike_free
 from bidual.polar import bound_near
 from bidual.polar.base import Neurons
 from bidual.polar.search.ridges import RidgeSearch
-from bidual.problems.certificate import Scope, judge
 from bidual.problems.relu import ReluProblem
 from bidual.problems.solution import DEFAULT_LIMITS, Limits, Solution, Status, Verdict
 from bidual.runtime.threads import one_thread
@@ -23,6 +22,7 @@ from bidual.training.copositive.pattern_program import check_squared, pattern_bo
 from bidual.training.copositive.randomised_rounding import rounded_neurons
 from bidual.training.copositive.relaxed import Compact, Relaxed
 from bidual.training.copositive.splitting import joint_bound, spike_free_bound
+from bidual.training.relu.closed_form import judged
 from bidual.training.relu.column_generation import ColumnGeneration
 
 FORMS = ("patterns", "spike_free", "joint")
@@ -198,7 +198,5 @@ def _judged(compact: Compact, bound: Relaxed, polished: Solution) -> Verdict:
     """The network in the coordinates of the given problem, with the bound of the relaxation."""
     given = compact.relaxed(bound)
     neurons, weights = _merged(compact.problem, polished)
-    program, Z = compact.given.restricted_to(compact.neurons(neurons)), compact.in_outputs(weights)[:, None]
     polar = bound_near(compact.given.X, given.V, given.polar)
-    certificate = judge(program, Z, given.V, polar, Scope.ALL_PATTERNS)
-    return Verdict(program, certificate, given.V, certificate.relative_gap)
+    return judged(compact.given, compact.neurons(neurons), compact.in_outputs(weights), given.V, polar)

@@ -25,6 +25,7 @@ from bidual.solvers.plan import solve_auto
 from bidual.types import Blocks, Matrix
 
 _SMALL_MASTER = 300_000  # numbers in the design of a master problem that an interior point takes within a second
+_MASTER_SHARE = 0.03  # of the current gap, what the master problem may leave
 _LIMITS = Limits(1e-6)
 
 
@@ -51,13 +52,11 @@ class ColumnGeneration(NeuronSolver):
     Attributes:
         oracle: finds the steepest neurons, and proves how steep they are if it can.
         seeds: neurons to begin with, besides those of the start.
-        master_share: of the current gap, what the master problem may leave.
         limits: of the run.
     """
 
     oracle: NeuronOracle
     seeds: Neurons | None = None
-    master_share: float = 0.03
     limits: Limits = _LIMITS
 
     name = "column_generation"
@@ -79,7 +78,7 @@ class ColumnGeneration(NeuronSolver):
         return _State(master, master.operator.zeros(), perf_counter())
 
     def step(self, problem: NeuronProblem, state: _State) -> _State:
-        tol = max(min(state.strictness * self.master_share * state.gap, 1e-3), 0.1 * self.limits.tol)
+        tol = max(min(state.strictness * _MASTER_SHARE * state.gap, 1e-3), 0.1 * self.limits.tol)
         left = self.limits.after(perf_counter() - state.began, least=1.0).max_time
         solved = solve_master(state.master, Limits(tol, max_time=left), state.Z).certificate
         master, Z = self._without_idle(problem, state, solved)
