@@ -156,7 +156,7 @@ class Checkpoint:
     def read(cls, folder: str | os.PathLike[str]) -> Self:
         path = Path(folder) / TENSORS
         if not path.is_file():
-            raise FileNotFoundError(f"there is no checkpoint {path} to go on with; train without resume first.")
+            raise FileNotFoundError(f"there is no checkpoint {path} to resume; train without resume first.")
         with _FILE.reading(path):
             return cls._restored(*_FILE.read(path))
 
@@ -184,7 +184,7 @@ class Checkpoint:
         return cls(story.configuration, story.rates, story.history, network, momentum, tensors["generator"], story.kept)
 
     def check(self, configuration: dict[str, Any], folder: str | os.PathLike[str]) -> None:
-        """Refuse to go on with a training of another configuration."""
+        """Refuse to resume a training of another configuration."""
         if differs := differences(configuration, self.configuration):
             raise ValueError(
                 f"the checkpoint in {folder} is of another configuration: {differs}; train with that, or elsewhere."
@@ -198,11 +198,11 @@ def check_folder(folder: str | os.PathLike[str], resume: bool) -> None:
         raise NotADirectoryError(f"the checkpoint folder {path} is a file; give the name of a folder.")
     found = (path / TENSORS).is_file()
     if resume and not found:
-        raise FileNotFoundError(f"there is no checkpoint {path / TENSORS} to go on with; train without resume first.")
+        raise FileNotFoundError(f"there is no checkpoint {path / TENSORS} to resume; train without resume first.")
     if found and not resume:
         raise FileExistsError(f"{path} holds a checkpoint; resume it, delete it, or choose another folder.")
     path.mkdir(parents=True, exist_ok=True)
-    write_atomically(path / ".writable", b"")  # said now, not after the first epoch
+    write_atomically(path / ".writable", b"")  # an error now, not after the first epoch
     (path / ".writable").unlink()
 
 

@@ -238,7 +238,7 @@ def refusal_of_data(problem: ReluProblem) -> str | None:
     if not fit.loss.half_square:
         return f"the closed form needs the squared loss, got {fit.loss.name}."
     if fit.weight is not None and bool((fit.weight != 1).any()):
-        return "the closed form knows no sample weights."
+        return "the closed form takes no sample weights."
     return None if bool(problem.X.any()) else "X is zero."
 
 

@@ -97,7 +97,7 @@ class Cuts:
                 break
             try:
                 step = self._newton(now, left)
-            except FloatingPointError:  # rounding has the last word
+            except FloatingPointError:  # no more digits
                 break
             new = now.moved(step, self._length(now, left, step))
             if not bool((self.slack(new.point) > 0).all()):  # by rounding; false for NaN, too

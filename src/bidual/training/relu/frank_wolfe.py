@@ -80,7 +80,7 @@ class FrankWolfe(NeuronSolver):
     r"""CP Algorithm 1 with step size 2 / (2 + k), and the outer search over t of CP (14).
 
     h(t) = beta t + min { F : sum |u||w| <= t } is convex, but the sign of its slope beta - |V|° at an unfinished run is
-    worthless, so bisection goes astray. What any dual point V does prove is h(t) >= -F*(V) + (beta - |V|°) t for all t
+    worthless, so bisection fails. What any dual point V does prove is h(t) >= -F*(V) + (beta - |V|°) t for all t
     at once; t is only discarded where such a line lies above the best network so far, and where that decides too
     little, the next run is twice as long.
 

@@ -20,7 +20,7 @@ from bidual.training.copositive.relaxed import Relaxed
 from bidual.training.copositive.splitting import joint_bound, spike_free_bound
 from bidual.types import Matrix
 
-# Multiplications that the joint program may cost when nothing is said of time: a fraction of a second. A step of it
+# Multiplications that the joint program may cost without a limit of time: a fraction of a second. A step of it
 # costs ten times the cube of its size, and beyond the largest size steps are too slow to be worth it at any time.
 _QUICK, _STEP, _LARGEST = 1e9, 10.0, 500
 

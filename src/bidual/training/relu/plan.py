@@ -33,6 +33,7 @@ ORACLES = ("auto", "exact", "search")
 RELU_SOLVERS = ("column_generation", "cone_program", "frank_wolfe", "closed_form", "cutting_planes", "copositive")
 _BY_COLUMNS = ("auto", "column_generation")
 MOMENT = 0.1  # seconds that a stage has at least
+# where one way overtakes another; the limits of the exact oracle are in polar/exact/faces.py
 _ROUGH = 3e-3  # the search gap at which exact questions begin to pay
 _STARTS, _RIDGE_STARTS = 256, 64
 _MANY_NUMBERS, _SEARCH_TOL = 20_000, 1e-3
