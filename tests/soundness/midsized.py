@@ -22,7 +22,7 @@ from bidual.problems.relu import ReluProblem
 from bidual.problems.solution import Limits, Solution
 from bidual.solvers.driver import solve
 from bidual.solvers.plan import solve_auto
-from bidual.training.copositive.forms import relax
+from bidual.training.copositive.training import relax
 from bidual.training.relu.column_generation import ColumnGeneration
 from soundness.blocks import Lifted
 from soundness.cases import BREAKDOWNS, Bound, Fit, Issued, labels, share_of_beta_max, single

@@ -39,8 +39,7 @@ from bidual.problems.solution import Limits, Record
 from bidual.runtime.numerical_errors import LARGEST, check_magnitude
 from bidual.solvers.driver import Solver
 from bidual.solvers.plan import make_solver
-from bidual.training.plan import ORACLES
-from bidual.training.relu.plan import RELU_SOLVERS
+from bidual.training.relu.plan import ORACLES, RELU_SOLVERS
 
 
 class Samples(NamedTuple):

@@ -31,8 +31,7 @@ from bidual.problems.relu import ReluProblem
 from bidual.problems.solution import Limits, Solution
 from bidual.runtime.json_text import one_line
 from bidual.runtime.numerical_errors import check_magnitude, numerical_errors_as_value_error
-from bidual.training.plan import ORACLES
-from bidual.training.relu.plan import ReluPlan
+from bidual.training.relu.plan import ORACLES, ReluPlan
 from bidual.types import Matrix
 
 Network: TypeAlias = foreign.Network | ConvexEstimator

@@ -25,10 +25,8 @@ from bidual.estimators.parameters import FLAG, check_display, check_parameters, 
 from bidual.estimators.saving import SavedEstimator
 from bidual.runtime.ranks import ALONE, Ranks
 from bidual.training.layerwise.certificates import StageCertificate, certify_stage
-from bidual.training.layerwise.checkpoint import Checkpoint, check_folder
+from bidual.training.layerwise.checkpoint import Checkpoint, EpochRecord, Settings, check_folder
 from bidual.training.layerwise.progress import epoch_progress
-from bidual.training.layerwise.settings import Settings
-from bidual.training.layerwise.stage_descent import EpochRecord
 from bidual.training.layerwise.trainer import LayerwiseResult, LayerwiseTrainer
 
 _AT_ONCE = 500  # images that are predicted together

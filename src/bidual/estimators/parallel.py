@@ -15,8 +15,8 @@ from bidual.estimators.targets import ClassifierTargets, RegressorTargets
 from bidual.losses.datafit import Datafit
 from bidual.operators.parallel import as_widths
 from bidual.patterns import with_constant
-from bidual.problems.parallel import ParallelProblem
 from bidual.problems.problem import Problem
+from bidual.problems.relu import ParallelProblem
 from bidual.runtime.memory import available_bytes, human_bytes
 from bidual.training.parallel.plan import PARALLEL_SOLVERS, ParallelPlan
 

@@ -11,11 +11,10 @@ from bidual.architectures import Architecture
 from bidual.architectures.modules import RebuildableModule
 from bidual.polar import Neurons
 from bidual.problems.certificate import SoundnessError
-from bidual.problems.neuron_problem import NeuronProblem
-from bidual.problems.problem import Problem
+from bidual.problems.problem import NeuronProblem, Problem
 from bidual.problems.solution import Callback, Limits, Solution
 from bidual.solvers.plan import solve_auto
-from bidual.training.plan import NeuronPlan
+from bidual.training.relu.plan import NeuronPlan
 from bidual.types import Blocks, Matrix
 
 

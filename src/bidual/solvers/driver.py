@@ -10,8 +10,7 @@ from typing import Any, ClassVar, Self
 from torch import Tensor
 
 from bidual.problems.certificate import certify
-from bidual.problems.neuron_problem import NeuronProblem
-from bidual.problems.problem import Problem
+from bidual.problems.problem import NeuronProblem, Problem
 from bidual.problems.solution import DEFAULT_LIMITS, Callback, Limits, Record, Solution, Status, Verdict, Watch
 from bidual.runtime.threads import one_thread, threads_for
 from bidual.types import Blocks, Matrix
@@ -105,6 +104,27 @@ class Solver(ABC):
     def finished(self, state: Any) -> Status | bool | None:
         """Whether further steps are useless, or why; True is STALLED."""
         return None
+
+
+class NeuronSolver(Solver):
+    """A solver of a :class:`NeuronProblem`. Starts are neurons; states have a verdict after every step."""
+
+    takes = NeuronProblem
+    instead = "column_generation"
+    check_every = 1
+    untimed_steps = 1  # there is no network before the first step
+
+    def first(self, problem: NeuronProblem, start: Tensor | None, dual: Tensor | None) -> Verdict | None:
+        return None
+
+    def resume(self, problem: NeuronProblem, done: Solution) -> Any:
+        return self.init(problem, done.neurons, done.dual_point)
+
+    def point(self, problem: NeuronProblem, state: Any) -> Blocks:
+        return self.certified(problem, state).certificate.point
+
+    def certified(self, problem: Any, state: Any) -> Verdict:
+        return state.verdict
 
 
 def solve(

@@ -14,8 +14,7 @@ from torch import Tensor
 from bidual.gauges import Conic, Factorised
 from bidual.operators import HasKernel
 from bidual.problems.certificate import certify
-from bidual.problems.neuron_problem import NeuronProblem
-from bidual.problems.problem import Problem
+from bidual.problems.problem import NeuronProblem, Problem
 from bidual.problems.solution import DEFAULT_LIMITS, Callback, Limits, Solution, Status, Watch
 from bidual.runtime.numerical_errors import NUMERICAL
 from bidual.solvers import (

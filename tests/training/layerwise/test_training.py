@@ -85,7 +85,7 @@ def test_broken_checkpoint_is_refused(tmp_path: Path, raw: bytes | None) -> None
 
 
 def test_folder_is_neither_overwritten_nor_imagined(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"no checkpoint .* to go on with; train without resume first"):
+    with pytest.raises(FileNotFoundError, match=r"no checkpoint .* to resume; train without resume first"):
         check_folder(tmp_path, resume=True)
     (tmp_path / TENSORS).write_bytes(b"")
     with pytest.raises(FileExistsError, match="holds a checkpoint; resume it, delete it"):

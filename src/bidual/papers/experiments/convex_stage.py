@@ -12,8 +12,8 @@ from torch.nn import functional
 from bidual.architectures.modules.gated_pooling import windows
 from bidual.architectures.modules.layerwise import GatedStage, Head
 from bidual.gauges import Nuclear
+from bidual.training.layerwise.checkpoint import Settings
 from bidual.training.layerwise.inputs import Inputs
-from bidual.training.layerwise.settings import Settings
 from bidual.types import Blocks
 
 DESIGN_BYTES = 2**28  # of the design that is made at once

@@ -9,9 +9,8 @@ from torch.nn import functional
 
 from bidual.architectures.modules.base import ZeroConv2d
 from bidual.architectures.modules.layerwise import Head
-from bidual.training.layerwise.augmentation import augmented
-from bidual.training.layerwise.inputs import as_input
-from bidual.training.layerwise.settings import Settings
+from bidual.training.layerwise.checkpoint import Settings
+from bidual.training.layerwise.inputs import Moves, as_input
 
 
 class PlainCNN(nn.Module):
@@ -99,7 +98,7 @@ def _step(
     generator: torch.Generator,
 ) -> Tensor:
     device = network.shift.device
-    x = augmented(as_input(images, device), settings.crop, settings.flip, generator)
+    x = Moves.drawn(len(images), settings.crop, settings.flip, generator)(as_input(images, device))
     loss = functional.cross_entropy(network(x), labels.to(device))
     optimiser.zero_grad(set_to_none=True)
     loss.backward()

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from math import comb
 
 import numpy as np
 import torch
@@ -11,11 +12,16 @@ from torch import Tensor
 
 from bidual.numerics.gram import row_lengths
 from bidual.numerics.rounding import gamma, rounded_up
-from bidual.patterns import check_enumerable
+from bidual.patterns import check_enumerable, count_bound, enumeration_bytes
 from bidual.patterns.arrangement import MERGE, Arrangement, Flat
 from bidual.patterns.reduction import reduce_rank
 from bidual.polar.base import NeuronOracle, SteepestNeurons, steepness
 from bidual.polar.exact.planes import FLAT_FORM, LISTED, Planes, Tops, form_error, top_error
+from bidual.runtime.memory import available_bytes
+
+_AFFORDABLE_FACES = 1_500_000  # a query then takes a few seconds
+_QUICK_FACES = 100_000
+_AFFORDABLE_BYTES = 3_000_000_000
 
 
 class Faces(NeuronOracle):
@@ -216,3 +222,19 @@ def _eigen_error(Q: Float[ndarray, "p k k"], values: Float[ndarray, "p k"], W: F
 def _lengths(A: Float[ndarray, "p k l"]) -> Float[ndarray, " p"]:
     """Frobenius norms."""
     return np.asarray(np.sqrt(np.einsum("pkl,pkl->p", A, A)))
+
+
+def face_count(n: int, r: int) -> int:
+    """The most cells that the flats of dimension two and more of n rows of rank r can have."""
+    return sum(comb(n, r - k) * count_bound(n - (r - k), k) for k in range(2, r + 1)) if r > 1 else 2
+
+
+def affordable(n: int, r: int) -> bool:
+    """Whether the exact oracle is quick and small enough to be the default."""
+    room = min(_AFFORDABLE_BYTES, available_bytes(torch.device("cpu")) // 2)
+    return r <= 2 or (face_count(n, r) <= _AFFORDABLE_FACES and enumeration_bytes(n, r) <= room)
+
+
+def slow(n: int, r: int) -> bool:
+    """Whether a query of the exact oracle takes so long that a search should come first."""
+    return face_count(n, r) > _QUICK_FACES

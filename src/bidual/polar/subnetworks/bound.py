@@ -41,7 +41,7 @@ from bidual.operators.parallel import Widths, as_widths, sub_network_features
 from bidual.patterns.reduction import reduce_rank
 from bidual.polar import Faces
 from bidual.polar.base import NeuronOracle, Neurons, SteepestNeurons
-from bidual.polar.oracle_costs import affordable, slow
+from bidual.polar.exact.faces import affordable, slow
 from bidual.polar.relaxations.diagonal import DiagonalBound
 from bidual.polar.subnetworks.base import ParallelOracle, copies
 

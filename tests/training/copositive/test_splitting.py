@@ -10,8 +10,8 @@ from bidual.losses import LOSSES
 from bidual.losses.datafit import Datafit
 from bidual.polar import Faces
 from bidual.problems.relu import ReluProblem
-from bidual.training.copositive.joint import RegionProofs, covers, joint_bound
 from bidual.training.copositive.relaxed import Relaxed
+from bidual.training.copositive.splitting import RegionProofs, covers, joint_bound
 from helpers.draws import normal
 from helpers.polar_cases import brute_force
 from oracles.problems import CASES as LOSS_CASES

@@ -5,8 +5,8 @@ from math import comb
 import pytest
 import torch
 
-from bidual.polar import oracle_costs
-from bidual.polar.oracle_costs import affordable, face_count
+from bidual.polar.exact import faces
+from bidual.polar.exact.faces import affordable, face_count
 
 
 def cells(n: int, k: int) -> int:
@@ -32,16 +32,16 @@ def plenty(monkeypatch: pytest.MonkeyPatch, room: int = 10**18) -> None:
         assert device.type == "cpu"
         return room
 
-    monkeypatch.setattr(oracle_costs, "available_bytes", there)
+    monkeypatch.setattr(faces, "available_bytes", there)
 
 
 def test_the_exact_oracle_is_affordable_up_to_its_number_of_faces(monkeypatch: pytest.MonkeyPatch) -> None:
     plenty(monkeypatch)
-    monkeypatch.setattr(oracle_costs, "_AFFORDABLE_BYTES", 10**18)
+    monkeypatch.setattr(faces, "_AFFORDABLE_BYTES", 10**18)
     n = max(n for n in range(10, 2000) if face_count(n, 3) <= 1_500_000)
     assert affordable(n, 3)
     assert not affordable(n + 1, 3)
-    monkeypatch.setattr(oracle_costs, "_AFFORDABLE_FACES", face_count(50, 3))
+    monkeypatch.setattr(faces, "_AFFORDABLE_FACES", face_count(50, 3))
     assert affordable(50, 3)
     assert not affordable(51, 3)
 
