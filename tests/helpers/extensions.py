@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from bidual.architectures import Architecture
 from bidual.architectures.modules import RebuildableModule
-from bidual.architectures.modules.views import Units
+from bidual.architectures.modules.base import Units
 from bidual.gauges import BlockGauge, Factors, Gauge, Group, Proximable
 from bidual.losses import ConeRows, Epigraph, Loss, MarginLoss
 from bidual.operators import LiftedOperator, LinearOperator

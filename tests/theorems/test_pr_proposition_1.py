@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from bidual.architectures import ParallelMLP
-from bidual.architectures.path_norm import path_norm
+from bidual.architectures.parallel import path_norm
 from bidual.losses import Squared
 from bidual.losses.datafit import Datafit
 from bidual.problems.parallel import ParallelProblem

@@ -11,7 +11,7 @@ from bidual.architectures.modules import GatedParallelNetwork, RebuildableModule
 from bidual.architectures.sub_network_gates import SubNetworkGates
 from bidual.gauges import Gauge, Group
 from bidual.operators import LiftedOperator
-from bidual.operators.gated_sub_networks import GatedSubNetworkOperator
+from bidual.operators.stacked import GatedSubNetworkOperator
 from bidual.patterns import with_constant
 
 

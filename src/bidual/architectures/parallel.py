@@ -1,5 +1,6 @@
 """Parallel networks of three layers (N9) and more (N10): a dictionary of sub-networks, each with its output weights."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -7,14 +8,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from bidual.architectures.base import Architecture
+from bidual.architectures.base import Architecture, check_units
 from bidual.architectures.modules import ParallelNetwork, RebuildableModule
-from bidual.architectures.path_norm import path_norm
-from bidual.architectures.pricing import check_units
 from bidual.gauges import Gauge, Group
 from bidual.operators import LiftedOperator
 from bidual.operators.parallel import ParallelOperator, Widths, as_widths
 from bidual.patterns import with_constant
+
+Stack = Float[Tensor, "k _ _"]  # rows and columns differ from layer to layer
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,3 +102,26 @@ def _block_diagonal(sign: Float[Tensor, "k a m"]) -> Float[Tensor, "k am a"]:
     index = torch.arange(above, device=sign.device)
     layer[:, index, :, index] = sign.transpose(0, 1)
     return layer.flatten(1, 2)
+
+
+def path_norm(layers: Sequence[Stack]) -> Float[Tensor, ""]:
+    r"""R = sum_k sqrt( sum over paths of |w_1k|^2 w_2k^2 ... w_Lk^2 ) of layers W_l (K, in, out) (PR section 2.2).
+
+    Layer by layer it is a product of squared weights, so no path is listed. With several outputs the paths to all of
+    them are under one root (PR A.11). Zero sub-networks have gradient zero, one of the subgradients.
+    """
+    return root(squared_paths(layers).sum(1)).sum()
+
+
+def squared_paths(layers: Sequence[Stack]) -> Float[Tensor, "k units"]:
+    """The sum of the squared products of weights over all paths to each unit of the last layer."""
+    squares = layers[0].square().sum(1)
+    for layer in layers[1:]:
+        squares = (squares[:, None] @ layer.square())[:, 0]
+    return squares
+
+
+def root(x: Tensor) -> Tensor:
+    """The square root, with derivative zero at zero."""
+    alive = x > 0
+    return torch.where(alive, torch.where(alive, x, 1.0).sqrt(), 0.0)

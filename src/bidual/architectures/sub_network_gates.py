@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from typing import Self
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
-from bidual.architectures.modules.gated_parallel import Activity, activity
+from bidual.architectures.modules.parallel import Activity, activity
 from bidual.runtime.registry import Part
 
 
@@ -79,16 +79,8 @@ class SubNetworkGates(Part):
         """The same gates in another precision or on another device."""
         return type(self)(self.weights.to(like), self.signs.to(like))
 
-    def first(self, X: Float[Tensor, "n d"]) -> Bool[Tensor, "k m n"]:
-        """1{X w_kj >= 0}, the diagonals of D_1."""
-        return self.activity(X).first
-
-    def second(self, X: Float[Tensor, "n d"]) -> Bool[Tensor, "k n"]:
-        """1{sum_j s_kj (X w_kj)_+ >= 0}, the diagonals of D_2."""
-        return self.activity(X).second
-
     def activity(self, X: Float[Tensor, "n d"]) -> Activity:
-        """Both; a value that is zero up to rounding counts as on."""
+        """1{X w_kj >= 0} and 1{sum_j s_kj (X w_kj)_+ >= 0}, the diagonals of D_1 and D_2; ties count as on."""
         if X.ndim != 2 or X.shape[1] != self.weights.shape[1]:
             raise ValueError(f"samples must have shape (n, {self.weights.shape[1]}), got {tuple(X.shape)}.")
         return activity(X, self.weights.to(X), self.signs.to(X))

@@ -232,17 +232,6 @@ def imbalances(V: Matrix) -> list[float]:
     return [max(largest_sum(column), largest_sum(-column), 0.0) for column in V.T]
 
 
-class MarginLoss(Loss):
-    """A loss l(y p) of the margin, targets +1 or -1."""
-
-    classification = True
-    other_class = -1.0
-
-    def check_targets(self, Y: Matrix) -> None:
-        if not bool(((Y == 1) | (Y == -1)).all()):
-            raise ValueError(f"{self.name} loss needs targets -1 or +1, got other values. Encode the labels first.")
-
-
 def _ratio(part: Tensor, whole: Tensor) -> Tensor:
     return torch.where(whole > 0, part / whole.clamp(min=torch.finfo(whole.dtype).tiny), torch.zeros_like(whole))
 

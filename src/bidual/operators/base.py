@@ -2,14 +2,12 @@
 
 import math
 from abc import ABC, abstractmethod
-from functools import cached_property
 from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from bidual.numerics.rounding import length
 from bidual.types import Blocks, Matrix
 
 
@@ -124,30 +122,6 @@ class LiftedOperator(ABC):
 
     @abstractmethod
     def _select(self, blocks: Tensor) -> Self: ...
-
-
-class SampleOperator(LiftedOperator):
-    """An operator on plain samples X (n, d) with ``n_outputs`` columns of predictions."""
-
-    X: Float[Tensor, "n d"]
-    n_outputs: int
-
-    @property
-    def output_shape(self) -> tuple[int, int]:
-        return len(self.X), self.n_outputs
-
-    @property
-    def like(self) -> Tensor:
-        return self.X
-
-    @property
-    def design_width(self) -> int:
-        p, rows, _ = self.block_shape
-        return p * rows
-
-    @cached_property
-    def magnitude(self) -> float:
-        return length(self.X)
 
 
 @runtime_checkable

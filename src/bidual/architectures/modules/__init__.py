@@ -8,10 +8,9 @@ from bidual.architectures.modules.attention import (
 )
 from bidual.architectures.modules.base import RebuildableModule
 from bidual.architectures.modules.cnn import ConvNetwork, GatedConvNetwork, LinearConvNetwork, ReluConvNetwork
-from bidual.architectures.modules.gated_parallel import GatedParallelNetwork
 from bidual.architectures.modules.layerwise import LayerwiseNetwork
 from bidual.architectures.modules.mlp import GatedNetwork, LinearNetwork, ReluNetwork, TwoLayerNetwork
-from bidual.architectures.modules.parallel import ParallelNetwork
+from bidual.architectures.modules.parallel import GatedParallelNetwork, ParallelNetwork
 from bidual.runtime.registry import Registry
 
 NETWORKS: Registry[RebuildableModule] = Registry(RebuildableModule, "network", "kind")

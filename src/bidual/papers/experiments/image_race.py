@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 from torch.optim import SGD, Adadelta, Adagrad, Adam, Optimizer
 
-from bidual.architectures.path_norm import path_norm
+from bidual.architectures.parallel import path_norm
 from bidual.architectures.sub_network_gates import SubNetworkGates
 from bidual.losses import Squared
 from bidual.papers.methods.parallel_descent import Layers, ParallelDescent

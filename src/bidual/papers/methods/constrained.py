@@ -15,7 +15,7 @@ from bidual.gauges import Group
 from bidual.losses.datafit import Datafit
 from bidual.numerics.rounding import TINY, gamma, rounded_up
 from bidual.operators import GatedOperator
-from bidual.operators.gated_sub_networks import GatedSubNetworkOperator
+from bidual.operators.stacked import GatedSubNetworkOperator
 from bidual.papers.methods.decoding import SubNetworks, encoded
 from bidual.papers.methods.gate_cones import GateCones
 from bidual.patterns.cone_projection import Cones

@@ -1,4 +1,4 @@
-"""The path regulariser as a differentiable function, and the rescaling that leaves it unchanged."""
+"""The path regulariser of any parallel module, and the rescaling that leaves it unchanged."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -6,33 +6,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from bidual.architectures.modules.parallel import ParallelNetwork
+from bidual.architectures.modules import ParallelNetwork
+from bidual.architectures.parallel import Stack, path_norm, root, squared_paths
 
-Stack = Float[Tensor, "k _ _"]  # rows and columns differ from layer to layer
 _PLAIN = (nn.ReLU, nn.Identity, nn.Flatten)  # modules without weights
-
-
-def path_norm(layers: Sequence[Stack]) -> Float[Tensor, ""]:
-    r"""R = sum_k sqrt( sum over paths of |w_1k|^2 w_2k^2 ... w_Lk^2 ) of layers W_l (K, in, out) (PR section 2.2).
-
-    Layer by layer it is a product of squared weights, so no path is listed. With several outputs the paths to all of
-    them are under one root (PR A.11). Zero sub-networks have gradient zero, one of the subgradients.
-    """
-    return root(squared_paths(layers).sum(1)).sum()
-
-
-def squared_paths(layers: Sequence[Stack]) -> Float[Tensor, "k units"]:
-    """The sum of the squared products of weights over all paths to each unit of the last layer."""
-    squares = layers[0].square().sum(1)
-    for layer in layers[1:]:
-        squares = (squares[:, None] @ layer.square())[:, 0]
-    return squares
-
-
-def root(x: Tensor) -> Tensor:
-    """The square root, with derivative zero at zero."""
-    alive = x > 0
-    return torch.where(alive, torch.where(alive, x, 1.0).sqrt(), 0.0)
 
 
 def rescaled(layers: Sequence[Stack]) -> list[Tensor]:
