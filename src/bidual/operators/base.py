@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from bidual.types import Blocks, Matrix
+from bidual.types import Blocks, Matrix, as_protocol
 
 
 class Depth(NamedTuple):
@@ -143,6 +143,22 @@ class HasKernel(Protocol):
 
     def design(self) -> Float[Tensor, "n k"]:
         """B, whose columns are the features of one output."""
+
+
+def kernel_by_blocks(
+    operator: LiftedOperator, weights: Float[Tensor, " p"] | None, at_once: int
+) -> Float[Tensor, "n n"]:
+    """B B^T of an operator that has a kernel, from a few blocks of the design at a time, ``at_once`` numbers or so."""
+    n, p = operator.output_shape[0], operator.block_shape[0]
+    K = operator.like.new_zeros(n, n)
+    used = torch.arange(p, device=K.device) if weights is None else weights.nonzero()[:, 0]
+    per_block = as_protocol(operator, HasKernel).design_width // max(p, 1)
+    for blocks in used.split(max(at_once // max(n * per_block, 1), 1)):
+        B = as_protocol(operator.select(blocks), HasKernel).design()
+        if weights is not None:
+            B = B * weights[blocks].sqrt().repeat_interleave(per_block)
+        K.addmm_(B, B.T)
+    return K
 
 
 def _has_shape(what: str, tensor: Tensor, shape: tuple[int, ...]) -> None:

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from bidual.operators import HasKernel, LiftedOperator
-from bidual.operators.base import Depth
+from bidual.operators.base import Depth, kernel_by_blocks
 from bidual.operators.row_parts import Order, OrderChannel, Part, dtype_number, serve
 from bidual.runtime.rank_errors import LostRankError
 from bidual.runtime.ranks import Ranks
@@ -134,15 +134,7 @@ class ShardedKernelOperator(ShardedOperator):
             return _whole(self.part.responses(G, blocks, len(blocks)))
 
     def kernel(self, weights: Float[Tensor, " p"] | None = None) -> Float[Tensor, "n n"]:
-        """B B^T, from a few blocks of the design at a time."""
-        n, p = self.output_shape[0], self.block_shape[0]
-        K = self.like.new_zeros(n, n)
-        for blocks in torch.arange(p).split(max(_AT_ONCE * p // max(n * self.design_width, 1), 1)):
-            B = self.select(blocks).design()
-            if weights is not None:
-                B = B * weights[blocks].sqrt().repeat_interleave(B.shape[1] // len(blocks))
-            K.addmm_(B, B.T)
-        return K
+        return kernel_by_blocks(self, weights, _AT_ONCE)
 
 
 def _whole(value: T | None) -> T:

@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from bidual.numerics.gate_margin import is_on
 
 Sizes = dict[str, Any]  # of whole numbers, and lists of them
 Numbers = NDArray[np.float64]
+Layer = TypeVar("Layer", bound=nn.Module)
 _FILTERS, _CHANNELS = 24, 4  # that are shown
 
 
@@ -49,23 +50,14 @@ class Units:
 
 @dataclass(frozen=True)
 class Picture:
-    """Small images in rows of ``columns``, each in its own scale, under a title of their own.
-
-    Attributes:
-        title: of the section.
-        tiles: matrices of numbers.
-        names: one per tile.
-        columns: of tiles.
-        caption: what to see.
-        alt: what is shown, for readers who do not see it.
-    """
+    """A section of a report: small images in rows of ``columns``, each in its own scale and with a name of its own."""
 
     title: str
     tiles: Sequence[Numbers]
     names: Sequence[str]
     columns: int
     caption: str
-    alt: str
+    alt: str  # for readers who do not see it
 
 
 class RebuildableModule(nn.Module):
@@ -180,36 +172,21 @@ class GatedUnits(HiddenUnits):
         return self.hidden(x) * self.on(x).to(x.dtype)
 
 
-class Zeroed:
-    """A layer that starts at zero, without a draw from the global generator; its printed name is that of the layer."""
-
-    def _get_name(self) -> str:
-        return type(self).__mro__[2].__name__
-
-    def reset_parameters(self) -> None:
-        for parameter in self.parameters():  # type: ignore[attr-defined]
-            nn.init.zeros_(parameter)
-
-
-class ZeroLinear(Zeroed, nn.Linear):
-    pass
-
-
-class ZeroConv1d(Zeroed, nn.Conv1d):
-    pass
-
-
-class ZeroConv2d(Zeroed, nn.Conv2d):
-    pass
+def zeroed(kind: type[Layer], *sizes: Any, **options: Any) -> Layer:
+    """A layer that starts at zero, without a draw from the global generator."""
+    layer = nn.utils.skip_init(kind, *sizes, **options)
+    for parameter in layer.parameters():
+        nn.init.zeros_(parameter)
+    return layer
 
 
 def zero_linear(n_in: int, n_out: int) -> nn.Linear:
-    return ZeroLinear(n_in, n_out, dtype=torch.float64)
+    return zeroed(nn.Linear, n_in, n_out, dtype=torch.float64)
 
 
 def zero_conv(n_in: int, n_out: int, kernel_size: list[int], **geometry: Any) -> nn.Conv1d | nn.Conv2d:
-    layer = ZeroConv1d if len(kernel_size) == 1 else ZeroConv2d
-    return layer(n_in, n_out, kernel_size, dtype=torch.float64, **geometry)  # type: ignore[arg-type]
+    kind: Any = nn.Conv1d if len(kernel_size) == 1 else nn.Conv2d
+    return zeroed(kind, n_in, n_out, kernel_size, dtype=torch.float64, **geometry)
 
 
 def with_bias(layer: Any) -> Tensor:

@@ -9,15 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from bidual.architectures.modules.base import (
-    Picture,
-    RebuildableModule,
-    Sizes,
-    ZeroConv2d,
-    ZeroLinear,
-    as_numbers,
-    filters_picture,
-)
+from bidual.architectures.modules.base import Picture, RebuildableModule, Sizes, as_numbers, filters_picture, zeroed
 
 _OFF_GRID = "the map of a stage is odd; invertible downsampling needs an even height and width"
 Window = tuple[slice, slice]
@@ -138,7 +130,7 @@ class GatedStage(nn.Module):
 
 
 def _conv(channels: int, filters: int, kernel: int) -> nn.Conv2d:
-    return ZeroConv2d(channels, filters, kernel, padding=kernel // 2, dtype=torch.float32)
+    return zeroed(nn.Conv2d, channels, filters, kernel, padding=kernel // 2, dtype=torch.float32)
 
 
 class Head(nn.Module):
@@ -147,7 +139,7 @@ class Head(nn.Module):
     def __init__(self, channels: int, grid: int, n_outputs: int) -> None:
         super().__init__()
         self.grid = grid
-        self.output = ZeroLinear(channels * grid**2, n_outputs, dtype=torch.float32)
+        self.output = zeroed(nn.Linear, channels * grid**2, n_outputs, dtype=torch.float32)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.output(functional.adaptive_avg_pool2d(x, self.grid).flatten(1))
