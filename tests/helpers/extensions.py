@@ -53,7 +53,7 @@ class Quantile(Loss):
     def _curvature(self, P: Tensor, Y: Tensor) -> Tensor:
         return torch.zeros_like(P)
 
-    def _epigraph(self, Y: Tensor) -> Epigraph:
+    def epigraph(self, Y: Tensor) -> Epigraph:
         n, c = Y.shape
         eye = torch.eye(c, dtype=Y.dtype).expand(n, c, c)
         rows = (
@@ -89,7 +89,7 @@ class LeastSquaresMargin(MarginLoss):
     def _curvature(self, P: Tensor, Y: Tensor) -> Tensor:
         return torch.ones_like(P)
 
-    def _epigraph(self, Y: Tensor) -> Epigraph:
+    def epigraph(self, Y: Tensor) -> Epigraph:
         return Epigraph(1.0, -Y, Y.new_zeros(0), Y.new_zeros(Y.shape[0], 0))
 
     def _probabilities(self, P: Tensor) -> Tensor:

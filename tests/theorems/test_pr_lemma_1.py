@@ -5,8 +5,8 @@ from itertools import pairwise
 import pytest
 import torch
 
-from bidual.architectures.parallel import path_norm, squared_paths
-from bidual.papers.methods.path_norm import rescaled
+from bidual.architectures.parallel import squared_paths
+from bidual.papers.methods.path_norm import path_norm, rescaled
 
 SHAPES = [(3, 4, 1), (3, 2, 3, 1), (2, 3, 2, 2, 1), (3, 2, 2, 4)]
 

@@ -65,7 +65,8 @@ class ParallelMLP(Architecture):
     def regulariser(self, module: nn.Module) -> float:
         if not isinstance(module, ParallelNetwork):
             raise TypeError(f"expected a ParallelNetwork, got {type(module).__name__}.")
-        return float(path_norm([layer.detach() for layer in module.layers]))
+        """The path norm, sum_k sqrt( sum over paths of |w_1k|^2 w_2k^2 ... w_Lk^2 ) (PR section 2.2)."""
+        return float(squared_paths([layer.detach() for layer in module.layers]).sum(1).sqrt().sum())
 
     @classmethod
     def example(cls, generator: torch.Generator) -> tuple[Self, Tensor]:
@@ -104,24 +105,9 @@ def _block_diagonal(sign: Float[Tensor, "k a m"]) -> Float[Tensor, "k am a"]:
     return layer.flatten(1, 2)
 
 
-def path_norm(layers: Sequence[Stack]) -> Float[Tensor, ""]:
-    r"""R = sum_k sqrt( sum over paths of |w_1k|^2 w_2k^2 ... w_Lk^2 ) of layers W_l (K, in, out) (PR section 2.2).
-
-    Layer by layer it is a product of squared weights, so no path is listed. With several outputs the paths to all of
-    them are under one root (PR A.11). Zero sub-networks have gradient zero, one of the subgradients.
-    """
-    return root(squared_paths(layers).sum(1)).sum()
-
-
 def squared_paths(layers: Sequence[Stack]) -> Float[Tensor, "k units"]:
     """The sum of the squared products of weights over all paths to each unit of the last layer."""
     squares = layers[0].square().sum(1)
     for layer in layers[1:]:
         squares = (squares[:, None] @ layer.square())[:, 0]
     return squares
-
-
-def root(x: Tensor) -> Tensor:
-    """The square root, with derivative zero at zero."""
-    alive = x > 0
-    return torch.where(alive, torch.where(alive, x, 1.0).sqrt(), 0.0)

@@ -48,7 +48,7 @@ class Hinge(MarginLoss):
     def _curvature(self, P: Tensor, Y: Tensor) -> Tensor:
         return torch.zeros_like(P)
 
-    def _epigraph(self, Y: Tensor) -> Epigraph:
+    def epigraph(self, Y: Tensor) -> Epigraph:
         return _slack_epigraph(Y, quadratic=0.0, linear=1.0)
 
 
@@ -80,7 +80,7 @@ class SquaredHinge(MarginLoss):
     def _curvature(self, P: Tensor, Y: Tensor) -> Tensor:
         return (Y * P < 1).to(P.dtype)
 
-    def _epigraph(self, Y: Tensor) -> Epigraph:
+    def epigraph(self, Y: Tensor) -> Epigraph:
         return _slack_epigraph(Y, quadratic=1.0, linear=0.0)
 
 
@@ -151,7 +151,7 @@ class Logistic(MarginLoss):
         s = torch.sigmoid(P)
         return s * (1 - s)
 
-    def _epigraph(self, Y: Tensor) -> Epigraph:
+    def epigraph(self, Y: Tensor) -> Epigraph:
         # log(1 + exp(m)) <= t  <=>  u + w <= 1, exp(m - t) <= u, exp(-t) <= w, with m = -y f, per output.
         n, c = Y.shape
         aux = Y.new_zeros(n, 3 * c)

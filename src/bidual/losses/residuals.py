@@ -37,10 +37,10 @@ class Squared(Loss):
     def _curvature(self, P: Tensor, Y: Tensor) -> Tensor:
         return torch.ones_like(P)
 
-    def _balance(self, V: Tensor, Y: Tensor, weight: Tensor) -> Tensor:
+    def balance(self, V: Tensor, Y: Tensor, weight: Tensor) -> Tensor:
         return V - weight * (V.sum(0) / weight.sum())
 
-    def _epigraph(self, Y: Tensor) -> Epigraph:
+    def epigraph(self, Y: Tensor) -> Epigraph:
         none = Y.new_zeros(Y.shape[0], 0)
         return Epigraph(1.0, -Y, Y.new_zeros(0), none)
 
@@ -74,7 +74,7 @@ class Absolute(Loss):
     def _curvature(self, P: Tensor, Y: Tensor) -> Tensor:
         return torch.zeros_like(P)
 
-    def _epigraph(self, Y: Tensor) -> Epigraph:
+    def epigraph(self, Y: Tensor) -> Epigraph:
         n, c = Y.shape
         eye = torch.eye(c, dtype=Y.dtype, device=Y.device).expand(n, c, c)
         rows = (ConeRows("nonnegative", -eye, eye, Y), ConeRows("nonnegative", eye, eye, -Y))  # a >= |f - y|
@@ -122,7 +122,7 @@ class Huber(Loss):
     def _curvature(self, P: Tensor, Y: Tensor) -> Tensor:
         return ((P - Y).abs() <= self.delta).to(P.dtype)
 
-    def _epigraph(self, Y: Tensor) -> Epigraph:
+    def epigraph(self, Y: Tensor) -> Epigraph:
         # min 1/2 r^2 + delta e  with  e >= |f - y - r|; auxiliaries (r, e) per output.
         n, c = Y.shape
         eye = torch.eye(c, dtype=Y.dtype, device=Y.device).expand(n, c, c)

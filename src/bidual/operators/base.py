@@ -24,7 +24,7 @@ class Depth(NamedTuple):
 class LiftedOperator(ABC):
     """A: Z (p, a, b) -> predictions (n, c), and its adjoint.
 
-    Subclasses write ``_forward``, ``_adjoint``, ``_select``, ``to`` and the three properties; forward and adjoint are
+    Subclasses write ``_forward``, ``_adjoint``, ``select``, ``to`` and the four properties; forward and adjoint are
     checked for shape here.
     """
 
@@ -87,9 +87,9 @@ class LiftedOperator(ABC):
         _has_shape("dual variable", V, self.output_shape)
         return self._adjoint(V)
 
+    @abstractmethod
     def select(self, blocks: Tensor) -> Self:
         """The operator restricted to some blocks, given by their indices."""
-        return self._select(blocks)
 
     def forward_of(self, Z: Blocks, blocks: Tensor) -> Matrix:
         """A Z for a Z that is zero outside some blocks."""
@@ -119,9 +119,6 @@ class LiftedOperator(ABC):
 
     @abstractmethod
     def _adjoint(self, V: Tensor) -> Tensor: ...
-
-    @abstractmethod
-    def _select(self, blocks: Tensor) -> Self: ...
 
 
 @runtime_checkable

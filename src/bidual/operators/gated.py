@@ -64,7 +64,7 @@ class LinearOperator(SampleOperator):
     def _adjoint(self, V: Tensor) -> Tensor:
         return (self.X.T @ V).expand(self.block_shape)
 
-    def _select(self, blocks: Tensor) -> Self:
+    def select(self, blocks: Tensor) -> Self:
         return type(self)(self.X, self.n_outputs, len(blocks))
 
     def kernel(self, weights: Float[Tensor, " p"] | None = None) -> Float[Tensor, "n n"]:
@@ -133,7 +133,7 @@ class GatedOperator(SampleOperator):
             G.flatten(1).addmm_(D, scaled)
         return G
 
-    def _select(self, blocks: Tensor) -> Self:
+    def select(self, blocks: Tensor) -> Self:
         part = type(self)(self.X, self.patterns[blocks], self.n_outputs)
         if self._kept_numbers is not None:
             part.__dict__["_kept_numbers"] = self._kept_numbers[blocks]

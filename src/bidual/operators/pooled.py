@@ -94,7 +94,7 @@ class PooledOperator(LiftedOperator):
         assert isinstance(G, Tensor)
         return G.T.reshape(self.block_shape)
 
-    def _select(self, blocks: Tensor) -> Self:
+    def select(self, blocks: Tensor) -> Self:
         gates = None if self.gates is None else self.gates[:, blocks]
         patterns = None if self.patterns is None else self.patterns[blocks]
         part = self._with(gates, patterns, self.dtype, len(blocks))

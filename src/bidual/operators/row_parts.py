@@ -18,20 +18,8 @@ from bidual.types import as_protocol
 _DTYPES = (torch.float32, torch.float64)
 
 
-class Order(IntEnum):
-    """The next operation of all ranks; a method of :class:`Part` of the same name, or one of the last four."""
-
-    FORWARD = 0
-    ADJOINT = 1
-    SELECT = 2
-    CONVERT = 3
-    MAGNITUDE = 4
-    DESIGN = 5
-    RESPONSES = 6
-    FORGET = 7
-    STOP = 8
-    GIVE_UP = 9
-    WAIT = 10
+# The next operation of all ranks: methods of Part of the same name, then those of the channel.
+Order = IntEnum("Order", "FORWARD ADJOINT SELECT CONVERT MAGNITUDE DESIGN RESPONSES FORGET STOP GIVE_UP WAIT")
 
 
 class Part:

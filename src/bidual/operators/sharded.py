@@ -106,7 +106,7 @@ class ShardedOperator(LiftedOperator):
         with self.line.order(Order.ADJOINT, self.number):
             return _whole(self.part.adjoint(V.to(self.like))).to(self.like)
 
-    def _select(self, blocks: Tensor) -> Self:
+    def select(self, blocks: Tensor) -> Self:
         return self._like_this(Order.SELECT, len(blocks), self.part.select, blocks, len(blocks))
 
     def _like_this(self, order: Order, detail: int, make: Callable[..., Part], *arguments: object) -> Self:

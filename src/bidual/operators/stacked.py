@@ -60,7 +60,7 @@ class StackedOperator(LiftedOperator):
     def _adjoint(self, V: Tensor) -> Tensor:
         return self.inner.adjoint(V).reshape(self.block_shape)
 
-    def _select(self, blocks: Tensor) -> Self:
+    def select(self, blocks: Tensor) -> Self:
         each = torch.arange(self.count, device=blocks.device)
         return type(self)(self.inner.select((blocks[:, None] * self.count + each).flatten()), self.count)
 
@@ -98,7 +98,7 @@ class GatedSubNetworkOperator(StackedOperator):
     def to(self, dtype: torch.dtype) -> Self:
         return self if dtype == self.X.dtype else type(self)(self.X.to(dtype), self.patterns, self.n_outputs)
 
-    def _select(self, blocks: Tensor) -> Self:
+    def select(self, blocks: Tensor) -> Self:
         return type(self)(self.X, self.patterns[blocks], self.n_outputs)
 
     @cached_property

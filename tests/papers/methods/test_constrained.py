@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from bidual.architectures.gated_parallel import SubNetworkGates
 from bidual.architectures.modules import ParallelNetwork
-from bidual.architectures.sub_network_gates import SubNetworkGates
 from bidual.losses import Hinge, Logistic, Squared
 from bidual.losses.datafit import Datafit
 from bidual.papers.methods import constrained

@@ -194,14 +194,11 @@ class LayerwiseNetwork(RebuildableModule):
         super().__init__()
         self.stages, self.heads = Stages(), Heads()
         self._channels, self._kernel, self._grid, self._outputs = channels, kernel, grid, n_outputs
-        for stage in zip(gates, factors, units, downsample, strict=True):
-            self._append(*stage)
+        for p, r, m, halves in zip(gates, factors, units, downsample, strict=True):
+            self.stages.append(GatedStage(channels, p, r, m, kernel, bool(halves)))
+            self.heads.append(Head(p * r, grid, n_outputs))
+            channels = p * r
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-
-    def _append(self, gates: int, factors: int, units: int, downsample: int) -> None:
-        channels = self.stages.last.channels if len(self.stages) else self._channels
-        self.stages.append(GatedStage(channels, gates, factors, units, self._kernel, bool(downsample)))
-        self.heads.append(Head(gates * factors, self._grid, self._outputs))
 
     @property
     def sizes(self) -> Sizes:

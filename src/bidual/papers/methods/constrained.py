@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float
 from scipy import sparse
 from torch import Tensor, nn
 
-from bidual.architectures.sub_network_gates import SubNetworkGates
+from bidual.architectures.gated_parallel import SubNetworkGates
 from bidual.gauges import Group
 from bidual.losses.datafit import Datafit
 from bidual.numerics.rounding import TINY, gamma, rounded_up

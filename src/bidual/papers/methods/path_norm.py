@@ -7,9 +7,24 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from bidual.architectures.modules import ParallelNetwork
-from bidual.architectures.parallel import Stack, path_norm, root, squared_paths
+from bidual.architectures.parallel import Stack, squared_paths
 
 _PLAIN = (nn.ReLU, nn.Identity, nn.Flatten)  # modules without weights
+
+
+def path_norm(layers: Sequence[Stack]) -> Float[Tensor, ""]:
+    r"""R = sum_k sqrt( sum over paths of |w_1k|^2 w_2k^2 ... w_Lk^2 ) of layers W_l (K, in, out) (PR section 2.2).
+
+    Layer by layer it is a product of squared weights, so no path is listed. With several outputs the paths to all of
+    them are under one root (PR A.11). Zero sub-networks have gradient zero, one of the subgradients.
+    """
+    return root(squared_paths(layers).sum(1)).sum()
+
+
+def root(x: Tensor) -> Tensor:
+    """The square root, with derivative zero at zero."""
+    alive = x > 0
+    return torch.where(alive, torch.where(alive, x, 1.0).sqrt(), 0.0)
 
 
 def rescaled(layers: Sequence[Stack]) -> list[Tensor]:

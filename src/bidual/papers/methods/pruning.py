@@ -5,9 +5,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from bidual.architectures.modules import ParallelNetwork
-from bidual.architectures.parallel import root, squared_paths
+from bidual.architectures.parallel import squared_paths
 from bidual.numerics.caratheodory import caratheodory
-from bidual.papers.methods.path_norm import rescaled
+from bidual.papers.methods.path_norm import rescaled, root
 
 
 def prune(

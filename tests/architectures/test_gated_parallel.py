@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from bidual.architectures import ARCHITECTURES, GatedParallel
-from bidual.architectures.sub_network_gates import SubNetworkGates
+from bidual.architectures.gated_parallel import SubNetworkGates
 from bidual.gauges import Group
 from bidual.io.model_header import pack, unpack
 from bidual.losses import Logistic, Squared
 from bidual.losses.datafit import Datafit
-from bidual.operators import gated_sub_networks as operator_room
+from bidual.operators import stacked as operator_room
 from bidual.operators.stacked import GatedSubNetworkOperator
 from bidual.problems.certificate import Scope
 from bidual.problems.problem import Problem
