@@ -13,12 +13,14 @@ import jaxtyping
 from beartype import beartype
 from jaxtyping import install_import_hook, jaxtyped
 
-# Users pass values of any type to the first three, which refuse wrong ones; tests pass stand-ins to the last.
+# Users pass values of any type to the first three, which refuse wrong ones; tests pass stand-ins to the others.
 UNCHECKED = (
     "bidual.operators.patches.convolution.Convolution",
     "bidual.operators.patches.convolution._per_dimension",
     "bidual.architectures.gated_parallel.SubNetworkGates",
-    "bidual.operators.row_parts.",
+    "bidual.operators.sharded.Part",
+    "bidual.operators.sharded.OrderChannel",
+    "bidual.operators.sharded.serve",
 )
 
 

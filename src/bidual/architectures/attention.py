@@ -51,7 +51,7 @@ class SelfAttention(OnPatches):
             module.bias.copy_(offset)
             if gating is not None:
                 module.gates.copy_(as_matrices(gating.gates))
-                module.gate_index.copy_(gating.index)
+                module.gate_index.copy_(gating.chosen)
         return module
 
     def _sizes(self, h: int, m: int, a: int, c: int) -> dict[str, Any]:

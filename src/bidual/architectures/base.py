@@ -1,8 +1,7 @@
 """A network family: the lifting of its data, the price of its weights, and the decoding of a lifted solution."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from jaxtyping import Float, Int
@@ -60,12 +59,11 @@ class Architecture(ABC):
     def _decode(self, Z: Tensor, offset: Tensor) -> RebuildableModule: ...
 
 
-@dataclass(frozen=True, eq=False)
-class Gating:
+class Gating(NamedTuple):
     """The gates that a decoded network uses, and which of them every neuron has."""
 
     gates: Float[Tensor, "h q"]
-    index: Int[Tensor, " m"]
+    chosen: Int[Tensor, " m"]
 
 
 class TwoLayer(Architecture):
@@ -93,9 +91,9 @@ class TwoLayer(Architecture):
         """Settings of a small example without those of the units, the rows that these see, and samples."""
 
     @classmethod
-    @abstractmethod
     def _example_units(cls, rows: Tensor, generator: torch.Generator) -> dict[str, Any]:
-        """Settings of the units."""
+        """Settings of the units, if they have any that must be given."""
+        return {}
 
     @classmethod
     def example(cls, generator: torch.Generator) -> tuple[Self, Tensor]:
@@ -114,7 +112,7 @@ class TwoLayer(Architecture):
             module.output.bias.copy_(offset)
             if gating is not None:
                 self._fill(module.gates, gating.gates)
-                module.gate_index.copy_(gating.index)
+                module.gate_index.copy_(gating.chosen)
         return module
 
     def _fill(self, layer: Any, U: Float[Tensor, "h m"]) -> None:
@@ -156,10 +154,6 @@ class LinearUnits(TwoLayer):
 
     def regulariser(self, module: nn.Module) -> float:
         return price(self.gauge(), *self._weights(self._checked(module)))
-
-    @classmethod
-    def _example_units(cls, rows: Tensor, generator: torch.Generator) -> dict[str, Any]:
-        return {}
 
 
 class GatedUnits(LinearUnits):

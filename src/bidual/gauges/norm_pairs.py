@@ -22,16 +22,12 @@ class NormPair:
         return float(0.5 * (hidden.square().sum() + output.square().sum()))
 
     def factor_subgradient(self, factors: Factors) -> Factors:
-        U, W = factors
-        return Factors(
-            half_square_subgradient(self.hidden_norm, U.mT).mT, half_square_subgradient(self.output_norm, W.mT).mT
-        )
+        C, R, (U, W) = self.hidden_norm, self.output_norm, factors
+        return Factors(half_square_subgradient(C, U.mT).mT, half_square_subgradient(R, W.mT).mT)
 
     def factor_prox(self, factors: Factors, step: float) -> Factors:
-        U, W = factors
-        return Factors(
-            half_square_prox(self.hidden_norm, U.mT, step).mT, half_square_prox(self.output_norm, W.mT, step).mT
-        )
+        C, R, (U, W) = self.hidden_norm, self.output_norm, factors
+        return Factors(half_square_prox(C, U.mT, step).mT, half_square_prox(R, W.mT, step).mT)
 
 
 def half_square_subgradient(norm: Norm, U: Vectors) -> Vectors:

@@ -58,16 +58,10 @@ class AttentionNetwork(HiddenUnits):
             f"A row per sample, a column for each of the {len(heads)} heads that weigh most; a token's row says which "
             "tokens it looks at. Red positive, blue negative, each map in its own scale."
         )
-        return [
-            Picture(
-                "Attention maps",
-                [maps[row, head] for row in range(len(maps)) for head in heads],
-                [f"{name}, head {head}" for name in names for head in heads],
-                len(heads),
-                caption,
-                f"Attention maps of {len(heads)} heads on {len(maps)} sequences.",
-            )
-        ]
+        tiles = [maps[row, head] for row in range(len(maps)) for head in heads]
+        titles = [f"{name}, head {head}" for name in names for head in heads]
+        alt = f"Attention maps of {len(heads)} heads on {len(maps)} sequences."
+        return [Picture("Attention maps", tiles, titles, len(heads), caption, alt)]
 
     def hidden(self, x: Tensor) -> Tensor:
         """The scores x U_j x^T (n, heads, s, s)."""
@@ -104,12 +98,9 @@ class GatedAttentionNetwork(GatedUnits, AttentionNetwork):
 
     def __init__(self, d: int, n_heads: int, n_outputs: int, average: int, n_gates: int) -> None:
         super().__init__(d, n_heads, n_outputs, average)
+        self.n_gates = n_gates
         self.register_buffer("gates", torch.zeros(n_gates, d, d, dtype=torch.float64))
         self.register_buffer("gate_index", torch.zeros(n_heads, dtype=torch.long))
-
-    @property
-    def n_gates(self) -> int:
-        return len(self.gates)
 
     def on(self, x: Tensor) -> Tensor:
         x, size = x[:, None], x[:, None].abs()

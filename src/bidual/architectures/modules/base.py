@@ -142,19 +142,16 @@ class GatedUnits(HiddenUnits):
 
     gates: Any
     gate_index: Tensor
+    n_gates: int
 
-    def _add_gates(self, n_units: int, gates: nn.Module) -> None:
-        """The layer of gates, with the sizes of the hidden one."""
-        self.gates = gates.requires_grad_(False)
+    def _add_gates(self, n_units: int, gates: Any) -> None:
+        """Gates that are a layer like the hidden one."""
+        self.gates, self.n_gates = gates.requires_grad_(False), len(gates.weight)
         self.register_buffer("gate_index", torch.zeros(n_units, dtype=torch.long))
 
     @property
     def sizes(self) -> Sizes:
         return super().sizes | {"n_gates": self.n_gates}
-
-    @property
-    def n_gates(self) -> int:
-        return len(self.gates.weight)
 
     @classmethod
     def rebuild(cls, sizes: Sizes, state: dict[str, Tensor]) -> Self:

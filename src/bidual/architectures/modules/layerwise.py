@@ -11,9 +11,6 @@ from torch.nn import functional
 
 from bidual.architectures.modules.base import Picture, RebuildableModule, Sizes, as_numbers, filters_picture, zeroed
 
-_OFF_GRID = "the map of a stage is odd; invertible downsampling needs an even height and width"
-Window = tuple[slice, slice]
-
 
 class GatedPooling(torch.autograd.Function):
     r"""P_a sum_j D_kj (x * u_rjk) for every filter r and gate k, from x * u (BM eq. 126, PR eq. 11).
@@ -47,7 +44,7 @@ class GatedPooling(torch.autograd.Function):
         return back, None, None, None
 
 
-def windows(size: tuple[int, ...] | torch.Size, grid: int) -> list[Window]:
+def windows(size: tuple[int, ...] | torch.Size, grid: int) -> list[tuple[slice, slice]]:
     """The windows of adaptive average pooling, which overlap where the grid does not divide the map."""
     rows, columns = ([slice(k * side // grid, -(-(k + 1) * side // grid)) for k in range(grid)] for side in size)
     return [(row, column) for row in rows for column in columns]
@@ -98,7 +95,7 @@ class GatedStage(nn.Module):
         if not self.downsample:
             return x
         if x.shape[2] % 2 or x.shape[3] % 2:
-            raise ValueError(f"{_OFF_GRID}, got {tuple(x.shape[2:])}.")
+            raise ValueError(f"downsampling needs an even height and width, got {tuple(x.shape[2:])}.")
         if not len(x):  # torch leaves the shape of no images as it is
             return x.new_empty(0, 4 * x.shape[1], x.shape[2] // 2, x.shape[3] // 2)
         return functional.pixel_unshuffle(x, 2)
@@ -161,8 +158,6 @@ class Stages(nn.ModuleList):
 
 
 class Heads(nn.ModuleList):
-    """A list of heads."""
-
     @property
     def last(self) -> Head:
         return self[-1]  # type: ignore[return-value]

@@ -24,12 +24,8 @@ class TwoLayerNetwork(HiddenUnits):
 
     @property
     def sizes(self) -> Sizes:
-        hidden = self.hidden
-        return {
-            "n_features": hidden.in_features,
-            "n_neurons": hidden.out_features,
-            "n_outputs": self.output.out_features,
-        }
+        features, neurons = self.hidden.in_features, self.hidden.out_features
+        return {"n_features": features, "n_neurons": neurons, "n_outputs": self.output.out_features}
 
     @property
     def n_neurons(self) -> int:

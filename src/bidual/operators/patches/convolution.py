@@ -128,13 +128,8 @@ class Convolution(Part):
         pooling: int | Sequence[int] | Tensor = (),
     ) -> "Convolution":
         """The same number for every dimension where only one is given."""
-        return cls(
-            _per_dimension(kernel_size, dims),
-            _per_dimension(stride, dims),
-            _per_dimension(padding, dims),
-            _per_dimension(dilation, dims),
-            pooling if isinstance(pooling, Tensor) else _per_dimension(pooling, dims),
-        )
+        geometry = (_per_dimension(value, dims) for value in (kernel_size, stride, padding, dilation))
+        return cls(*geometry, pooling=pooling if isinstance(pooling, Tensor) else _per_dimension(pooling, dims))
 
     def pooled(self, pooling: tuple[int, ...] | Tensor) -> "Convolution":
         """The same patches, pooled in another way."""
