@@ -128,8 +128,9 @@ class Convolution(Part):
         pooling: int | Sequence[int] | Tensor = (),
     ) -> "Convolution":
         """The same number for every dimension where only one is given."""
-        geometry = (_per_dimension(value, dims) for value in (kernel_size, stride, padding, dilation))
-        return cls(*geometry, pooling=pooling if isinstance(pooling, Tensor) else _per_dimension(pooling, dims))
+        kernel, steps, zeros, gaps = (_per_dimension(value, dims) for value in (kernel_size, stride, padding, dilation))
+        grid = pooling if isinstance(pooling, Tensor) else _per_dimension(pooling, dims)
+        return cls(kernel, steps, zeros, gaps, grid)
 
     def pooled(self, pooling: tuple[int, ...] | Tensor) -> "Convolution":
         """The same patches, pooled in another way."""
