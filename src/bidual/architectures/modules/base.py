@@ -63,8 +63,7 @@ class Picture:
 class RebuildableModule(nn.Module):
     """A module that can be rebuilt from a dictionary of sizes and its state, without unpickling code.
 
-    A subclass with a ``kind`` is known by it from then on, in this package or elsewhere. Reports and ONNX export need
-    nothing but what is said here.
+    A subclass is found by its ``kind``, in this package or elsewhere. Reports and ONNX export use only these members.
 
     Attributes:
         kind: the name in model files.
