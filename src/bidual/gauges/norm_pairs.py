@@ -1,5 +1,6 @@
 """Prices of norms C on the hidden and R on the output weights, 1/2 sum_j (|u_j|_C^2 + |w_j|_R^2) (BM eq. 14)."""
 
+from abc import abstractmethod
 from math import inf
 from typing import ClassVar
 
@@ -61,7 +62,10 @@ class SliceGauge(NormPair, BlockGauge):
     """Sum of the norms of all rows of the blocks, or of all columns: see the two subclasses."""
 
     by_column: ClassVar[bool] = False
-    cone_name: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def cone_name(self) -> str: ...
 
     @property
     def _norm(self) -> Norm:
