@@ -160,9 +160,12 @@ class GatedUnits(HiddenUnits):
         return module
 
     def on(self, x: Tensor) -> Tensor:
-        sizes = {"weight": self.gates.weight.abs(), "bias": self.gates.bias.abs()}
-        margins = torch.func.functional_call(self.gates, sizes, (x.abs(),))
-        return is_on(self.gates(x), margins, self.gates.weight[0].numel() + 1)[:, self.gate_index]
+        sizes = self._gate_sizes(x.abs(), {"weight": self.gates.weight.abs(), "bias": self.gates.bias.abs()})
+        return is_on(self.gates(x), sizes, self.gates.weight[0].numel() + 1)[:, self.gate_index]
+
+    def _gate_sizes(self, x: Tensor, weights: dict[str, Tensor]) -> Tensor:
+        """The gates' layer with other weights."""
+        return torch.func.functional_call(self.gates, weights, (x,))
 
     def activated(self, x: Tensor) -> Tensor:
         return self.hidden(x) * self.on(x).to(x.dtype)
