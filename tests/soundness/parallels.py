@@ -7,7 +7,7 @@ import torch
 from numpy import ndarray
 from numpy.random import Generator
 
-from bidual.architectures.sub_network_gates import SubNetworkGates
+from bidual.architectures.gated_parallel import SubNetworkGates
 from bidual.operators.parallel import places
 from bidual.papers.methods.constrained import NORMS, ConstrainedSolution, solve_constrained
 from bidual.papers.methods.low_rank import train_low_rank

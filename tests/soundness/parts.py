@@ -10,8 +10,7 @@ from torch import Tensor
 
 from bidual.gauges import GAUGES
 from bidual.operators import GatedOperator, LiftedOperator
-from bidual.operators.row_parts import OrderChannel, Part
-from bidual.operators.sharded import ShardedKernelOperator, ShardedOperator
+from bidual.operators.sharded import OrderChannel, Part, ShardedKernelOperator, ShardedOperator
 from bidual.operators.tiled import MappedRows, TiledOperator
 from bidual.patterns import activations
 from bidual.problems.certificate import Certificate, Scope, certify, judge, polar_bound

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from bidual.architectures import ParallelMLP
-from bidual.architectures.path_norm import path_norm
 from bidual.losses import Squared
 from bidual.losses.datafit import Datafit
+from bidual.papers.methods.path_norm import path_norm
 from bidual.polar.subnetworks.pricing import ExactParallel
 from bidual.problems.relu import ParallelProblem
 from bidual.problems.solution import Limits

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from bidual.architectures import Architecture
-from bidual.architectures.pricing import make_gauge
+from bidual.architectures.base import make_gauge
 from bidual.estimators.base import ConvexEstimator
 from bidual.estimators.parameters import COUNT, parameter
 from bidual.estimators.programs import FixedProgram, NeuronProgram, Program

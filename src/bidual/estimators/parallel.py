@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from bidual.architectures import GatedParallel, ParallelMLP
-from bidual.architectures.sub_network_gates import SubNetworkGates
+from bidual.architectures.gated_parallel import SubNetworkGates
 from bidual.estimators.base import ConvexEstimator
 from bidual.estimators.parameters import COUNT, one_of, parameter
 from bidual.estimators.programs import FixedProgram, NeuronProgram, Program

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, is_classifier
 
-from bidual.architectures.modules.views import Units
+from bidual.architectures.modules.base import Units
 from bidual.estimators import ConvexEstimator
 from bidual.reporting.certificate import Bounds
 from bidual.reporting.drawing import Drawn, both

@@ -12,7 +12,7 @@ from sklearn.metrics import confusion_matrix
 from torch import Tensor
 
 from bidual.architectures.modules import RebuildableModule
-from bidual.architectures.modules.views import Numbers, as_numbers
+from bidual.architectures.modules.base import Numbers, as_numbers
 from bidual.estimators import ConvexEstimator, LayerwiseCNNClassifier
 from bidual.reporting.drawing import Drawn, both, literal, spread
 from bidual.reporting.sample_figures import (

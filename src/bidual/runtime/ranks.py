@@ -59,7 +59,7 @@ class Ranks:
                 dist.destroy_process_group()
 
     def order(self, words: Tensor) -> Tensor:
-        """Rank 0's next order, which it sends in time: see :class:`bidual.operators.row_parts.OrderChannel`."""
+        """Rank 0's next order, which it sends in time: see :class:`bidual.operators.sharded.OrderChannel`."""
         if self.size > 1:
             with lost_rank_errors(self.rank, self.size, "waiting for rank 0"):
                 dist.broadcast(words, 0, group=self.orders)

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from bidual.architectures import ParallelMLP
 from bidual.architectures.modules import ParallelNetwork
-from bidual.architectures.path_norm import path_norm_of
 from bidual.losses import Huber, Logistic, Squared
 from bidual.losses.datafit import Datafit
+from bidual.papers.methods.path_norm import path_norm_of
 from bidual.polar import Faces
 from bidual.polar.subnetworks.bound import RelaxedBound
 from bidual.polar.subnetworks.outputs import AllOutputs

@@ -9,8 +9,7 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 from torch.nn import functional
 
-from bidual.architectures.modules.gated_pooling import windows
-from bidual.architectures.modules.layerwise import GatedStage, Head
+from bidual.architectures.modules.layerwise import GatedStage, Head, windows
 from bidual.gauges import Nuclear
 from bidual.training.layerwise.checkpoint import Settings
 from bidual.training.layerwise.inputs import Inputs

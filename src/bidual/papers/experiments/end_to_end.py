@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from bidual.architectures.modules.base import ZeroConv2d
+from bidual.architectures.modules.base import zeroed
 from bidual.architectures.modules.layerwise import Head
 from bidual.training.layerwise.checkpoint import Settings
 from bidual.training.layerwise.inputs import Moves, as_input
@@ -26,7 +26,7 @@ class PlainCNN(nn.Module):
         self.register_buffer("scale", torch.ones(channels, 1, 1))
         for down in settings.downsample:
             seen = 4 * channels if down else channels
-            layer = ZeroConv2d(seen, width, settings.kernel, padding=settings.kernel // 2, dtype=torch.float32)
+            layer = zeroed(nn.Conv2d, seen, width, settings.kernel, padding=settings.kernel // 2, dtype=torch.float32)
             nn.init.kaiming_normal_(layer.weight, generator=generator)
             self.layers.append(layer)
             channels = width

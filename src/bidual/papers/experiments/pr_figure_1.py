@@ -14,8 +14,8 @@ from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 from torch import Tensor
 
+from bidual.architectures.gated_parallel import SubNetworkGates
 from bidual.architectures.modules import RebuildableModule
-from bidual.architectures.sub_network_gates import SubNetworkGates
 from bidual.losses import Squared
 from bidual.losses.datafit import Datafit
 from bidual.papers.methods.constrained import solve_constrained

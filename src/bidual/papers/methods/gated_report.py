@@ -9,9 +9,9 @@ from torch import Tensor
 
 from bidual.architectures import GatedParallel
 from bidual.architectures.modules import RebuildableModule
-from bidual.architectures.path_norm import path_norm_of
 from bidual.losses.datafit import Datafit
 from bidual.papers.methods.decoding import SubNetworks, Violation, real_sub_networks, violation
+from bidual.papers.methods.path_norm import path_norm_of
 from bidual.patterns import with_constant
 from bidual.polar.subnetworks.base import copies
 from bidual.problems.certificate import Certificate

@@ -9,7 +9,7 @@ from torch import Tensor
 from bidual.gauges import Factors
 from bidual.losses.datafit import Datafit
 from bidual.operators import GatedOperator, LinearOperator
-from bidual.operators.base import SampleOperator
+from bidual.operators.gated import SampleOperator
 from bidual.problems.problem import Problem
 from bidual.solvers.factored.arithmetic import norm, plus
 from bidual.solvers.factored.method import Method, State

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from bidual.architectures import ARCHITECTURES, GatedParallel
-from bidual.architectures.sub_network_gates import SubNetworkGates
+from bidual.architectures.gated_parallel import SubNetworkGates
 from bidual.gauges import Group
 from bidual.io.model_header import pack, unpack
 from bidual.losses import Logistic, Squared
 from bidual.losses.datafit import Datafit
-from bidual.operators import gated_sub_networks as operator_room
-from bidual.operators.gated_sub_networks import GatedSubNetworkOperator
+from bidual.operators import stacked as operator_room
+from bidual.operators.stacked import GatedSubNetworkOperator
 from bidual.problems.certificate import Scope
 from bidual.problems.problem import Problem
 from bidual.problems.solution import Limits
@@ -46,17 +46,17 @@ def test_patterns_are_the_signs_of_the_pre_activations_row_by_row() -> None:
     for k, (W, s) in enumerate(zip(cells.weights.numpy(), cells.signs.numpy(), strict=True)):
         for i, x in enumerate(X.numpy()):
             before = [sum(x[a] * W[a, j] for a in range(3)) for j in range(4)]
-            assert [bool(on) for on in cells.first(X)[k, :, i]] == [b >= 0 for b in before]
+            assert [bool(on) for on in cells.activity(X).first[k, :, i]] == [b >= 0 for b in before]
             total = sum(s[j] * max(b, 0.0) for j, b in enumerate(before))
-            assert bool(cells.second(X)[k, i]) == (total >= 0)
+            assert bool(cells.activity(X).second[k, i]) == (total >= 0)
 
 
 def test_what_is_zero_up_to_rounding_counts_as_on() -> None:
     X = torch.tensor([[0.1, 0.2], [0.0, 0.0]], dtype=torch.float64)
     gate = torch.tensor([[[0.2], [-0.1 - 1e-17]]], dtype=torch.float64)
     cells = SubNetworkGates(gate, torch.tensor([[-1.0]], dtype=torch.float64))
-    assert bool(cells.first(X).all())
-    assert bool(cells.second(X).all())
+    assert bool(cells.activity(X).first.all())
+    assert bool(cells.activity(X).second.all())
 
 
 def test_product_sampling_joins_every_first_layer_with_every_second() -> None:
@@ -87,8 +87,8 @@ def test_kernels_are_those_of_the_formula(stored: bool, monkeypatch: pytest.Monk
     for k in range(5):
         for i in range(12):
             for j in range(12):
-                shared = int((cells.first(X)[k, :, i] & cells.first(X)[k, :, j]).sum())
-                both = bool(cells.second(X)[k, i] & cells.second(X)[k, j])
+                shared = int((cells.activity(X).first[k, :, i] & cells.activity(X).first[k, :, j]).sum())
+                both = bool(cells.activity(X).second[k, i] & cells.activity(X).second[k, j])
                 expected[i, j] += eta[k] * float(X[i] @ X[j]) * shared * both
     assert torch.allclose(operator.kernel(eta), expected, atol=1e-12)
     assert (operator._shared is not None) == stored
@@ -166,7 +166,7 @@ def test_the_network_exports_to_onnx_for_any_number_of_samples(tmp_path: Path) -
         (lambda: SubNetworkGates(torch.full((2, 3, 4), torch.nan), torch.ones(2, 4)), "finite"),
         (lambda: SubNetworkGates.sample(3, 0, 2, torch.Generator()), "count must be at least 1, got 0"),
         (lambda: SubNetworkGates.product(3, 1, 1, 0, torch.Generator()), "width must be at least 1"),
-        (lambda: draw(0)[1].first(torch.ones(4, 2)), r"shape \(n, 3\)"),
+        (lambda: draw(0)[1].activity(torch.ones(4, 2)), r"shape \(n, 3\)"),
     ],
 )
 def test_bad_cells_are_refused(make: object, words: str) -> None:

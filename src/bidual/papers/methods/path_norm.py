@@ -1,4 +1,4 @@
-"""The path regulariser as a differentiable function, and the rescaling that leaves it unchanged."""
+"""The path regulariser of any parallel module, and the rescaling that leaves it unchanged."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -6,9 +6,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from bidual.architectures.modules.parallel import ParallelNetwork
+from bidual.architectures.modules import ParallelNetwork
+from bidual.architectures.parallel import Stack, squared_paths
 
-Stack = Float[Tensor, "k _ _"]  # rows and columns differ from layer to layer
 _PLAIN = (nn.ReLU, nn.Identity, nn.Flatten)  # modules without weights
 
 
@@ -19,14 +19,6 @@ def path_norm(layers: Sequence[Stack]) -> Float[Tensor, ""]:
     them are under one root (PR A.11). Zero sub-networks have gradient zero, one of the subgradients.
     """
     return root(squared_paths(layers).sum(1)).sum()
-
-
-def squared_paths(layers: Sequence[Stack]) -> Float[Tensor, "k units"]:
-    """The sum of the squared products of weights over all paths to each unit of the last layer."""
-    squares = layers[0].square().sum(1)
-    for layer in layers[1:]:
-        squares = (squares[:, None] @ layer.square())[:, 0]
-    return squares
 
 
 def root(x: Tensor) -> Tensor:

@@ -1,10 +1,6 @@
 """The gauge of each pair of norms on the two layers."""
 
-from bidual.gauges.base import Gauge
-from bidual.gauges.columns import LargestPerOutput, PerOutput
-from bidual.gauges.group import Group
-from bidual.gauges.nuclear import Nuclear
-from bidual.gauges.rows import Entries, Largest, PerInput
+from bidual.gauges import Entries, Gauge, Largest, LargestPerOutput, Nuclear, PerInput, PerOutput
 from bidual.numerics.norms import Norm
 
 _PAIRS: dict[tuple[str, str], type[Gauge]] = {
@@ -15,7 +11,6 @@ _PAIRS: dict[tuple[str, str], type[Gauge]] = {
     ("l1", "linf"): Largest,
     ("linf", "l1"): LargestPerOutput,
 }
-_OUTPUTS: dict[str, type[Gauge]] = {"l1": PerOutput, "l2": Group, "linf": Largest}
 
 
 def pair_gauge(hidden: Norm, output: Norm, n_outputs: int) -> Gauge:
@@ -31,8 +26,3 @@ def pair_gauge(hidden: Norm, output: Norm, n_outputs: int) -> Gauge:
             "Use l1 on either layer, l2 on both, or a relu network, whose neurons are priced one by one."
         )
     return _PAIRS[pair]()
-
-
-def output_gauge(output: Norm) -> Gauge:
-    """sum_j |z_j|_R on a dictionary of neurons, blocks (1, c), whose hidden norm is one."""
-    return _OUTPUTS[output.name]()

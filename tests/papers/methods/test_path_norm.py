@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from bidual.architectures.modules import ParallelNetwork
-from bidual.architectures.path_norm import path_norm, path_norm_of, rescaled
+from bidual.papers.methods.path_norm import path_norm, path_norm_of, rescaled
 
 SHAPES = {
     "two layers": (3, 4, 1),
