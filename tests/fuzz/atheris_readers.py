@@ -25,7 +25,6 @@ _READERS = [
         "bidual.io.tables",
     ),
     *(
-        "bidual.io.columns",
         "bidual.io.datasets",
         "bidual.training.layerwise.checkpoint",
         "bidual.distributed.checkpoint",

@@ -21,7 +21,7 @@ from onnx import helper
 
 from bidual import ConvexMLPRegressor, LayerwiseCNNClassifier, certify, load, regularization_path, regularization_paths
 from bidual.io.datasets.image_files import read_idx
-from bidual.io.foreign.files import from_file
+from bidual.io.foreign import from_file
 from bidual.io.tables import TableEncoder, split_target, target_values
 from bidual.operators.parallel import as_widths
 from fuzz import seeds

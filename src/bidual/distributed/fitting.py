@@ -14,8 +14,7 @@ from torch import Tensor
 from bidual.architectures import GatedMLP
 from bidual.architectures.modules import NETWORKS, RebuildableModule
 from bidual.distributed.checkpoint import Checkpoint, CheckpointWriter
-from bidual.distributed.gates import shared_gates
-from bidual.distributed.rows import Rows
+from bidual.distributed.rows import Rows, shared_gates
 from bidual.estimators.mlp import ConvexMLPClassifier, ConvexMLPRegressor
 from bidual.estimators.programs import Expected, FixedProgram, WarmStart
 from bidual.losses.datafit import Datafit

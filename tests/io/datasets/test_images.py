@@ -20,7 +20,7 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Made-up checksums, no data folder in the environment, and an empty cache."""
     sources = {one.name: one for one in (mnist_source(MNIST_FILES), cifar_source(CIFAR_FILES))}
     monkeypatch.setattr("bidual.io.datasets.images.IMAGE_SOURCES", {**IMAGE_SOURCES, **sources})
-    monkeypatch.setattr("bidual.io.datasets.folders.user_cache_path", lambda name: tmp_path / "cache" / name)
+    monkeypatch.setattr("bidual.io.datasets.official_files.user_cache_path", lambda name: tmp_path / "cache" / name)
     monkeypatch.delenv("BIDUAL_DATA", raising=False)
 
 

@@ -9,11 +9,10 @@ import numpy as np
 from jaxtyping import Int64, UInt8
 from numpy import ndarray
 
-from bidual.io.datasets.download import download as fetch
-from bidual.io.datasets.folders import VARIABLE, DataDir, best_place, check_md5, download_place, missing, places
+from bidual.io.datasets import official_files as files
 from bidual.io.datasets.image_files import read_cifar10, read_idx
-from bidual.io.datasets.names import known_name
-from bidual.io.datasets.sources import IMAGE_SOURCES, ImageSource
+from bidual.io.datasets.official_files import DataDir
+from bidual.io.datasets.sources import IMAGE_SOURCES, ImageSource, known_name
 
 Part = Literal["all", "train", "test"]
 Images = UInt8[ndarray, "n channels h w"]
@@ -45,11 +44,8 @@ class ImageData:
         if self.train_images.shape[1:] != self.test_images.shape[1:]:
             shapes = f"{self.train_images.shape[1:]} and {self.test_images.shape[1:]}"
             raise ValueError(f"training and test images of {self.name} must be of one size, got {shapes}.")
-        for images, labels in (
-            (self.train_images, self.train_labels),
-            (self.test_images, self.test_labels),
-        ):
-            _check(self.name, images, labels, len(self.classes))
+        _check(self.name, self.train_images, self.train_labels, len(self.classes))
+        _check(self.name, self.test_images, self.test_labels, len(self.classes))
 
     @property
     def size(self) -> tuple[int, ...]:
@@ -90,37 +86,30 @@ def load_images(name: str, data_dir: DataDir = None, *, part: Part = "all", down
 
 def _found(source: ImageSource, names: Sequence[str], data_dir: DataDir, download: bool) -> Path:
     """The folder to read from; it has all files that must exist."""
-    found = places(source.folder, data_dir)
-    place = best_place(found, names)
-    if download and (missing(place, names) or not _all_good(source, place, names)):
-        place = download_place(source.folder, data_dir)
-        fetch(source, names, place)
-    lost = missing(place, names)
+    found = files.places(source.folder, data_dir)
+    place = files.best_place(found, names)
+    if download and files.damaged(source, names, place):
+        place = files.download_place(source.folder, data_dir)
+        files.download(source, names, place)
+    lost = files.missing(place, names)
     if lost and not (source.per_batch and set(lost) < set(source.train) & set(names)):
         raise FileNotFoundError(_nowhere(source, names, lost, found))
     return place
 
 
-def _all_good(source: ImageSource, place: Path, names: Sequence[str]) -> bool:
-    try:
-        return all(check_md5(place / name, source.md5[name]) for name in names)
-    except ValueError:
-        return False
-
-
 def _nowhere(source: ImageSource, names: Sequence[str], lost: Sequence[str], found: Sequence[Path]) -> str:
     more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
     parts = {"train": source.train, "test": source.test}
-    rest = [part for part, files in parts.items() if set(files) < set(names) and not set(files) & set(lost)]
+    rest = [part for part, held in parts.items() if set(held) < set(names) and not set(held) & set(lost)]
     alone = "".join(f", or read what is there by part={part!r}" for part in rest)
     return (
         f"{source.title} lacks {lost[0]}{more}, looked for in {', '.join(map(str, found))}; download by download=True "
-        f"or from {source.url}, or say by data_dir or {VARIABLE} which folder holds {source.folder}{alone}."
+        f"or from {source.url}, or say by data_dir or {files.VARIABLE} which folder holds {source.folder}{alone}."
     )
 
 
 def _read(source: ImageSource, place: Path, names: Sequence[str]) -> tuple[Images, Labels]:
-    paths = [check_md5(place / name, source.md5[name]) for name in names]
+    paths = [files.check_md5(place / name, source.md5[name]) for name in names]
     if not paths:
         return np.empty((0, *source.size), np.uint8), np.empty(0, np.int64)
     if source.per_batch:

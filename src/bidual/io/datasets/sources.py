@@ -1,7 +1,9 @@
-"""The known data sets: folders, official files, checksums and addresses."""
+"""The known data sets, by names in any spelling: folders, official files, checksums and addresses."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from types import MappingProxyType
 
 
@@ -109,3 +111,22 @@ CIFAR_10 = ImageSource(
     per_batch=10_000,
 )
 IMAGE_SOURCES: Mapping[str, ImageSource] = MappingProxyType({one.name: one for one in (FASHION_MNIST, MNIST, CIFAR_10)})
+
+
+def known_name(name: str, known: Iterable[str], instead: str) -> str:
+    """The one of ``known`` that ``name`` means, whatever its case and punctuation: "Fashion_MNIST", "cifar10".
+
+    Args:
+        instead: the end of the message for a name that is none of them: where other data are read.
+    """
+    names = {_bare(one): one for one in known}
+    found = names.get(_bare(name)) if isinstance(name, str) else None
+    if found is not None:
+        return found
+    close = [names[one] for one in get_close_matches(_bare(str(name)), names, n=3)]
+    guess = f" (did you mean {' or '.join(close)}?)" if close else ""
+    raise ValueError(f"unknown data set {name!r}{guess}: known are {', '.join(sorted(names.values()))}; {instead}.")
+
+
+def _bare(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())

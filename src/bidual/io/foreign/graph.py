@@ -1,5 +1,9 @@
-"""A computation graph, in the words of ONNX, as the steps from its input to its output."""
+"""A network as the steps a sample takes through it, and the test that they are those of two layers with a ReLU.
 
+Graphs of files come in the words of ONNX.
+"""
+
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -7,14 +11,125 @@ from typing import Any
 
 from torch import Tensor
 
-from bidual.io.foreign.steps import Affine, Other, Relu, Reshape, Shift, Step, as_bias, two_layers
 from bidual.io.foreign.weights import TwoLayerWeights
 
-Lazy = Callable[[], Tensor]  # float64; read when it is needed, so that a large file of another kind is refused at once
-Chain = tuple[Step, ...]
-
+_MOST_SHOWN = 8
 _MOST_NODES = 500  # chains of steps grow with them
 _RESHAPING = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
+
+
+@dataclass(frozen=True, eq=False)
+class Affine:
+    """x -> weight x + bias."""
+
+    weight: Tensor
+    bias: Tensor | None = None
+
+    def __str__(self) -> str:
+        return f"Linear({', '.join(str(size) for size in reversed(self.weight.shape))})"
+
+
+@dataclass(frozen=True, eq=False)
+class Shift:
+    """x -> x + amount."""
+
+    amount: Tensor
+
+    def __str__(self) -> str:
+        return "Add"
+
+
+@dataclass(frozen=True)
+class Relu:
+    """x -> max(x, 0)."""
+
+    def __str__(self) -> str:
+        return "ReLU"
+
+
+@dataclass(frozen=True)
+class Other:
+    """A step that no two-layer ReLU network has."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class Reshape:
+    """The same numbers in the same order; ``keeps_rows`` says that samples stay rows."""
+
+    name: str
+    keeps_rows: bool = False
+
+    def __str__(self) -> str:
+        return self.name
+
+
+Step = Affine | Shift | Relu | Reshape | Other
+Chain = tuple[Step, ...]
+Lazy = Callable[[], Tensor]  # float64; read when it is needed, so that a large file of another kind is refused at once
+
+
+def two_layers(steps: Sequence[Step], n_features: int | None = None) -> TwoLayerWeights:
+    """The weights, if the steps are Linear, ReLU, Linear.
+
+    Args:
+        steps: from the samples to the outputs.
+        n_features: how many numbers a sample has, where that is known. A reshaping is harmless only if the first layer
+            takes them all at once, or if it comes last and there is one output.
+    """
+    merged = _with_biases(steps)
+    layers = [step for step in merged if not isinstance(step, Reshape)]
+    match layers:
+        case [Affine() as first, Relu(), Affine() as second]:
+            _check_input(first, n_features)
+            _check_end(merged[-1], second)
+            return TwoLayerWeights.of(first.weight, second.weight, first.bias, second.bias)
+    names = [str(step) for step in steps[:_MOST_SHOWN]] + ["..."] * (len(steps) > _MOST_SHOWN)
+    shown = ", ".join(names) or "no layer at all"
+    raise ValueError(f"this is not a two-layer ReLU network: expected Linear, ReLU, Linear, found {shown}.")
+
+
+def _with_biases(steps: Sequence[Step]) -> list[Step]:
+    """A shift right after a linear layer is its bias."""
+    merged: list[Step] = []
+    for step in steps:
+        last = merged[-1] if merged else None
+        if isinstance(step, Shift) and isinstance(last, Affine):
+            shift = _as_bias(step.amount, len(last.weight))
+            merged[-1] = Affine(last.weight, shift if last.bias is None else last.bias + shift)
+        else:
+            merged.append(step)
+    return merged
+
+
+def _as_bias(amount: Tensor, length: int) -> Tensor:
+    """A shift that is the same for all samples, as a vector; one number is repeated."""
+    if amount.numel() == 1:
+        return amount.reshape(1).expand(length)
+    if amount.ndim == 0 or amount.numel() != amount.shape[-1] or amount.numel() != length:
+        raise ValueError(f"a layer of {length} neurons has a bias of shape {tuple(amount.shape)}; use one per neuron.")
+    return amount.reshape(length)
+
+
+def _check_input(first: Affine, n_features: int | None) -> None:
+    taken = first.weight.shape[-1]
+    if n_features is not None and n_features != taken:
+        raise ValueError(
+            f"the network's samples have {n_features} numbers each, but its first layer takes {taken} at a time; "
+            "only networks whose first layer takes a whole sample can be read."
+        )
+
+
+def _check_end(last: Step, second: Affine) -> None:
+    if isinstance(last, Reshape) and not last.keeps_rows and len(second.weight) != 1:
+        raise ValueError(
+            f"the network ends with {last.name}, which mixes its {len(second.weight)} outputs with the samples; "
+            "leave that step out."
+        )
 
 
 @dataclass(frozen=True)
@@ -36,7 +151,7 @@ class Graph:
         constants: how to read each stored tensor.
         input: the name of the samples.
         output: the name of the network's outputs.
-        n_features: how many numbers a sample has, if the graph says so.
+        sizes: of the input, the samples first; 0 where the graph does not say it.
         has_head: whether the network proper ends with the last linear layer after a ReLU, before ``output``.
     """
 
@@ -44,14 +159,15 @@ class Graph:
     constants: Mapping[str, Lazy]
     input: str
     output: str
-    n_features: int | None = None
+    sizes: Sequence[int] = ()
     has_head: bool = False
 
     def weights(self) -> TwoLayerWeights:
         chains = _chains(self)
         ends = [chain for chain in chains.values() if self.has_head and _ends_with_layer(chain)]
         chain = ends[-1] if ends else chains.get(self.output, (Other("an output that does not depend on the input"),))
-        return two_layers(chain, self.n_features)
+        known = len(self.sizes) > 1 and all(self.sizes[1:])
+        return two_layers(chain, math.prod(self.sizes[1:]) if known else None)
 
 
 def _ends_with_layer(chain: Chain) -> bool:
@@ -126,4 +242,4 @@ def _layer(node: Node, moving: str, constants: Mapping[str, Lazy]) -> Step:
     weight = get("alpha", 1.0) * (B if get("transB", 0) else B.T)
     if len(node.inputs) < 3 or not node.inputs[2]:
         return Affine(weight)
-    return Affine(weight, get("beta", 1.0) * as_bias(constants[node.inputs[2]](), len(weight)))
+    return Affine(weight, get("beta", 1.0) * _as_bias(constants[node.inputs[2]](), len(weight)))

@@ -1,4 +1,4 @@
-"""The weights of a two-layer ReLU network, whoever made it."""
+"""The weights of a two-layer ReLU network from anywhere."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,10 +30,12 @@ class TwoLayerWeights:
     output_bias: Float[Tensor, " c"] | None = None
 
     def __post_init__(self) -> None:
-        for name, tensor in self._tensors.items():
-            _check_numbers(name, tensor)
-        _check_matrix("hidden", self.hidden)
-        _check_matrix("output", self.output)
+        for name in ("hidden", "hidden_bias", "output", "output_bias"):
+            _check_numbers(name, getattr(self, name))
+        for name, matrix in (("hidden", self.hidden), ("output", self.output)):
+            if matrix.ndim != 2 or 0 in matrix.shape:
+                shape = tuple(matrix.shape)
+                raise ValueError(f"{name} must be a matrix with at least one row and column, got {shape}.")
         if self.output.shape[1] != self.hidden.shape[0]:
             raise ValueError(
                 f"the hidden layer has {self.hidden.shape[0]} neurons, but the output layer takes "
@@ -65,16 +67,9 @@ class TwoLayerWeights:
         """The network's raw outputs, in float64."""
         if X.ndim != 2 or X.shape[1] != self.n_features:
             raise ValueError(f"X must have shape (n, {self.n_features}), got {tuple(X.shape)}.")
-        return self._forward(X.to(torch.float64))
-
-    def _forward(self, X: Tensor) -> Tensor:
         linear = torch.nn.functional.linear
-        return linear(linear(X, self.hidden, self.hidden_bias).relu(), self.output, self.output_bias)
-
-    @property
-    def _tensors(self) -> dict[str, Tensor]:
-        names = ("hidden", "hidden_bias", "output", "output_bias")
-        return {name: value for name in names if (value := getattr(self, name)) is not None}
+        neurons = linear(X.to(torch.float64), self.hidden, self.hidden_bias).relu()
+        return linear(neurons, self.output, self.output_bias)
 
 
 def _copy(value: Numbers) -> Tensor:
@@ -84,16 +79,13 @@ def _copy(value: Numbers) -> Tensor:
     return tensor.to("cpu", torch.float64, copy=True).contiguous()
 
 
-def _check_numbers(name: str, tensor: Tensor) -> None:
+def _check_numbers(name: str, tensor: Tensor | None) -> None:
+    if tensor is None:
+        return
     if tensor.dtype != torch.float64:
         raise ValueError(f"{name} must be float64, got {tensor.dtype}; use TwoLayerWeights.of to convert.")
     if not bool(torch.isfinite(tensor).all()):
         raise ValueError(f"{name} holds NaN or infinity; the network diverged in training, train it again.")
-
-
-def _check_matrix(name: str, tensor: Tensor) -> None:
-    if tensor.ndim != 2 or 0 in tensor.shape:
-        raise ValueError(f"{name} must be a matrix with at least one row and column, got {tuple(tensor.shape)}.")
 
 
 def _check_bias(name: str, bias: Tensor | None, length: int) -> None:
