@@ -18,7 +18,6 @@ _LONGEST = 2**17  # bytes of a file
 _READERS = [
     *(
         "bidual.estimators.saving",
-        "bidual.io.model_header",
         "bidual.runtime.container",
         "bidual.runtime.registry",
         "bidual.io.foreign",

@@ -17,7 +17,7 @@ from torch import Tensor
 from bidual.architectures import ReluMLP
 from bidual.architectures.modules import RebuildableModule, ReluNetwork
 from bidual.estimators.base import ConvexEstimator
-from bidual.estimators.parameters import COUNT, FRACTION, POSITIVE, SECONDS, one_of
+from bidual.estimators.parameters import COUNT, FRACTION, POSITIVE, SECONDS, as_count, one_of
 from bidual.estimators.saving import read_saved
 from bidual.io import foreign
 from bidual.io.foreign import TwoLayerWeights, class_targets, from_module, number_targets
@@ -114,7 +114,7 @@ def certify(
     if len(Y) != len(samples):
         raise ValueError(f"X has {len(samples)} samples and y has {len(Y)}; they must be as many.")
     problem = ReluProblem(samples, Datafit(chosen, Y, intercept=weights.output_bias is not None), float(beta))
-    plan = ReluPlan(samples, oracle, n_starts if isinstance(n_starts, str) else int(n_starts))
+    plan = ReluPlan(samples, oracle, as_count(n_starts, "auto"))
     limits = Limits(float(tol), max_time=None if max_time is None else float(max_time))
     with numerical_errors_as_value_error():
         return _certify(weights, problem, plan, limits)

@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 from sklearn.model_selection import check_cv
 from torch import Tensor
 
-from bidual.estimators.base import Samples
+from bidual.estimators.base import ClassifierTargets, RegressorTargets, Samples
 from bidual.estimators.mlp import ConvexMLP
 from bidual.estimators.parameters import FRACTION, is_whole, must, parameter
-from bidual.estimators.targets import ClassifierTargets, RegressorTargets
 from bidual.losses import Loss
 from bidual.runtime.jobs import Task, run_all
 from bidual.solvers.plan import beta_grid, check_betas

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from bidual.estimators import parameters
 from bidual.estimators.parameters import is_auto, is_list, is_number, is_whole, must, whole
-from bidual.runtime.memory import available_bytes, human_bytes
 from bidual.runtime.ranks import Ranks
 
 _LARGEST = 1e30  # whose products are numbers in float32
@@ -84,8 +84,5 @@ def check_memory(estimator: Any, sample_shape: tuple[int, ...]) -> None:
     seen = 4 * max(channels, estimator.n_gates * estimator.factors)
     batch = min(estimator.batch_size, 128) * height * width
     need = 4 * per_stage * (seen * estimator.kernel_size**2 + batch)
-    if need > (there := available_bytes(torch.device(estimator.device))):
-        raise ValueError(
-            f"a stage of {estimator.n_gates} gates with {estimator.factors} factors and {estimator.units} units would "
-            f"need {human_bytes(need)}, and {human_bytes(there)} are free; use fewer."
-        )
+    what = f"a stage of {estimator.n_gates} gates with {estimator.factors} factors and {estimator.units} units"
+    parameters.check_memory(need, torch.device(estimator.device), what, "use fewer")

@@ -8,14 +8,16 @@ them from the signature. Subclasses inherit them, may change a default (the chec
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import Field, field, fields
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 
 from bidual.runtime.extras import need
+from bidual.runtime.memory import available_bytes, human_bytes
 from bidual.runtime.numerical_errors import numerical_errors_as_value_error
 
+T = TypeVar("T")
 Check = Callable[[str, Any], None]
 
 
@@ -79,6 +81,15 @@ def must(be: str, holds: Callable[[Any], bool], hint: str = "") -> Check:
     return check
 
 
+def accepted_by(function: Callable[[Any], object]) -> Check:
+    """A check by a function that raises a ValueError itself."""
+
+    def check(name: str, value: Any) -> None:
+        function(value)
+
+    return check
+
+
 def one_of(words: Collection[str]) -> Check:
     return must(f"one of {list(words)}", lambda value: isinstance(value, str) and value in words)
 
@@ -109,6 +120,11 @@ def is_auto(value: Any) -> bool:
     return isinstance(value, str) and value == "auto"
 
 
+def as_count(value: int | str, auto: T) -> int | T:
+    """What :data:`COUNT` allows, as a plain number."""
+    return auto if isinstance(value, str) else int(value)
+
+
 def is_list(value: Any) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, str)
 
@@ -124,6 +140,12 @@ def check_device(name: str, value: Any) -> None:
         torch.empty(0, device=torch.device(value))
     except (RuntimeError, AssertionError, TypeError, ValueError) as error:
         raise ValueError(f"{name} must be one that torch has here, such as 'cpu', got {value!r}.") from error
+
+
+def check_memory(need: int, device: torch.device, what: str, remedy: str) -> None:
+    """Raise a ValueError if something needs more memory than there is."""
+    if need > (there := available_bytes(device)):
+        raise ValueError(f"{what} would need {human_bytes(need)}, and {human_bytes(there)} are free; {remedy}.")
 
 
 FLAG = must("True or False", lambda value: isinstance(value, (bool, np.bool_)))

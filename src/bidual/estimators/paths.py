@@ -124,8 +124,8 @@ def _path(
     estimator._check_parameters()
     if betas is not None:
         check_betas(betas)
-    program = estimator._build(estimator._validate_fit(X, y, sample_weight))
-    beta_max = estimator.beta_max_
+    program = estimator._program(estimator._validate_fit(X, y, sample_weight))
+    beta_max = program.beta_max
     grid = beta_grid(beta_max or 1.0, n_betas, ratio) if betas is None else [float(beta) for beta in betas]
     fits = program.path(grid, **estimator._solver_options())
     modules = [fit.module() for fit in fits]

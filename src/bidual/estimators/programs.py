@@ -3,12 +3,13 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from torch import Tensor
 
 from bidual.architectures import Architecture
 from bidual.architectures.modules import RebuildableModule
+from bidual.losses.datafit import Datafit
 from bidual.polar import Neurons
 from bidual.problems.certificate import SoundnessError
 from bidual.problems.neuron_problem import NeuronProblem
@@ -113,6 +114,12 @@ class FixedProgram(Program):
 
     problem: Problem
     architecture: Architecture
+
+    @classmethod
+    def of(cls, architecture: Architecture, X: Tensor, datafit: Datafit) -> Self:
+        """The program of an architecture on samples."""
+        operator = architecture.lift(X, datafit.targets.shape[1])
+        return cls(Problem(operator, datafit, architecture.gauge(), 1.0), architecture)
 
     @property
     def beta_max(self) -> float:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from bidual.estimators.network import ConvexNetwork
+from bidual.estimators.mlp import ConvexNetwork
 from bidual.estimators.parameters import Check, is_list, is_whole, must
 from bidual.losses.datafit import Datafit
 from bidual.operators.patches import Patches
@@ -126,6 +126,3 @@ class ShapedSamples(ConvexNetwork):
         learned = getattr(self, "sample_shape_", found)
         if tuple(found) != learned and getattr(self, self._shape_parameter) is None:
             raise ValueError(f"the network was trained on {self._what} of shape {learned}, got {tuple(found)}.")
-
-    def _shaped(self, X: Tensor) -> Tensor:
-        return X.reshape(len(X), *self.sample_shape_)
