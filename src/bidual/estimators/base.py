@@ -1,5 +1,6 @@
 """The scikit-learn face shared by all network families: validate, code targets, build, solve, store."""
 
+import os
 import warnings
 from abc import abstractmethod
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, colu
 from torch import Tensor
 
 from bidual.estimators import parameters as checks
-from bidual.estimators.onnx_export import OnnxExport
+from bidual.estimators.onnx_export import export
 from bidual.estimators.parameters import accepted_by, check_parameters, must, one_of, parameter, restored_if_refused
 from bidual.estimators.programs import Fitted, Program, WarmStart
 from bidual.estimators.progress import gap_progress
@@ -52,7 +53,7 @@ _SOLVER = must("a string or a Solver", lambda value: isinstance(value, (str, Sol
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class ConvexEstimator(OnnxExport, SavedEstimator):
+class ConvexEstimator(SavedEstimator):
     """Fits one architecture to a certified optimum. Subclasses say which architecture and how targets are encoded."""
 
     activation: str = parameter("relu", one_of(("relu", "gated_relu", "linear")))
@@ -101,14 +102,13 @@ class ConvexEstimator(OnnxExport, SavedEstimator):
         with gap_progress(self.verbose, self.tol) as callback:
             fitted = program.train(self.beta_, start=self._last_fit(), callback=callback, **self._solver_options())
         self._store(fitted)
-        self._check_network(samples.weighted().X, fitted)
+        with torch.no_grad():
+            fitted.expected().check(self.module_(samples.weighted().X))
         return self
 
-    def _check_network(self, X: Tensor, fitted: Fitted) -> None:
-        """The network must predict what its certificate is about."""
-        expected = fitted.expected()
-        with torch.no_grad():
-            expected.check(self.module_(X).reshape(expected.predictions.shape))
+    def to_onnx(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted network to an ONNX file, see :func:`bidual.estimators.onnx_export.export`."""
+        export(self, path)
 
     @abstractmethod
     def _make_program(self, X: Tensor, datafit: Datafit) -> Program: ...
@@ -222,6 +222,19 @@ def _has_probabilities(estimator: Any) -> bool:
         return False
 
 
+def classes_and_codes(y: ArrayLike) -> tuple[NDArray[Any], NDArray[np.intp]]:
+    """The classes in order, at least two, and the index of every label."""
+    y = column_or_1d(y, warn=True)
+    check_classification_targets(y)
+    classes, codes = np.unique(y, return_inverse=True)
+    if len(classes) < 2:
+        raise ValueError(
+            f"a classifier needs at least two classes in y of positive weight, got one class only: {classes}; add "
+            "samples of another class."
+        )
+    return classes, codes
+
+
 class ClassifierTargets(ClassifierMixin):
     """The loss says how labels become targets, and how outputs become probabilities.
 
@@ -235,17 +248,9 @@ class ClassifierTargets(ClassifierMixin):
         return resolve_loss(self.loss, 1 if len(self.classes_) == 2 else len(self.classes_))
 
     def _encode_targets(self, y: NDArray[Any]) -> NDArray[np.float64]:
-        y = column_or_1d(y, warn=True)
-        check_classification_targets(y)
-        classes, codes = np.unique(y, return_inverse=True)
-        if len(classes) < 2:
-            raise ValueError(
-                f"a classifier needs at least two classes in y of positive weight, got one class only: {classes}; add "
-                "samples of another class."
-            )
-        self.classes_ = classes
+        self.classes_, codes = classes_and_codes(y)
         loss = self._make_loss()
-        return loss.encode(codes, loss.n_outputs(len(classes)))
+        return loss.encode(codes, loss.n_outputs(len(self.classes_)))
 
     def decision_function(self, X: ArrayLike) -> NDArray[np.float64]:
         """Raw scores: shape (n,) for two classes (positive means the second), else (n, n_classes)."""

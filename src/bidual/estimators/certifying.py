@@ -1,4 +1,4 @@
-"""How far a two-layer ReLU network, trained by anybody, is from the best one there is."""
+"""How far a two-layer ReLU network, trained anywhere, is from the best one there is."""
 
 import math
 import os
@@ -28,7 +28,7 @@ from bidual.numerics.rounding import TINY, gamma, largest_sum, length, rounded_u
 from bidual.patterns import with_constant
 from bidual.problems.certificate import Certificate, SoundnessError
 from bidual.problems.relu import ReluProblem
-from bidual.problems.solution import Limits, Solution
+from bidual.problems.solution import Limits
 from bidual.runtime.json_text import one_line
 from bidual.runtime.numerical_errors import check_magnitude, numerical_errors_as_value_error
 from bidual.training.plan import ORACLES
@@ -144,17 +144,15 @@ def _certify(weights: TwoLayerWeights, problem: ReluProblem, plan: ReluPlan, lim
     certificate = done.certificate
     if certificate.dual > own.most:
         raise SoundnessError(f"lower bound {certificate.dual!r} exceeds {own.most!r}; please report this network.")
-    module = _module(done, weights.hidden_bias is not None)
+    module = ReluMLP(done.neurons, weights.hidden_bias is not None).decode(done.Z, done.problem.predictions(done.Z)[1])
+    assert isinstance(module, ReluNetwork)
     found = _objective(_weights(module, weights), problem).most
-    return NetworkCertificate(
-        own.most,
-        certificate.dual,
-        _relative_gap(own.most, certificate.dual),
-        certificate,
-        module if found < own.least else None,
-        found if found < own.least else own.most,
-        _status(done, limits.tol),
-    )
+    gap, status = certificate.relative_gap, done.status.value
+    if gap <= limits.tol:
+        status = f"the best network that was found is optimal up to {gap:.1e}"
+    improved, own_gap = found < own.least, _relative_gap(own.most, certificate.dual)
+    better, best = module if improved else None, found if improved else own.most
+    return NetworkCertificate(own.most, certificate.dual, own_gap, certificate, better, best, status)
 
 
 def _relative_gap(objective: float, lower_bound: float) -> float:
@@ -162,13 +160,6 @@ def _relative_gap(objective: float, lower_bound: float) -> float:
     if not math.isfinite(objective):
         return 1.0
     return max(objective - lower_bound, 0.0) / objective if objective > 0 else 0.0
-
-
-def _status(done: Solution, tol: float) -> str:
-    gap = done.certificate.relative_gap
-    if gap <= tol:
-        return f"the best network that was found is optimal up to {gap:.1e}"
-    return done.status.value
 
 
 class _Objective(NamedTuple):
@@ -208,12 +199,6 @@ def _neurons(weights: TwoLayerWeights) -> Float[Tensor, "m d"]:
     if weights.hidden_bias is None:
         return weights.hidden
     return torch.cat([weights.hidden, weights.hidden_bias[:, None]], 1)
-
-
-def _module(done: Solution, bias: bool) -> ReluNetwork:
-    module = ReluMLP(done.neurons, bias).decode(done.Z, done.problem.predictions(done.Z)[1])
-    assert isinstance(module, ReluNetwork)
-    return module
 
 
 def _weights(module: ReluNetwork, like: TwoLayerWeights) -> TwoLayerWeights:

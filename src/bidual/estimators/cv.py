@@ -15,13 +15,13 @@ from torch import Tensor
 
 from bidual.estimators.base import ClassifierTargets, RegressorTargets, Samples
 from bidual.estimators.mlp import ConvexMLP
-from bidual.estimators.parameters import FRACTION, is_whole, must, parameter
+from bidual.estimators.parameters import FRACTION, accepted_by, is_whole, must, parameter
 from bidual.losses import Loss
 from bidual.runtime.jobs import Task, run_all
 from bidual.solvers.plan import beta_grid, check_betas
 
 
-def _check_betas(name: str, value: Any) -> None:
+def _check_betas(value: Any) -> None:
     if value is not None:
         check_betas(value)
 
@@ -34,7 +34,7 @@ class CrossValidated(ConvexMLP):
     samples is not regularised harder.
     """
 
-    betas: Sequence[float] | None = parameter(None, _check_betas)
+    betas: Sequence[float] | None = parameter(None, accepted_by(_check_betas))
     n_betas: int = parameter(12, must("a positive whole number", lambda value: is_whole(value, 1)))
     beta_ratio: float = parameter(3e-3, FRACTION)
     cv: Any = None
@@ -86,9 +86,8 @@ class CrossValidated(ConvexMLP):
         """The user's folds; by default five, or as many as the smallest class (or the data) has samples."""
         if self.cv is not None:
             return self.cv
-        if self._numeric_targets:
-            return int(np.clip(len(Y), 2, 5))
-        return int(np.clip(np.unique(self._fold_labels(Y), return_counts=True)[1].min(), 2, 5))
+        count = len(Y) if self._numeric_targets else np.unique(self._fold_labels(Y), return_counts=True)[1].min()
+        return int(np.clip(count, 2, 5))
 
     def _fold_labels(self, Y: Tensor) -> NDArray[Any]:
         codes = Y.cpu().numpy()

@@ -15,12 +15,12 @@ from scipy.special import softmax
 from sklearn.base import ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_array, check_consistent_length, check_random_state
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, column_or_1d
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from bidual.architectures.modules.layerwise import LayerwiseNetwork
 from bidual.estimators import layerwise_checks as checks
+from bidual.estimators.base import classes_and_codes
 from bidual.estimators.parameters import FLAG, check_display, check_parameters, parameter, restored_if_refused, whole
 from bidual.estimators.saving import SavedEstimator
 from bidual.runtime.ranks import ALONE, Ranks
@@ -140,8 +140,7 @@ class LayerwiseCNNClassifier(ClassifierMixin, SavedEstimator):
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """The most likely class of every image."""
-        scores = self.decision_function(X)
-        return self.classes_[scores.argmax(1)]
+        return self.classes_[self.decision_function(X).argmax(1)]
 
     def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
         """Class probabilities (n, n_classes)."""
@@ -273,12 +272,8 @@ class LayerwiseCNNClassifier(ClassifierMixin, SavedEstimator):
         return tuple(found)
 
     def _labels(self, y: ArrayLike, n: int) -> Tensor:
-        labels = column_or_1d(y, warn=True)
-        check_classification_targets(labels)
-        check_consistent_length(labels, range(n))
-        self.classes_, codes = np.unique(labels, return_inverse=True)
-        if len(self.classes_) < 2:
-            raise ValueError(f"a classifier needs at least two classes in y, got {self.classes_} only; add another.")
+        self.classes_, codes = classes_and_codes(y)
+        check_consistent_length(codes, range(n))
         return torch.tensor(codes, dtype=torch.long)
 
     def _check_maps(self) -> None:

@@ -64,11 +64,6 @@ def _are_rates(rate: Any, stages: int) -> bool:
 
 def check_ranks(estimator: Any, ranks: Ranks) -> None:
     """Raise a ValueError if these ranks cannot train together."""
-    if estimator.batch_size < ranks.size:
-        raise ValueError(
-            f"{ranks.size} ranks cannot share batches of {estimator.batch_size} images; start at most "
-            f"{estimator.batch_size}, or make batch_size larger."
-        )
     if ranks.size > 1 and estimator.device not in ("cpu", "cuda"):
         raise ValueError(f"every rank takes a GPU of its own; use device='cuda', got {estimator.device!r}.")
     if ranks.size > 1 and estimator.device == "cuda" and ranks.device.type != "cuda":

@@ -20,14 +20,6 @@ from bidual.runtime.extras import need
 from bidual.runtime.files import check_target, write_atomically
 
 
-class OnnxExport:
-    """An estimator whose fitted network can be written as ONNX."""
-
-    def to_onnx(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted network to an ONNX file."""
-        export(self, path)
-
-
 def export(estimator: Any, path: str | os.PathLike[str]) -> None:
     """Write the fitted network as ONNX; the input is ``X``, float64 of shape (n, d), or of n images or
     sequences, for any n.

@@ -111,6 +111,10 @@ def is_number(value: object) -> bool:
     return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
 
 
+def is_positive(value: Any) -> bool:
+    return is_number(value) and 0 < value < np.inf
+
+
 def is_whole(value: Any, least: int) -> bool:
     """Whether a parameter is a whole number of at least ``least``."""
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and bool(value >= least)
@@ -150,18 +154,9 @@ def check_memory(need: int, device: torch.device, what: str, remedy: str) -> Non
 
 FLAG = must("True or False", lambda value: isinstance(value, (bool, np.bool_)))
 COUNT = must("'auto' or a positive whole number", lambda value: is_auto(value) or is_whole(value, 1))
-FRACTION = must("between 0 and 1", lambda value: is_number(value) and 0 < value < 1)
-TOL = must(
-    "between 0 and 1",
-    lambda value: is_number(value) and 0 < value < 1,
-    " It is a relative duality gap, like 1e-4.",
-)
+FRACTION = must("between 0 and 1", lambda value: is_positive(value) and value < 1)
+TOL = must("between 0 and 1", lambda value: is_positive(value) and value < 1, " It is a relative gap, like 1e-4.")
 SECONDS = must("None or positive", lambda value: value is None or (is_number(value) and value > 0))
-STEPS = must(
-    "None or a positive whole number",
-    lambda value: value is None or (is_number(value) and value > 0 == value % 1),
-)
-POSITIVE = must("positive and finite", lambda value: is_number(value) and 0 < value < np.inf)
-BETA = must(
-    "'auto' or a positive finite number", lambda value: is_auto(value) or (is_number(value) and 0 < value < np.inf)
-)
+STEPS = must("None or a positive whole number", lambda value: value is None or (is_positive(value) and value % 1 == 0))
+POSITIVE = must("positive and finite", is_positive)
+BETA = must("'auto' or a positive finite number", lambda value: is_auto(value) or is_positive(value))

@@ -14,7 +14,7 @@ from bidual.polar import Neurons
 from bidual.problems.certificate import SoundnessError
 from bidual.problems.neuron_problem import NeuronProblem
 from bidual.problems.problem import Problem
-from bidual.problems.solution import Callback, Limits, Solution
+from bidual.problems.solution import Limits, Solution
 from bidual.solvers.plan import solve_auto
 from bidual.training.plan import NeuronPlan
 from bidual.types import Blocks, Matrix
@@ -66,8 +66,8 @@ class Expected:
     tolerance: float
 
     def check(self, outputs: Matrix) -> None:
-        """A bug in decoding would show here, not a rounding."""
-        error = float((outputs - self.predictions.to(outputs.device)).abs().max())
+        """Raise for a network that is not the one of the certificate, by a bug in decoding; rounding is allowed for."""
+        error = float((outputs.reshape(self.predictions.shape) - self.predictions.to(outputs.device)).abs().max())
         if error > self.tolerance:
             raise SoundnessError(
                 f"the network's predictions differ by {error:.1e} from those that were certified; please report this."
@@ -83,17 +83,11 @@ class Program(ABC):
         """The smallest beta whose optimum is the zero network."""
 
     @abstractmethod
-    def train(
-        self,
-        beta: float,
-        limits: Limits,
-        *,
-        solver: str = "auto",
-        start: WarmStart | None = None,
-        callback: Callback | None = None,
-        prove: bool = True,
-    ) -> Fitted:
-        """Train for one beta, from an earlier solution if given; without ``prove``, certificates may be weaker."""
+    def train(self, beta: float, limits: Limits, *, start: WarmStart | None = None, **options: Any) -> Fitted:
+        """Train for one beta, from an earlier solution if given.
+
+        Options are ``solver``, ``callback``, and ``prove``, without which certificates may be weaker.
+        """
 
     def path(self, betas: Sequence[float], limits: Limits, **options: Any) -> list[Fitted]:
         """Train for every beta, largest first, each from the last; in the order in which betas were given."""

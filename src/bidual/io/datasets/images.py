@@ -1,5 +1,10 @@
-"""Fashion-MNIST, MNIST and CIFAR-10 from their official files."""
+"""Fashion-MNIST, MNIST and CIFAR-10 from their official files: IDX, and the binary version of CIFAR-10."""
 
+import gzip
+import math
+import os
+import struct
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,14 +15,20 @@ from jaxtyping import Int64, UInt8
 from numpy import ndarray
 
 from bidual.io.datasets import official_files as files
-from bidual.io.datasets.image_files import read_cifar10, read_idx
 from bidual.io.datasets.official_files import DataDir
 from bidual.io.datasets.sources import IMAGE_SOURCES, ImageSource, known_name
 
 Part = Literal["all", "train", "test"]
 Images = UInt8[ndarray, "n channels h w"]
 Labels = Int64[ndarray, " n"]
+Bytes = UInt8[ndarray, "..."]
 _ELSEWHERE = "folders of images are read by load_folder"
+_GZIP = b"\x1f\x8b"
+_UNSIGNED_BYTE = 8  # the code of this type in the magic number of IDX
+_MOST_AXES = 4
+_SIDE, _CHANNELS, _CLASSES = 32, 3, 10  # of CIFAR-10
+_RECORD = 1 + _CHANNELS * _SIDE**2
+_LARGEST = 2**29  # bytes
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,3 +141,52 @@ def _note(source: ImageSource, train: Sequence[str], there: Sequence[str]) -> st
     numbers = [name.rsplit("_", 1)[-1] for name in lost[1:]]
     count, total = len(there) * source.per_batch, len(train) * source.per_batch
     return f"{source.title} without {', '.join([lost[0], *numbers])}: {count:,} of {total:,} training images"
+
+
+def read_idx(path: str | os.PathLike[str]) -> Bytes:
+    """The array of an IDX file of unsigned bytes, packed by gzip or not: images (N, rows, columns) or labels (N,)."""
+    raw = _unpacked(Path(path))
+    if len(raw) < 4 or raw[:2] != b"\0\0" or not raw[3]:
+        raise ValueError(f"{path} is no IDX file: its magic number is {raw[:4].hex() or 'missing'}, not 0000tt0k.")
+    kind, dimensions = raw[2], raw[3]
+    if kind != _UNSIGNED_BYTE:
+        raise ValueError(f"{path} holds IDX type {kind:#04x}; only unsigned bytes, 0x08, are read.")
+    if dimensions > _MOST_AXES:
+        raise ValueError(f"{path} announces {dimensions} axes; images have 3 and labels 1.")
+    head = 4 + 4 * dimensions
+    if len(raw) < head:
+        raise ValueError(f"{path} ends within its header: {len(raw)} bytes, and {dimensions} sizes need {head}.")
+    shape = struct.unpack(f">{dimensions}I", raw[4:head])
+    if len(raw) - head != math.prod(shape):
+        raise ValueError(
+            f"{path} announces {' x '.join(map(str, shape))} = {math.prod(shape)} bytes and holds {len(raw) - head}."
+        )
+    return np.frombuffer(raw, np.uint8, offset=head).reshape(shape).copy()
+
+
+def read_cifar10(path: str | os.PathLike[str]) -> tuple[Bytes, Bytes]:
+    """Images (N, 3, 32, 32) and labels (N,) of a batch of the binary version: 3073 bytes a record, the label first."""
+    raw = np.frombuffer(Path(path).read_bytes(), np.uint8)
+    if not len(raw) or len(raw) % _RECORD:
+        raise ValueError(
+            f"{path} has {len(raw)} bytes, not a multiple of {_RECORD}; only the binary version of CIFAR-10 is read."
+        )
+    records = raw.reshape(-1, _RECORD)
+    labels, images = records[:, 0].copy(), records[:, 1:].reshape(-1, _CHANNELS, _SIDE, _SIDE).copy()
+    if int(labels.max()) >= _CLASSES:
+        raise ValueError(f"{path} has a label {int(labels.max())}, and CIFAR-10 has 0 to {_CLASSES - 1}.")
+    return images, labels
+
+
+def _unpacked(path: Path) -> bytes:
+    raw = path.read_bytes()
+    if not raw.startswith(_GZIP):
+        return raw
+    try:
+        with gzip.open(path) as file:
+            unpacked = file.read(_LARGEST + 1)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise ValueError(f"{path} is a damaged gzip file: {error}.") from error
+    if len(unpacked) > _LARGEST:
+        raise ValueError(f"{path} unpacks to more than {_LARGEST} bytes; the official files have far less.")
+    return unpacked

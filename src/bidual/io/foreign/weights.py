@@ -1,14 +1,16 @@
-"""The weights of a two-layer ReLU network from anywhere."""
+"""The weights of a two-layer ReLU network from anywhere, and targets for it: its outputs say how labels are coded."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import torch
 from jaxtyping import Float
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
+
+from bidual.losses import Loss
 
 Numbers = Tensor | NDArray[np.generic] | Sequence[object]
 
@@ -91,3 +93,50 @@ def _check_numbers(name: str, tensor: Tensor | None) -> None:
 def _check_bias(name: str, bias: Tensor | None, length: int) -> None:
     if bias is not None and tuple(bias.shape) != (length,):
         raise ValueError(f"{name} must have shape ({length},), as its layer has, got {tuple(bias.shape)}.")
+
+
+def class_targets(
+    labels: ArrayLike, n_outputs: int, loss: Loss, classes: ArrayLike | None = None
+) -> NDArray[np.float64]:
+    """Labels as the matrix Y (n, c), encoded as the classifiers of this package do: see :meth:`Loss.encode`.
+
+    One output is for two classes, -1 for the first in sorted order and +1 for the second.
+
+    Args:
+        labels: one per sample.
+        n_outputs: how many outputs the network has.
+        loss: says how classes become numbers.
+        classes: in the order of the outputs, where it is known; otherwise whole numbers from 0 to c - 1 are the
+            numbers of outputs, and other labels stand in sorted order.
+    """
+    y = np.asarray(labels)
+    if y.ndim != 1:
+        raise ValueError(f"labels must be one per sample, got shape {y.shape}.")
+    known = _classes(y, n_outputs) if classes is None else np.asarray(classes)
+    if len(known) != max(n_outputs, 2):
+        raise ValueError(
+            f"the labels have {len(known)} classes, but a network with {n_outputs} outputs is for "
+            f"{max(n_outputs, 2)}; give the data it was trained on, or use regression."
+        )
+    place = {label: index for index, label in enumerate(known.tolist())}
+    codes = np.array([place.get(label, -1) for label in y.tolist()], dtype=np.intp)
+    if (codes < 0).any():
+        raise ValueError(f"the label {y[codes < 0].tolist()[0]!r} is none of the classes {known.tolist()}.")
+    return loss.encode(codes, n_outputs)
+
+
+def number_targets(values: ArrayLike, n_outputs: int) -> NDArray[np.float64]:
+    """Regression targets as the matrix Y (n, c)."""
+    Y = np.asarray(values, dtype=np.float64)
+    Y = Y.reshape(len(Y), -1)
+    if Y.shape[1] != n_outputs:
+        raise ValueError(f"the network has {n_outputs} outputs, but there are {Y.shape[1]} targets per sample.")
+    return Y
+
+
+def _classes(y: NDArray[Any], n_outputs: int) -> NDArray[Any]:
+    """A file may lack a class, but whole numbers still say which output is theirs."""
+    found = np.unique(y)
+    if n_outputs > 1 and found.dtype.kind in "iu" and found[0] >= 0 and found[-1] < n_outputs:
+        return np.arange(n_outputs)
+    return found
