@@ -48,7 +48,8 @@ def fit_shards(
     training starts from the point of an existing one.
     """
     ranks.together(lambda: _check(estimator))
-    Y = ranks.together(lambda: _targets(estimator, data.targets, ranks.device))
+    coded = ranks.together(lambda: None if data.targets is None else estimator._encode_targets(data.targets))
+    Y = None if coded is None else torch.tensor(np.ascontiguousarray(coded), device=ranks.device)
     n_outputs = ranks.broadcast_json(None if Y is None else Y.shape[1])
     count, seed = estimator._gate_count(), estimator._seed()
     gates = shared_gates(data.rows.tiles, count, ranks.broadcast_json(seed), ranks, bias=estimator._biased)
@@ -80,10 +81,6 @@ def _check(estimator: Estimator) -> None:
         raise ValueError("own gates are for fits in one process; leave gates out.")
 
 
-def _targets(estimator: Estimator, y: NDArray[Any] | None, device: torch.device) -> Tensor | None:
-    return None if y is None else torch.tensor(np.ascontiguousarray(estimator._encode_targets(y)), device=device)
-
-
 def _train(
     estimator: Estimator,
     program: FixedProgram,
@@ -97,9 +94,9 @@ def _train(
     if checkpoint is not None:
         about = _configuration(estimator, program.problem.operator.block_shape, program.problem.datafit)
         found, watch = Checkpoint.read(checkpoint, about), CheckpointWriter(checkpoint, about)
-        like = program.problem.operator.like
-        points = None if found is None else (found.point.to(like.device), found.dual_point.to(like.device))
-        start = None if points is None else WarmStart(program.architecture, *points)
+        device = program.problem.operator.like.device
+        if found is not None:
+            start = WarmStart(program.architecture, found.point.to(device), found.dual_point.to(device))
     options = estimator._solver_options() | {"watch": watch}
     fitted = program.train(estimator.beta_, start=start, callback=callback, **options)
     estimator._store(fitted)

@@ -225,12 +225,8 @@ def _numbers(name: str, column: pd.Series) -> Encoded:
 
 def _texts(column: pd.Series) -> NDArray[Any]:
     """Values as texts, so that 1, 1.0 and "1" are one level, as they are after a trip through CSV."""
-    values = [MISSING if pd.isna(value) else _text(value) for value in column.tolist()]
-    return np.array(values, dtype=object)
-
-
-def _text(value: object) -> str:
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+    plain = [int(value) if isinstance(value, float) and value.is_integer() else value for value in column.tolist()]
+    return np.array([MISSING if pd.isna(value) else str(value) for value in plain], dtype=object)
 
 
 class TableEncoder:

@@ -44,7 +44,10 @@ def load_folder(
     """
     need("PIL")
     root = Path(path).expanduser()
-    _check_settings(size, test_fraction)
+    if size is not None and (len(size) != 2 or any(side != int(side) or side < 1 for side in size)):
+        raise ValueError(f"size must be height and width in pixels, got {size}.")
+    if not (math.isfinite(test_fraction) and 0 <= test_fraction < 1):
+        raise ValueError(f"test_fraction must be at least 0 and below 1, got {test_fraction}.")
     if not root.is_dir():
         raise FileNotFoundError(f"there is no folder {root}; give one that has a subfolder of images for each class.")
     names = {one.name for one in _visible(root) if one.is_dir()}
@@ -52,17 +55,10 @@ def load_folder(
         train, test = _given_parts(root, names)
     else:
         train, test = _split(_files(root), test_fraction, seed)
-    _check_memory(len(_flat(train)) + len(_flat(test)), size)
-    pictures = _pictures([*_flat(train), *_flat(test)], size)
-    cut = len(_flat(train))
+    files = [file for part in (train, test) for held in part.values() for file in held]
+    _check_memory(len(files), size)
+    pictures, cut = _pictures(files, size), sum(map(len, train.values()))
     return ImageData(root.resolve().name, pictures[:cut], _labels(train), pictures[cut:], _labels(test), tuple(train))
-
-
-def _check_settings(size: tuple[int, int] | None, test_fraction: float) -> None:
-    if size is not None and (len(size) != 2 or any(side != int(side) or side < 1 for side in size)):
-        raise ValueError(f"size must be height and width in pixels, got {size}.")
-    if not (math.isfinite(test_fraction) and 0 <= test_fraction < 1):
-        raise ValueError(f"test_fraction must be at least 0 and below 1, got {test_fraction}.")
 
 
 def _check_memory(count: int, size: tuple[int, int] | None) -> None:
@@ -103,9 +99,8 @@ def _files(root: Path) -> Files:
     classes = {folder.name: [_checked(one) for one in _visible(folder)] for folder in _subfolders(root)}
     if not classes:
         raise ValueError(f"{root} has no subfolders; put the images of each class into a subfolder of its own.")
-    for name, files in classes.items():
-        if not files:
-            raise ValueError(f"the class {name!r} of {root} has no images; add some, or remove the folder.")
+    if empty := [name for name, files in classes.items() if not files]:
+        raise ValueError(f"the class {empty[0]!r} of {root} has no images; add some, or remove the folder.")
     return classes
 
 
@@ -132,10 +127,6 @@ def _split(classes: Files, fraction: float, seed: int) -> tuple[Files, Files]:
         train[name] = [file for k, file in enumerate(files) if k not in chosen]
         test[name] = [file for k, file in enumerate(files) if k in chosen]
     return train, test
-
-
-def _flat(classes: Files) -> list[Path]:
-    return [file for files in classes.values() for file in files]
 
 
 def _labels(classes: Files) -> Labels:
@@ -176,13 +167,8 @@ def _picture(path: Path, size: tuple[int, int] | None) -> "Image.Image":
         raise ValueError(f"{path} has {frames} frames; keep one of them.")
     if mode not in _GREY + _COLOUR:
         raise ValueError(f"{path} is of mode {mode}, and only images of 8 bits a channel are read; convert it.")
-    if _is_transparent(image):
+    maybe = "A" in image.getbands() or "transparency" in image.info
+    if maybe and int(np.asarray(image.convert("RGBA"))[..., 3].min()) < 255:
         raise ValueError(f"{path} has transparent pixels; put it on a background first.")
     plain = image.convert("L" if mode in _GREY else "RGB")
     return plain if size is None else plain.resize((size[1], size[0]), Image.Resampling.BILINEAR)
-
-
-def _is_transparent(image: "Image.Image") -> bool:
-    if "A" not in image.getbands() and "transparency" not in image.info:
-        return False
-    return int(np.asarray(image.convert("RGBA"))[..., 3].min()) < 255

@@ -19,16 +19,16 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def places(folder: str, data_dir: DataDir = None) -> tuple[Path, ...]:
-    """Folders that may hold a data set: the one of its name below each data folder, or the data folder itself."""
-    return tuple(place for root in _roots(data_dir) for place in (root / folder, root))
+    """Folders that may hold a data set: the one of its name below each data folder, or the data folder itself.
 
-
-def _roots(data_dir: DataDir) -> tuple[Path, ...]:
-    """``data_dir`` if it is given, and no other; else the folder in BIDUAL_DATA, then the cache of downloads."""
+    Data folders are ``data_dir`` alone if it is given, else the one in BIDUAL_DATA, then the cache of downloads.
+    """
     if data_dir is not None:
-        return (_existing(data_dir, "data_dir"),)
-    given = os.environ.get(VARIABLE)
-    return (*((_existing(given, VARIABLE),) if given else ()), user_cache_path("bidual"))
+        roots = [_existing(data_dir, "data_dir")]
+    else:
+        given = os.environ.get(VARIABLE)
+        roots = [*([_existing(given, VARIABLE)] if given else []), user_cache_path("bidual")]
+    return tuple(place for root in roots for place in (root / folder, root))
 
 
 def user_cache_path(name: str) -> Path:
@@ -110,8 +110,8 @@ def _make_writable(target: Path) -> None:
 
 def _unpack(source: ImageSource, archive: Archive, names: Sequence[str], target: Path, scratch: Path) -> None:
     """Extract the named files; the archive, which is as large as its contents, is deleted."""
-    with extra("pooch"):
-        import pooch
+    import pooch
+
     members = [f"{source.folder}/{name}" for name in names]
     processor = pooch.Untar(members=members, extract_dir="unpacked")
     _retrieve(archive.url, archive.md5, target, scratch / archive.url.rsplit("/", 1)[-1], processor)
@@ -122,8 +122,8 @@ def _unpack(source: ImageSource, archive: Archive, names: Sequence[str], target:
 
 def _retrieve(url: str, md5: str, target: Path, file: Path, processor: Any = None) -> None:
     """One file by pooch, which keeps it only if its checksum is right."""
-    with extra("pooch"):
-        import pooch
+    import pooch
+
     try:
         pooch.retrieve(url, f"md5:{md5}", fname=file.name, path=file.parent, processor=processor)
     except OSError as error:  # the exceptions of requests are among these

@@ -52,23 +52,18 @@ _TEST = ("t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz")
 _BATCHES = tuple(f"data_batch_{k}.bin" for k in range(1, 6))
 
 
-def _sums(names: tuple[str, ...], *md5: str) -> Mapping[str, str]:
-    return MappingProxyType(dict(zip(names, md5, strict=True)))
-
-
 FASHION_MNIST = ImageSource(
     "fashion-mnist",
     "Fashion-MNIST",
     "fashion-mnist",
     _TRAIN,
     _TEST,
-    _sums(
-        _TRAIN + _TEST,
-        "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
-        "25c81989df183df01b3e8a0aad5dffbe",
-        "bef4ecab320f06d8554ea6380940ec79",
-        "bb300cfdad3c16e7a12a480ee83cd310",
-    ),
+    {
+        _TRAIN[0]: "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
+        _TRAIN[1]: "25c81989df183df01b3e8a0aad5dffbe",
+        _TEST[0]: "bef4ecab320f06d8554ea6380940ec79",
+        _TEST[1]: "bb300cfdad3c16e7a12a480ee83cd310",
+    },
     ("T-shirt/top", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot"),
     (1, 28, 28),
     "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
@@ -79,13 +74,12 @@ MNIST = ImageSource(
     "mnist",
     _TRAIN,
     _TEST,
-    _sums(
-        _TRAIN + _TEST,
-        "f68b3c2dcbeaaa9fbdd348bbdeb94873",
-        "d53e105ee54ea40749a09fcbcd1e9432",
-        "9fb629c4189551a2d022fa330f9573f3",
-        "ec29112dd5afa0611ce80d1b7f02629c",
-    ),
+    {
+        _TRAIN[0]: "f68b3c2dcbeaaa9fbdd348bbdeb94873",
+        _TRAIN[1]: "d53e105ee54ea40749a09fcbcd1e9432",
+        _TEST[0]: "9fb629c4189551a2d022fa330f9573f3",
+        _TEST[1]: "ec29112dd5afa0611ce80d1b7f02629c",
+    },
     tuple("0123456789"),
     (1, 28, 28),
     "https://ossci-datasets.s3.amazonaws.com/mnist/",
@@ -96,15 +90,14 @@ CIFAR_10 = ImageSource(
     "cifar-10-batches-bin",
     _BATCHES,
     ("test_batch.bin",),
-    _sums(
-        (*_BATCHES, "test_batch.bin"),
-        "5dd7e06a14cb22eb9f671a540d1b7c25",
-        "5ea93a67294ea407fff1d09f752e9692",
-        "942cd6a4bcdd0dd3c604fbe906cb4421",
-        "ae636b3ba5c66a11e91e8cb52e771fcb",
-        "53f37980c15c3d472c316c40844f3f0d",
-        "803d5f7f4d78ea53de84dbe85f74fb6d",
-    ),
+    {
+        _BATCHES[0]: "5dd7e06a14cb22eb9f671a540d1b7c25",
+        _BATCHES[1]: "5ea93a67294ea407fff1d09f752e9692",
+        _BATCHES[2]: "942cd6a4bcdd0dd3c604fbe906cb4421",
+        _BATCHES[3]: "ae636b3ba5c66a11e91e8cb52e771fcb",
+        _BATCHES[4]: "53f37980c15c3d472c316c40844f3f0d",
+        "test_batch.bin": "803d5f7f4d78ea53de84dbe85f74fb6d",
+    },
     ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
     (3, 32, 32),
     Archive("https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz", "c32a1d4ab5d03f1284b67883e8d87530"),

@@ -13,7 +13,6 @@ from bidual.runtime.extras import need
 from bidual.runtime.json_text import one_line
 
 Shape = tuple[int, ...]
-
 PICKLES = (".pt", ".pth", ".pkl", ".pickle", ".joblib", ".ckpt", ".bin")
 _HOW = "save it with safetensors.torch.save_file(module.state_dict(), 'model.safetensors') or torch.export.save instead"
 _FIRST = {"hidden", "input", "in", "encoder", "enc", "first", "up"}
@@ -29,17 +28,13 @@ def from_file(path: str | os.PathLike[str]) -> TwoLayerWeights:
     if not path.is_file():
         what = "it is a folder" if path.is_dir() else "there is no such file"
         raise UnreadableFileError(f"cannot read {path}: {what}; give a .safetensors, .onnx or .pt2 file.")
+    suffix = path.suffix.lower()
     try:
-        return _read(path, _kind(path))
+        if suffix in PICKLES:
+            raise ValueError(f"a {suffix} file is pickled, and pickle can run code; {_HOW}.")
+        return _read(path, suffix if suffix in (".safetensors", ".onnx", ".pt2") else _sniff(path))
     except ValueError as error:
         raise UnreadableFileError(f"cannot read a network from {path}: {error}") from error
-
-
-def _kind(path: Path) -> str:
-    suffix = path.suffix.lower()
-    if suffix in PICKLES:
-        raise ValueError(f"a {suffix} file is pickled, and pickle can run code; {_HOW}.")
-    return suffix if suffix in (".safetensors", ".onnx", ".pt2") else _sniff(path)
 
 
 def _sniff(path: Path) -> str:
@@ -109,21 +104,18 @@ def _in_order(matrices: Mapping[str, Shape]) -> tuple[str, str]:
             f"the layers {a}weight {matrices[a]} and {b}weight {matrices[b]} do not follow each other; the second must "
             "have one column per row of the first."
         )
-    return fitting[0] if len(fitting) == 1 else _by_name(a, b)
-
-
-def _by_name(a: str, b: str) -> tuple[str, str]:
-    """By numbers in the names, else by words like hidden and output; refused if neither tells."""
-    ranks = _rank(a), _rank(b)
-    if ranks[0] == ranks[1]:
+    if len(fitting) == 1:
+        return fitting[0]
+    if _rank(a) == _rank(b):
         raise ValueError(
             f"the layers {a}weight and {b}weight fit together in both orders, and their names do not tell which is "
             "first; name them like 'hidden.weight' and 'output.weight'."
         )
-    return (a, b) if ranks[0] < ranks[1] else (b, a)
+    return (a, b) if _rank(a) < _rank(b) else (b, a)
 
 
 def _rank(name: str) -> tuple[int, list[int]]:
+    """By words like hidden and output, else by numbers."""
     words = set(re.split(r"[^a-z]+", name.lower()))
     place = bool(words & _LAST) - bool(words & _FIRST)
     return place, [int(digits) for digits in re.findall(r"\d+", name)]

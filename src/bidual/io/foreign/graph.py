@@ -1,7 +1,4 @@
-"""A network as the steps a sample takes through it, and the test that they are those of two layers with a ReLU.
-
-Graphs of files come in the words of ONNX.
-"""
+"""A network as the steps that a sample takes, or as a graph in the words of ONNX: is it two layers with a ReLU?"""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -85,8 +82,7 @@ def two_layers(steps: Sequence[Step], n_features: int | None = None) -> TwoLayer
     layers = [step for step in merged if not isinstance(step, Reshape)]
     match layers:
         case [Affine() as first, Relu(), Affine() as second]:
-            _check_input(first, n_features)
-            _check_end(merged[-1], second)
+            _check_reshaping(first, second, merged[-1], n_features)
             return TwoLayerWeights.of(first.weight, second.weight, first.bias, second.bias)
     names = [str(step) for step in steps[:_MOST_SHOWN]] + ["..."] * (len(steps) > _MOST_SHOWN)
     shown = ", ".join(names) or "no layer at all"
@@ -115,7 +111,7 @@ def _as_bias(amount: Tensor, length: int) -> Tensor:
     return amount.reshape(length)
 
 
-def _check_input(first: Affine, n_features: int | None) -> None:
+def _check_reshaping(first: Affine, second: Affine, last: Step, n_features: int | None) -> None:
     taken = first.weight.shape[-1]
     if n_features is not None and n_features != taken:
         raise ValueError(
@@ -123,8 +119,6 @@ def _check_input(first: Affine, n_features: int | None) -> None:
             "only networks whose first layer takes a whole sample can be read."
         )
 
-
-def _check_end(last: Step, second: Affine) -> None:
     if isinstance(last, Reshape) and not last.keeps_rows and len(second.weight) != 1:
         raise ValueError(
             f"the network ends with {last.name}, which mixes its {len(second.weight)} outputs with the samples; "
@@ -140,6 +134,10 @@ class Node:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def changes_nothing(self) -> bool:
+        return self.op == "Identity" or (self.op == "Cast" and self.settings["floating"])
 
 
 @dataclass(frozen=True)
@@ -164,14 +162,11 @@ class Graph:
 
     def weights(self) -> TwoLayerWeights:
         chains = _chains(self)
-        ends = [chain for chain in chains.values() if self.has_head and _ends_with_layer(chain)]
+        hidden = [chain for chain in chains.values() if any(isinstance(step, Relu) for step in chain)]
+        ends = [chain for chain in hidden if self.has_head and isinstance(chain[-1], (Affine, Shift))]
         chain = ends[-1] if ends else chains.get(self.output, (Other("an output that does not depend on the input"),))
         known = len(self.sizes) > 1 and all(self.sizes[1:])
         return two_layers(chain, math.prod(self.sizes[1:]) if known else None)
-
-
-def _ends_with_layer(chain: Chain) -> bool:
-    return any(isinstance(step, Relu) for step in chain) and isinstance(chain[-1], (Affine, Shift))
 
 
 def _chains(graph: Graph) -> dict[str, Chain]:
@@ -196,7 +191,7 @@ def _folded(node: Node, constants: Mapping[str, Lazy]) -> dict[str, Lazy]:
     if len(node.inputs) != 1 or len(node.outputs) != 1:
         return {}
     read = constants[node.inputs[0]]
-    if node.op == "Identity" or (node.op == "Cast" and node.settings["floating"]):
+    if node.changes_nothing:
         return {node.outputs[0]: read}
     if node.op == "Transpose" and node.settings["swaps"]:
         return {node.outputs[0]: lambda: read().T}
@@ -226,9 +221,7 @@ def _step(node: Node, moving: str, constants: Mapping[str, Lazy]) -> Step | None
         return Relu()
     if node.op in _RESHAPING:
         return Reshape(node.op, keeps_rows=node.op == "Flatten" and node.settings.get("axis", 1) == 1)
-    if node.op == "Identity" or (node.op == "Cast" and node.settings["floating"]):
-        return None
-    return Other(node.op)
+    return None if node.changes_nothing else Other(node.op)
 
 
 def _layer(node: Node, moving: str, constants: Mapping[str, Lazy]) -> Step:

@@ -49,7 +49,8 @@ def _guess(steps: list[Step]) -> list[Step]:
 
 def _steps(module: nn.Module) -> Iterator[Step]:
     if isinstance(module, nn.Linear):
-        yield _linear(module)
+        seen = not nn.parameter.is_lazy(module.weight)
+        yield Affine(module.weight, module.bias) if seen else Other(f"{type(module).__name__} that has seen no data")
     elif isinstance(module, nn.ReLU):
         yield Relu()
     elif isinstance(module, nn.Flatten):
@@ -61,12 +62,6 @@ def _steps(module: nn.Module) -> Iterator[Step]:
             yield from _steps(child)
     elif not isinstance(module, nn.Sequential):
         yield Other(type(module).__name__)
-
-
-def _linear(layer: nn.Linear) -> Step:
-    if nn.parameter.is_lazy(layer.weight):
-        return Other(f"{type(layer).__name__} that has seen no data")
-    return Affine(layer.weight, layer.bias)
 
 
 def _check_forward(module: nn.Module, weights: TwoLayerWeights) -> None:

@@ -1,8 +1,7 @@
-"""The weights in a torch.export archive, from its JSON graph and its raw tensors. Nothing in it is unpickled.
+"""The weights in a torch.export archive, from its JSON graph and its raw tensors; its pickles are never opened.
 
 In recent versions (seen in torch 2.13) an archive is a zip file with the graph as JSON (``models/*.json``), a JSON list
-of the weights, and each weight as raw bytes. Sample inputs and constants of special types are pickled: those are never
-opened.
+of the weights, and each weight as raw bytes.
 """
 
 import json

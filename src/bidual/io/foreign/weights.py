@@ -12,6 +12,7 @@ from torch import Tensor
 
 from bidual.losses import Loss
 
+Targets = NDArray[np.float64]
 Numbers = Tensor | NDArray[np.generic] | Sequence[object]
 
 
@@ -95,9 +96,7 @@ def _check_bias(name: str, bias: Tensor | None, length: int) -> None:
         raise ValueError(f"{name} must have shape ({length},), as its layer has, got {tuple(bias.shape)}.")
 
 
-def class_targets(
-    labels: ArrayLike, n_outputs: int, loss: Loss, classes: ArrayLike | None = None
-) -> NDArray[np.float64]:
+def class_targets(labels: ArrayLike, n_outputs: int, loss: Loss, classes: ArrayLike | None = None) -> Targets:
     """Labels as the matrix Y (n, c), encoded as the classifiers of this package do: see :meth:`Loss.encode`.
 
     One output is for two classes, -1 for the first in sorted order and +1 for the second.
@@ -125,7 +124,7 @@ def class_targets(
     return loss.encode(codes, n_outputs)
 
 
-def number_targets(values: ArrayLike, n_outputs: int) -> NDArray[np.float64]:
+def number_targets(values: ArrayLike, n_outputs: int) -> Targets:
     """Regression targets as the matrix Y (n, c)."""
     Y = np.asarray(values, dtype=np.float64)
     Y = Y.reshape(len(Y), -1)
