@@ -26,7 +26,7 @@ _READERS = [
     *(
         "bidual.io.datasets",
         "bidual.training.layerwise.checkpoint",
-        "bidual.distributed.checkpoint",
+        "bidual.distributed.fitting",
     ),
     *("bidual.reporting", "race_results", "race_table", "bidual.papers.reproduction.run", "bidual.runtime.json_text"),
 ]

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from bidual import LayerwiseCNNClassifier
-from bidual.distributed.checkpoint import Checkpoint as DistributedCheckpoint
+from bidual.distributed.fitting import Checkpoint as DistributedCheckpoint
 from bidual.estimators.saving import read
 from bidual.io.datasets.image_folder import load_folder
 from bidual.io.datasets.images import read_cifar10, read_idx

@@ -61,10 +61,8 @@ def _fit_numbers(names: list[str], frame: pd.DataFrame, ranks: Ranks, rows: int)
     filled = [np.where(np.isnan(values), median, values) for values, median in zip(raw, medians, strict=True)]
     means = _sums([values.sum() for values in filled], ranks) / rows
     squares = _sums([((values - mean) ** 2).sum() for values, mean in zip(filled, means, strict=True)], ranks)
-    ends = np.array(ranks.collect([(float(values.min()), float(values.max())) for values in filled])).reshape(
-        ranks.size, -1, 2
-    )
-    constant = ends[:, :, 0].min(0) == ends[:, :, 1].max(0)
+    ends = ranks.collect([(float(values.min()), float(values.max())) for values in filled])
+    constant = [len(set().union(*column)) == 1 for column in zip(*ends, strict=True)]
     scales = np.where(constant, 0.0, np.sqrt(squares / rows))
     fits = zip(means.tolist(), scales.tolist(), medians.tolist(), strict=True)
     return dict(zip(names, fits, strict=True))

@@ -146,12 +146,16 @@ def _certify(weights: TwoLayerWeights, problem: ReluProblem, plan: ReluPlan, lim
         raise SoundnessError(f"lower bound {certificate.dual!r} exceeds {own.most!r}; please report this network.")
     module = ReluMLP(done.neurons, weights.hidden_bias is not None).decode(done.Z, done.problem.predictions(done.Z)[1])
     assert isinstance(module, ReluNetwork)
-    found = _objective(_weights(module, weights), problem).most
+    hidden_bias = None if weights.hidden_bias is None else module.hidden.bias
+    output_bias = None if weights.output_bias is None else module.output.bias
+    as_given = TwoLayerWeights.of(module.hidden.weight, module.output.weight, hidden_bias, output_bias)
+    found = _objective(as_given, problem).most
     gap, status = certificate.relative_gap, done.status.value
     if gap <= limits.tol:
         status = f"the best network that was found is optimal up to {gap:.1e}"
-    improved, own_gap = found < own.least, _relative_gap(own.most, certificate.dual)
+    improved = found < own.least
     better, best = module if improved else None, found if improved else own.most
+    own_gap = _relative_gap(own.most, certificate.dual)
     return NetworkCertificate(own.most, certificate.dual, own_gap, certificate, better, best, status)
 
 
@@ -199,13 +203,6 @@ def _neurons(weights: TwoLayerWeights) -> Float[Tensor, "m d"]:
     if weights.hidden_bias is None:
         return weights.hidden
     return torch.cat([weights.hidden, weights.hidden_bias[:, None]], 1)
-
-
-def _weights(module: ReluNetwork, like: TwoLayerWeights) -> TwoLayerWeights:
-    """The weights of a network that was found, with the biases that another one has."""
-    hidden_bias = None if like.hidden_bias is None else module.hidden.bias
-    output_bias = None if like.output_bias is None else module.output.bias
-    return TwoLayerWeights.of(module.hidden.weight, module.output.weight, hidden_bias, output_bias)
 
 
 def _samples(X: ArrayLike, weights: TwoLayerWeights) -> Float[Tensor, "n d"]:

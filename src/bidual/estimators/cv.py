@@ -49,7 +49,8 @@ class CrossValidated(ConvexMLP):
         scale = self.beta_max_ or 1.0  # a constant target: the zero network is best for every beta
         self.betas_ = np.array(self._grid(scale))
         self.cv_scores_ = self._scores(samples, self.betas_ / scale)
-        self.best_index_ = _largest_of_the_best(self.cv_scores_.mean(1), self.betas_)
+        scores = self.cv_scores_.mean(1)
+        self.best_index_ = max(range(len(scores)), key=lambda k: (scores[k], self.betas_[k]))  # of equals, the largest
         return float(self.betas_[self.best_index_])
 
     def _grid(self, beta_max: float) -> list[float]:
@@ -118,12 +119,6 @@ def _score(module: torch.nn.Module, loss: Loss, held_out: Samples) -> float:
         losses = loss.value(module(held_out.X), held_out.Y)
     share = torch.ones_like(losses) if held_out.weight is None else held_out.weight
     return -float((share * losses).sum() / share.sum())
-
-
-def _largest_of_the_best(scores: NDArray[np.float64], betas: NDArray[np.float64]) -> int:
-    """The index of the best score; between equals, of the largest beta."""
-    best = np.flatnonzero(scores >= scores.max())
-    return int(best[np.argmax(betas[best])])
 
 
 class ConvexMLPClassifierCV(ClassifierTargets, CrossValidated):

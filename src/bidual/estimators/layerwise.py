@@ -117,9 +117,8 @@ class LayerwiseCNNClassifier(ClassifierMixin, SavedEstimator):
         device = torch.device(self.device) if ranks.size == 1 or self.device == "cpu" else ranks.device
         settings = self._settings()
         settings = replace(settings, seed=ranks.broadcast_json(settings.seed))  # rank 0's, should it be a random one
-        self._store(
-            self._run(LayerwiseTrainer(settings, images, labels, len(self.classes_), device, ranks=ranks)), ranks
-        )
+        trainer = LayerwiseTrainer(settings, images, labels, len(self.classes_), device, ranks=ranks)
+        self._store(self._run(trainer), ranks)
         self.certificates_ = self._certificates(images, labels) if ranks.leads else ()
         return self
 
@@ -127,10 +126,11 @@ class LayerwiseCNNClassifier(ClassifierMixin, SavedEstimator):
         """Images and labels, once nothing is wrong with them or the parameters."""
         self._check_parameters(ranks)
         images = self._images(X, reset=True)
-        labels = self._labels(y, len(images))
+        self.classes_, codes = classes_and_codes(y)
+        check_consistent_length(images, codes)
         self._check_maps()
         checks.check_memory(self, self.sample_shape_)
-        return images, labels
+        return images, torch.tensor(codes, dtype=torch.long)
 
     def _check_parameters(self, ranks: Ranks = ALONE) -> None:
         """Refuse what makes no sense whatever the data are."""
@@ -271,22 +271,16 @@ class LayerwiseCNNClassifier(ClassifierMixin, SavedEstimator):
             )
         return tuple(found)
 
-    def _labels(self, y: ArrayLike, n: int) -> Tensor:
-        self.classes_, codes = classes_and_codes(y)
-        check_consistent_length(codes, range(n))
-        return torch.tensor(codes, dtype=torch.long)
-
     def _check_maps(self) -> None:
         """Whether every downsampling finds an even map, and pooling one that is large enough."""
         height, width = self.sample_shape_[1:]
-        for stage in range(1, self.stages + 1):
-            if stage in self.downsample:
-                if height % 2 or width % 2:
-                    raise ValueError(
-                        f"stage {stage} cannot downsample a {height} x {width} map, which is odd; leave it out of "
-                        f"downsample, or pad the images."
-                    )
-                height, width = height // 2, width // 2
+        for stage in sorted(set(self.downsample)):
+            if height % 2 or width % 2:
+                raise ValueError(
+                    f"stage {stage} cannot downsample a {height} x {width} map, which is odd; leave it out of "
+                    f"downsample, or pad the images."
+                )
+            height, width = height // 2, width // 2
         if min(height, width) < self.pooling:
             raise ValueError(
                 f"the last map is {height} x {width}, smaller than pooling={self.pooling}; downsample less often."

@@ -3,7 +3,6 @@
 import re
 from typing import Any
 
-import numpy as np
 import torch
 
 from bidual.estimators import parameters
@@ -44,22 +43,15 @@ def check_together(estimator: Any) -> None:
     stages, downsample = estimator.stages, estimator.downsample
     if not is_list(downsample) or not all(is_whole(stage, 1) and stage <= stages for stage in downsample):
         raise ValueError(f"downsample must list stages from 1 to {stages}, like (2,), got {downsample!r}.")
-    if not is_auto(estimator.learning_rate) and not _are_rates(estimator.learning_rate, stages):
-        raise ValueError(
-            f"learning_rate must be 'auto', a positive number below {_LARGEST:g}, or one for each of {stages} stages, "
-            f"got {estimator.learning_rate!r}."
-        )
+    wanted = f"'auto', a positive number below {_LARGEST:g}, or one for each of {stages} stages"
+    must(wanted, lambda rate: is_auto(rate) or _are_rates(rate, stages))("learning_rate", estimator.learning_rate)
     if estimator.resume and estimator.checkpoint is None:
         raise ValueError("resume=True needs the folder of a checkpoint; set checkpoint.")
 
 
 def _are_rates(rate: Any, stages: int) -> bool:
-    try:
-        numbers = np.atleast_1d(np.asarray(rate, dtype=np.float64))
-    except (TypeError, ValueError, OverflowError):
-        return False
-    right = not isinstance(rate, str) and numbers.ndim == 1 and len(numbers) in (1, stages)
-    return right and bool(((numbers > 0) & (numbers < _LARGEST)).all())
+    rates = [rate] if is_number(rate) else list(rate)
+    return len(rates) in (1, stages) and all(is_number(one) and 0 < one < _LARGEST for one in rates)
 
 
 def check_ranks(estimator: Any, ranks: Ranks) -> None:

@@ -76,10 +76,12 @@ class ConvexNetwork(ConvexEstimator):
 
     def _make_gates(self, X: Tensor, weight: Tensor | None, n_outputs: int) -> Tensor:
         """The last fit's gates if they may be kept, else the user's or sampled ones; a hidden bias is one row more."""
-        last = getattr(getattr(self, "architecture_", None), "gates", None)
-        if self.warm_start and last is not None and self._same_gates(X, last):
+        last: Any = getattr(getattr(self, "architecture_", None), "gates", None)
+        settings = self._current_gate_settings()
+        same = last is not None and getattr(self, "_gate_settings", None) == settings
+        if self.warm_start and same and len(last) == self._seen(X[:1], None)[0].shape[1] + self._biased:
             return last
-        self._gate_settings = self._current_gate_settings()
+        self._gate_settings = settings
         rows, weight = self._seen(X, weight)
         count = self._gate_count() if self.gates is None else np.asarray(self.gates).shape[-1]
         self._refuse_beyond_memory(X, count, n_outputs)
@@ -103,12 +105,6 @@ class ConvexNetwork(ConvexEstimator):
         if self._biased:
             gates = np.vstack([gates, np.zeros(gates.shape[1])])
         return torch.tensor(gates, device=rows.device)
-
-    def _same_gates(self, X: Tensor, last: Tensor) -> bool:
-        """Whether the last fit's gates are what the parameters ask for now."""
-        if getattr(self, "_gate_settings", None) != self._current_gate_settings():
-            return False
-        return len(last) == self._seen(X[:1], None)[0].shape[1] + self._biased
 
     def _current_gate_settings(self) -> tuple[object, ...]:
         own = None if self.gates is None else np.asarray(self.gates).tobytes()

@@ -7,7 +7,7 @@ them from the signature. Subclasses inherit them, may change a default (the chec
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import Field, field, fields
+from dataclasses import field, fields
 from typing import Any, TypeVar
 
 import numpy as np
@@ -33,10 +33,9 @@ def check_parameters(estimator: Any) -> None:
         if found.get("check") is not None:
             found["check"](each.name, getattr(estimator, each.name))
     for each, found in declared:
-        wanted = found.get("activation")
-        if wanted is None or wanted == estimator.activation:
-            continue
-        if _is_given(getattr(estimator, each.name), each):
+        value, wanted = getattr(estimator, each.name), found.get("activation")
+        given = value is not each.default and not (isinstance(value, str) and value == each.default)
+        if given and wanted is not None and wanted != estimator.activation:
             raise ValueError(
                 f"the parameter {each.name} is for activation={wanted!r}, got activation={estimator.activation!r}; "
                 "leave it out."
@@ -47,11 +46,6 @@ def _declaration(cls: type, name: str) -> dict[str, Any]:
     """The check nearest to a class: one that changes a default only has none of its own."""
     found = (vars(base).get("__dataclass_fields__", {}).get(name) for base in cls.__mro__)
     return next((dict(each.metadata) for each in found if each is not None and each.metadata), {})
-
-
-def _is_given(value: Any, declared: "Field[Any]") -> bool:
-    default = declared.default
-    return value is not default and not (isinstance(value, str) and value == default)
 
 
 @contextmanager

@@ -122,14 +122,12 @@ class FixedProgram(Program):
     def train(
         self, beta: float, limits: Limits, *, start: WarmStart | None = None, prove: bool = True, **options: Any
     ) -> Fitted:
-        point, dual = (None, None) if start is None else self._warm(start)
+        point, dual = None, None
+        if start is not None and tuple(start.point.shape) == self.problem.operator.block_shape:
+            point = start.point
+            dual = start.dual if start.dual.shape == self.problem.datafit.targets.shape else None
         problem = self.problem.with_beta(beta)
         return Fitted(self.architecture, solve_auto(problem, limits, start=point, dual=dual, **options))
-
-    def _warm(self, start: WarmStart) -> tuple[Tensor | None, Tensor | None]:
-        if tuple(start.point.shape) != self.problem.operator.block_shape:
-            return None, None
-        return start.point, start.dual if start.dual.shape == self.problem.datafit.targets.shape else None
 
     def _predict(self, last: list[Fitted], beta: float) -> WarmStart | None:
         """On a straight line in beta through the last two: for squared loss and norms that is nearly how paths run."""

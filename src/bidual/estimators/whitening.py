@@ -66,7 +66,8 @@ class ZCAWhitening(TransformerMixin, BaseEstimator):
             raise ValueError(f"X must vary, got {'equal rows' if self.center else 'zeros only'}: nothing to whiten.")
         self.mean_, self.components_, self.singular_values_ = mean, rows[kept], values[kept] * size
         self.rank_, self.constant_ = int(kept.sum()), 1 / math.sqrt(n)
-        self.spike_free_ = _has_orthonormal_rows(self._map(samples))
+        white = self._map(samples)
+        self.spike_free_ = n <= white.shape[1] and bool(np.allclose(white @ white.T, np.eye(n), rtol=0, atol=1e-6))
         return self
 
     def transform(self, X: ArrayLike) -> Array:
@@ -97,8 +98,3 @@ class ZCAWhitening(TransformerMixin, BaseEstimator):
         FLAG("center", self.center)
         FLAG("constant_column", self.constant_column)
         must("None or a number from 0 to below 1", lambda value: value is None or 0 <= value < 1)("rtol", self.rtol)
-
-
-def _has_orthonormal_rows(X: Array, tol: float = 1e-6) -> bool:
-    n, d = X.shape
-    return n <= d and float(np.abs(X @ X.T - np.eye(n)).max()) <= tol

@@ -84,7 +84,12 @@ def download(source: ImageSource, names: Sequence[str], target: Path) -> None:
     if not lost:
         return
     need("pooch")
-    _make_writable(target)
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise PermissionError(f"cannot download into {target}: {error.strerror}; give another data_dir.") from error
+    if not os.access(target, os.W_OK):
+        raise PermissionError(f"cannot download into {target}: it is read-only; give another data_dir.")
     with scratch_folder(target, "download") as scratch:
         if isinstance(source.origin, Archive):
             _unpack(source, source.origin, lost, target, scratch)
@@ -97,15 +102,6 @@ def download(source: ImageSource, names: Sequence[str], target: Path) -> None:
 def damaged(source: ImageSource, names: Iterable[str], place: Path) -> list[str]:
     """The files that a folder lacks, or that are not the official ones there."""
     return [name for name in names if not (place / name).is_file() or _md5_of(place / name) != source.md5[name]]
-
-
-def _make_writable(target: Path) -> None:
-    try:
-        target.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise PermissionError(f"cannot download into {target}: {error.strerror}; give another data_dir.") from error
-    if not os.access(target, os.W_OK):
-        raise PermissionError(f"cannot download into {target}: it is read-only; give another data_dir.")
 
 
 def _unpack(source: ImageSource, archive: Archive, names: Sequence[str], target: Path, scratch: Path) -> None:

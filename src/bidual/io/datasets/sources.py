@@ -20,8 +20,7 @@ class ImageSource:
     """An image data set in its official files.
 
     Attributes:
-        name, title: the argument of loaders, and the usual spelling.
-        folder: where its files lie, below a data folder.
+        name, title, folder: the argument of loaders, the usual spelling, and where its files lie below a data folder.
         train, test: official file names, in the order of :func:`~bidual.io.datasets.load_images`.
         md5: of every file.
         classes: names of the labels 0, 1, ....

@@ -26,16 +26,6 @@ class Affine:
         return f"Linear({', '.join(str(size) for size in reversed(self.weight.shape))})"
 
 
-@dataclass(frozen=True, eq=False)
-class Shift:
-    """x -> x + amount."""
-
-    amount: Tensor
-
-    def __str__(self) -> str:
-        return "Add"
-
-
 @dataclass(frozen=True)
 class Relu:
     """x -> max(x, 0)."""
@@ -65,7 +55,7 @@ class Reshape:
         return self.name
 
 
-Step = Affine | Shift | Relu | Reshape | Other
+Step = Affine | Relu | Reshape | Other
 Chain = tuple[Step, ...]
 Lazy = Callable[[], Tensor]  # float64; read when it is needed, so that a large file of another kind is refused at once
 
@@ -78,28 +68,14 @@ def two_layers(steps: Sequence[Step], n_features: int | None = None) -> TwoLayer
         n_features: how many numbers a sample has, where that is known. A reshaping is harmless only if the first layer
             takes them all at once, or if it comes last and there is one output.
     """
-    merged = _with_biases(steps)
-    layers = [step for step in merged if not isinstance(step, Reshape)]
+    layers = [step for step in steps if not isinstance(step, Reshape)]
     match layers:
         case [Affine() as first, Relu(), Affine() as second]:
-            _check_reshaping(first, second, merged[-1], n_features)
+            _check_reshaping(first, second, steps[-1], n_features)
             return TwoLayerWeights.of(first.weight, second.weight, first.bias, second.bias)
     names = [str(step) for step in steps[:_MOST_SHOWN]] + ["..."] * (len(steps) > _MOST_SHOWN)
     shown = ", ".join(names) or "no layer at all"
     raise ValueError(f"this is not a two-layer ReLU network: expected Linear, ReLU, Linear, found {shown}.")
-
-
-def _with_biases(steps: Sequence[Step]) -> list[Step]:
-    """A shift right after a linear layer is its bias."""
-    merged: list[Step] = []
-    for step in steps:
-        last = merged[-1] if merged else None
-        if isinstance(step, Shift) and isinstance(last, Affine):
-            shift = _as_bias(step.amount, len(last.weight))
-            merged[-1] = Affine(last.weight, shift if last.bias is None else last.bias + shift)
-        else:
-            merged.append(step)
-    return merged
 
 
 def _as_bias(amount: Tensor, length: int) -> Tensor:
@@ -142,13 +118,12 @@ class Node:
 
 @dataclass(frozen=True)
 class Graph:
-    """Nodes in the order in which they run.
+    """A computation graph.
 
     Attributes:
-        nodes: the operations.
+        nodes: the operations in the order in which they run.
         constants: how to read each stored tensor.
-        input: the name of the samples.
-        output: the name of the network's outputs.
+        input, output: the names of the samples and of the network's outputs.
         sizes: of the input, the samples first; 0 where the graph does not say it.
         has_head: whether the network proper ends with the last linear layer after a ReLU, before ``output``.
     """
@@ -163,7 +138,7 @@ class Graph:
     def weights(self) -> TwoLayerWeights:
         chains = _chains(self)
         hidden = [chain for chain in chains.values() if any(isinstance(step, Relu) for step in chain)]
-        ends = [chain for chain in hidden if self.has_head and isinstance(chain[-1], (Affine, Shift))]
+        ends = [chain for chain in hidden if self.has_head and isinstance(chain[-1], Affine)]
         chain = ends[-1] if ends else chains.get(self.output, (Other("an output that does not depend on the input"),))
         known = len(self.sizes) > 1 and all(self.sizes[1:])
         return two_layers(chain, math.prod(self.sizes[1:]) if known else None)
@@ -206,17 +181,22 @@ def _after(node: Node, inputs: list[str], constants: Mapping[str, Lazy], chains:
         return chain
     if len(moving) != 1 or moving[0] not in chains:
         return (*chain, Other(f"{node.op} of {len(moving)} computed values"))
+    if node.op == "Add" and chain and isinstance(chain[-1], Affine):  # right after a linear layer it is its bias
+        (amount,) = (name for name in node.inputs if name != moving[0])
+        return (*chain[:-1], _shifted(chain[-1], constants[amount]()))
     step = _step(node, moving[0], constants)
     return chain if step is None else (*chain, step)
+
+
+def _shifted(layer: Affine, amount: Tensor) -> Affine:
+    shift = _as_bias(amount, len(layer.weight))
+    return Affine(layer.weight, shift if layer.bias is None else layer.bias + shift)
 
 
 def _step(node: Node, moving: str, constants: Mapping[str, Lazy]) -> Step | None:
     """The step of a node whose input ``moving`` comes from the samples; None if it changes nothing."""
     if node.op in ("Gemm", "MatMul"):
         return _layer(node, moving, constants)
-    if node.op == "Add":
-        (amount,) = (name for name in node.inputs if name != moving)
-        return Shift(constants[amount]())
     if node.op == "Relu":
         return Relu()
     if node.op in _RESHAPING:

@@ -20,11 +20,7 @@ Numbers = Tensor | NDArray[np.generic] | Sequence[object]
 class TwoLayerWeights:
     """x -> output (hidden x + hidden_bias)_+ + output_bias, on the CPU in float64; a bias that is not there is None.
 
-    Attributes:
-        hidden: one row per neuron.
-        output: one row per output.
-        hidden_bias: one number per neuron.
-        output_bias: one number per output.
+    ``hidden`` has one row per neuron and ``output`` one row per output.
     """
 
     hidden: Float[Tensor, "m d"]
