@@ -1,7 +1,6 @@
 """The samples of one rank, in memory or on disk; gates for those of all ranks, and the gated operator on them."""
 
 import hashlib
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
@@ -20,32 +19,26 @@ _TILE = 2**14  # rows
 Tiles = Callable[[], Iterable[Float[Tensor, "r d"]]]  # a rank's samples, a few rows at a time; may be called again
 
 
-class Rows(ABC):
+@dataclass(frozen=True, eq=False)
+class RowsInMemory:
     """A rank's encoded samples."""
 
-    @abstractmethod
-    def tiles(self) -> Iterator[Float[Tensor, "r d"]]:
-        """The samples in float64, a few rows at a time."""
-
-    @abstractmethod
-    def operator(self, architecture: GatedMLP, n_outputs: int, device: torch.device) -> LiftedOperator:
-        """The operator of the family on these samples, on this device; samples and gates are on the CPU."""
-
-
-@dataclass(frozen=True, eq=False)
-class RowsInMemory(Rows):
     X: Float[Tensor, "n d"]
 
-    def tiles(self) -> Iterator[Tensor]:
+    def tiles(self) -> Iterator[Float[Tensor, "r d"]]:
+        """The samples in float64, a few rows at a time."""
         yield from self.X.split(_TILE)
 
     def operator(self, architecture: GatedMLP, n_outputs: int, device: torch.device) -> LiftedOperator:
+        """The operator of the family on these samples, on this device; samples and gates are on the CPU."""
         there = replace(architecture, gates=architecture.gates.to(device))
         return there.lift(self.X.to(device), n_outputs)
 
 
 @dataclass(frozen=True, eq=False)
-class RowsOnDisk(Rows):
+class RowsOnDisk:
+    """The same of an array on disk."""
+
     samples: MappedRows
 
     def tiles(self) -> Iterator[Tensor]:
@@ -55,6 +48,9 @@ class RowsOnDisk(Rows):
     def operator(self, architecture: GatedMLP, n_outputs: int, device: torch.device) -> LiftedOperator:
         samples = replace(self.samples, constant=architecture.bias)
         return TiledOperator(samples, architecture.gates, n_outputs, torch.float64, device=device)
+
+
+Rows = RowsInMemory | RowsOnDisk
 
 
 def shared_gates(tiles: Tiles, count: int, seed: int, ranks: Ranks, *, bias: bool) -> Float[Tensor, "k p"]:

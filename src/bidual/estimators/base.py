@@ -54,7 +54,7 @@ _SOLVER = must("a string or a Solver", lambda value: isinstance(value, (str, Sol
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class ConvexEstimator(SavedEstimator):
-    """Fits one architecture to a certified optimum. Subclasses say which architecture and how targets are encoded."""
+    """Fits one architecture to a certified optimum. Subclasses define which architecture and how targets are coded."""
 
     activation: str = parameter("relu", one_of(("relu", "gated_relu", "linear")))
     beta: float | str = parameter("auto", checks.BETA)

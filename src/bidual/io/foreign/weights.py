@@ -40,8 +40,10 @@ class TwoLayerWeights:
                 f"the hidden layer has {self.hidden.shape[0]} neurons, but the output layer takes "
                 f"{self.output.shape[1]}; both must be the same number."
             )
-        _check_bias("hidden_bias", self.hidden_bias, self.n_neurons)
-        _check_bias("output_bias", self.output_bias, self.n_outputs)
+        biases = ("hidden_bias", self.hidden_bias, self.n_neurons), ("output_bias", self.output_bias, self.n_outputs)
+        for name, bias, length in biases:
+            if bias is not None and tuple(bias.shape) != (length,):
+                raise ValueError(f"{name} must have shape ({length},), as its layer has, got {tuple(bias.shape)}.")
 
     @classmethod
     def of(
@@ -85,11 +87,6 @@ def _check_numbers(name: str, tensor: Tensor | None) -> None:
         raise ValueError(f"{name} must be float64, got {tensor.dtype}; use TwoLayerWeights.of to convert.")
     if not bool(torch.isfinite(tensor).all()):
         raise ValueError(f"{name} holds NaN or infinity; the network diverged in training, train it again.")
-
-
-def _check_bias(name: str, bias: Tensor | None, length: int) -> None:
-    if bias is not None and tuple(bias.shape) != (length,):
-        raise ValueError(f"{name} must have shape ({length},), as its layer has, got {tuple(bias.shape)}.")
 
 
 def class_targets(labels: ArrayLike, n_outputs: int, loss: Loss, classes: ArrayLike | None = None) -> Targets:
