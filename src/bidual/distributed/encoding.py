@@ -108,15 +108,11 @@ def mapped_encoder(rows: MappedRows, columns: list[int], ranks: Ranks, tile: int
     """Means and deviations of the columns of an array on disk, in two passes; it must hold finite numbers only."""
     count = sum(ranks.collect(len(rows)))
     tiles = [slice(k, k + tile) for k in range(0, len(rows), tile)]
-    local = torch.zeros(len(columns), dtype=torch.float64)
-    for part in tiles:
-        local += rows.tile(part, torch.float64)[:, columns].sum(0)
-    mean = ranks.total(local) / count
+    sums = [rows.tile(part, torch.float64)[:, columns].sum(0) for part in tiles]
+    mean = ranks.total(torch.stack(sums).sum(0)) / count
     ranks.together(lambda: _check_finite(mean, columns))
-    local = torch.zeros_like(mean)
-    for part in tiles:
-        local += (rows.tile(part, torch.float64)[:, columns] - mean).square().sum(0)
-    scale = (ranks.total(local) / count).sqrt()
+    squares = [(rows.tile(part, torch.float64)[:, columns] - mean).square().sum(0) for part in tiles]
+    scale = (ranks.total(torch.stack(squares).sum(0)) / count).sqrt()
     scale = torch.where(scale > 1e-14 * mean.abs(), scale, 0.0)
     # no values are missing; those missing in a prediction become the mean
     return TableEncoder(

@@ -47,17 +47,13 @@ class CrossValidated(ConvexMLP):
         """By cross-validation; weights count in the fits and in the scores."""
         assert samples is not None
         scale = self.beta_max_ or 1.0  # a constant target: the zero network is best for every beta
-        self.betas_ = np.array(self._grid(scale))
+        # beta_max itself gives the zero network: the path starts one step below it
+        grid = beta_grid(scale, self.n_betas + 1, self.beta_ratio)[1:] if self.betas is None else self.betas
+        self.betas_ = np.array(grid, dtype=np.float64)
         self.cv_scores_ = self._scores(samples, self.betas_ / scale)
         scores = self.cv_scores_.mean(1)
         self.best_index_ = max(range(len(scores)), key=lambda k: (scores[k], self.betas_[k]))  # of equals, the largest
         return float(self.betas_[self.best_index_])
-
-    def _grid(self, beta_max: float) -> list[float]:
-        if self.betas is not None:
-            return [float(beta) for beta in self.betas]
-        # beta_max itself gives the zero network: the path starts one step below it
-        return beta_grid(beta_max, self.n_betas + 1, self.beta_ratio)[1:]
 
     def _scores(self, samples: Samples, fractions: NDArray[np.float64]) -> NDArray[np.float64]:
         """Mean negative loss per sample on the held-out part, for every fraction and fold."""

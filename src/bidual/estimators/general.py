@@ -36,15 +36,12 @@ class ConvexModel(ConvexEstimator):
         array = X.detach().cpu().numpy() if isinstance(X, Tensor) else X
         found = tuple(int(side) for side in getattr(array, "shape", ())[1:])
         if reset:
-            self._found = found
+            self.__dict__.pop("sample_shape_", None)
+            if len(found) > 1:
+                self.sample_shape_ = found
         elif len(found) > 1 and found != getattr(self, "sample_shape_", found):
             raise ValueError(f"the network was trained on samples of shape {self.sample_shape_}, got {found}.")
         return array.reshape(len(array), prod(found)) if len(found) > 1 else array
-
-    def _learn_shape(self, n_features: int) -> None:
-        self.__dict__.pop("sample_shape_", None)
-        if len(found := self.__dict__.pop("_found")) > 1:
-            self.sample_shape_ = found
 
 
 class ConvexClassifier(ClassifierTargets, ConvexModel):

@@ -103,10 +103,8 @@ def split_target(frame: pd.DataFrame, target: str, missing: bool = False) -> tup
 
 def guess_task(y: pd.Series) -> str:
     """Classification for texts, categories, truth values and whole numbers with at most 20 values, else regression."""
-    if not _holds_numbers(y):
-        return "classification"
     few = types.is_integer_dtype(y) and y.nunique() <= _MOST_CLASSES
-    return "classification" if few else "regression"
+    return "regression" if _holds_numbers(y) and not few else "classification"
 
 
 def target_values(y: pd.Series, task: str) -> NDArray[Any]:

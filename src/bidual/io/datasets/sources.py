@@ -50,7 +50,6 @@ _TRAIN = ("train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz")
 _TEST = ("t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz")
 _BATCHES = tuple(f"data_batch_{k}.bin" for k in range(1, 6))
 
-
 FASHION_MNIST = ImageSource(
     "fashion-mnist",
     "Fashion-MNIST",
