@@ -133,7 +133,8 @@ def gathered_targets(column: pd.Series, ranks: Ranks) -> pd.Series | None:
     kinds, categories = set(ranks.collect(_kind(column))), any(ranks.collect(_is_category(column)))
     if kinds == {"bool"} or kinds <= {"int", "float"}:
         number = np.float64 if "float" in kinds else np.int64
-        values = ranks.gather_rows(torch.from_numpy(_plain(column).to_numpy(number).copy()), ranks.collect(len(column)))
+        plain = column.astype(column.cat.categories.dtype) if _is_category(column) else column
+        values = ranks.gather_rows(torch.from_numpy(plain.to_numpy(number).copy()), ranks.collect(len(column)))
         whole = None if values is None else pd.Series(values.numpy(), name=column.name)
         whole = whole.astype(bool) if whole is not None and kinds == {"bool"} else whole
     else:
@@ -154,10 +155,6 @@ def _kind(column: pd.Series) -> str:
 
 def _is_category(column: pd.Series) -> bool:
     return isinstance(column.dtype, pd.CategoricalDtype)
-
-
-def _plain(column: pd.Series) -> pd.Series:
-    return column.astype(column.cat.categories.dtype) if _is_category(column) else column
 
 
 def _check_missing(column: pd.Series, missing: int, rows: int) -> None:

@@ -101,8 +101,8 @@ def _train(
         device = program.problem.operator.like.device
         if found is not None:
             start = WarmStart(program.architecture, found.point.to(device), found.dual_point.to(device))
-    options = estimator._solver_options() | {"watch": watch}
-    fitted = program.train(estimator.beta_, start=start, callback=callback, **options)
+    options = estimator._solver_options()
+    fitted = program.train(estimator.beta_, start=start, callback=callback, watch=watch, **options)
     estimator._store(fitted)
     return fitted.expected()
 

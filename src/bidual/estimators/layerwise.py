@@ -205,8 +205,7 @@ class LayerwiseCNNClassifier(ClassifierMixin, SavedEstimator):
         some, found = order[: self.certificate_samples], []
         try:
             for count in range(1, len(self.module_.stages) + 1 if len(some) else 1):
-                part = self.module_.upto(count)
-                found.append(certify_stage(part, images[some], labels[some], self.weight_decay))
+                found.append(certify_stage(self.module_.upto(count), images[some], labels[some], self.weight_decay))
         except (KeyboardInterrupt, MemoryError, RuntimeError) as error:
             reason = str(error) or type(error).__name__
             warnings.warn(f"only {len(found)} stages were certified: {reason}", ConvergenceWarning, stacklevel=4)
@@ -263,13 +262,11 @@ class LayerwiseCNNClassifier(ClassifierMixin, SavedEstimator):
             if prod(shape) != prod(found):
                 raise ValueError(f"image_shape={shape} does not fit images of shape {found}.")
             return shape
-        if len(found) == 2:
-            return (1, *found)
-        if len(found) != 3:
+        if len(found) not in (2, 3):
             raise ValueError(
                 f"images must have shape (channels, height, width) or (height, width), got {found}; set image_shape."
             )
-        return tuple(found)
+        return found if len(found) == 3 else (1, *found)
 
     def _check_maps(self) -> None:
         """Whether every downsampling finds an even map, and pooling one that is large enough."""

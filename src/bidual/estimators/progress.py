@@ -39,6 +39,6 @@ def _table(records: list[Record], tol: float) -> "Table":
     for name in ("seconds", "solver", "step", "primal", "dual", "gap"):
         table.add_column(name, justify="left" if name == "solver" else "right")
     for r in records:
-        gap = f"{r.relative_gap:.2e}"
-        table.add_row(f"{r.seconds:.2f}", r.solver, str(r.step), f"{r.primal:.6g}", f"{r.dual:.6g}", gap)
+        numbers = f"{r.primal:.6g}", f"{r.dual:.6g}", f"{r.relative_gap:.2e}"
+        table.add_row(f"{r.seconds:.2f}", r.solver, str(r.step), *numbers)
     return table

@@ -251,9 +251,6 @@ class TableEncoder:
         values = [column.encode(frame[column.name]) for column in self.columns]
         return pd.DataFrame(np.hstack(values), columns=self.feature_names)
 
-    def fit_transform(self, frame: pd.DataFrame) -> pd.DataFrame:
-        return self.fit(frame).transform(frame)
-
     @property
     def feature_names(self) -> list[str]:
         return [name for column in self.columns for name in column.feature_names]

@@ -80,12 +80,10 @@ def _subfolders(folder: Path) -> list[Path]:
 
 
 def _given_parts(root: Path, names: set[str]) -> tuple[Files, Files]:
-    more = sorted(names - {"train", "test"})
-    if more:
+    if more := sorted(names - {"train", "test"}):
         raise ValueError(f"{root} holds train and test, and {more[0]} beside them; move {more[0]} elsewhere.")
     train, test = _files(root / "train"), _files(root / "test")
-    odd = sorted(train.keys() ^ test.keys())
-    if odd:
+    if odd := sorted(train.keys() ^ test.keys()):
         where, other = ("train", "test") if odd[0] in train else ("test", "train")
         raise ValueError(f"the class {odd[0]!r} of {root} is in {where} and not in {other}; both need every class.")
     return train, test
@@ -93,8 +91,7 @@ def _given_parts(root: Path, names: set[str]) -> tuple[Files, Files]:
 
 def _files(root: Path) -> Files:
     """The image files of every class, by name; nothing is opened."""
-    stray = [one for one in _visible(root) if not one.is_dir()]
-    if stray:
+    if stray := [one for one in _visible(root) if not one.is_dir()]:
         raise ValueError(f"{stray[0]} lies beside the folders of the classes; move it into one of them, or elsewhere.")
     classes = {folder.name: [_checked(one) for one in _visible(folder)] for folder in _subfolders(root)}
     if not classes:

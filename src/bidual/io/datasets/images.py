@@ -22,7 +22,6 @@ Part = Literal["all", "train", "test"]
 Images = UInt8[ndarray, "n channels h w"]
 Labels = Int64[ndarray, " n"]
 Bytes = UInt8[ndarray, "..."]
-_ELSEWHERE = "folders of images are read by load_folder"
 _GZIP = b"\x1f\x8b"
 _UNSIGNED_BYTE = 8  # the code of this type in the magic number of IDX
 _MOST_AXES = 4
@@ -85,7 +84,7 @@ def load_images(name: str, data_dir: DataDir = None, *, part: Part = "all", down
         part: "train" or "test" reads these images only, and needs no other files.
         download: whether missing or damaged files are downloaded, into ``data_dir`` or else the cache.
     """
-    source = IMAGE_SOURCES[known_name(name, IMAGE_SOURCES, _ELSEWHERE)]
+    source = IMAGE_SOURCES[known_name(name, IMAGE_SOURCES, "folders of images are read by load_folder")]
     if part not in get_args(Part):
         raise ValueError(f"part must be one of {', '.join(get_args(Part))}, got {part!r}.")
     train, test = (() if part == "test" else source.train), (() if part == "train" else source.test)

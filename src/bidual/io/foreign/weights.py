@@ -29,8 +29,12 @@ class TwoLayerWeights:
     output_bias: Float[Tensor, " c"] | None = None
 
     def __post_init__(self) -> None:
-        for name in ("hidden", "hidden_bias", "output", "output_bias"):
-            _check_numbers(name, getattr(self, name))
+        tensors = {name: getattr(self, name) for name in ("hidden", "hidden_bias", "output", "output_bias")}
+        for name, tensor in tensors.items():
+            if tensor is not None and tensor.dtype != torch.float64:
+                raise ValueError(f"{name} must be float64, got {tensor.dtype}; use TwoLayerWeights.of to convert.")
+            if tensor is not None and not bool(torch.isfinite(tensor).all()):
+                raise ValueError(f"{name} holds NaN or infinity; the network diverged in training, train it again.")
         for name, matrix in (("hidden", self.hidden), ("output", self.output)):
             if matrix.ndim != 2 or 0 in matrix.shape:
                 shape = tuple(matrix.shape)
@@ -78,15 +82,6 @@ def _copy(value: Numbers) -> Tensor:
     if not tensor.is_floating_point():
         raise ValueError(f"weights must be floating point numbers, got {tensor.dtype}; convert them to float64 first.")
     return tensor.to("cpu", torch.float64, copy=True).contiguous()
-
-
-def _check_numbers(name: str, tensor: Tensor | None) -> None:
-    if tensor is None:
-        return
-    if tensor.dtype != torch.float64:
-        raise ValueError(f"{name} must be float64, got {tensor.dtype}; use TwoLayerWeights.of to convert.")
-    if not bool(torch.isfinite(tensor).all()):
-        raise ValueError(f"{name} holds NaN or infinity; the network diverged in training, train it again.")
 
 
 def class_targets(labels: ArrayLike, n_outputs: int, loss: Loss, classes: ArrayLike | None = None) -> Targets:
