@@ -140,7 +140,8 @@ class LayerwiseCNNClassifier(ClassifierMixin, SavedEstimator):
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """The most likely class of every image."""
-        return self.classes_[self.decision_function(X).argmax(1)]
+        scores = self.decision_function(X)
+        return self.classes_[scores.argmax(1)]
 
     def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
         """Class probabilities (n, n_classes)."""
