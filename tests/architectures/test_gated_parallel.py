@@ -11,8 +11,8 @@ from torch import Tensor
 
 from bidual.architectures import ARCHITECTURES, GatedParallel
 from bidual.architectures.gated_parallel import SubNetworkGates
+from bidual.estimators.saving import pack, unpack
 from bidual.gauges import Group
-from bidual.io.model_header import pack, unpack
 from bidual.losses import Logistic, Squared
 from bidual.losses.datafit import Datafit
 from bidual.operators import stacked as operator_room

@@ -11,11 +11,10 @@ from numpy.typing import NDArray
 from bidual.cli import training as t
 from bidual.cli.fitted import Outcome
 from bidual.cli.torchrun import command_ranks
-from bidual.distributed.encoding import mapped_encoder, mixed_columns, shared_encoder
+from bidual.distributed.encoding import gathered_targets, is_mixed, mapped_encoder, mixed_columns, shared_encoder
 from bidual.distributed.fitting import Data, Estimator, fit_shards
 from bidual.distributed.rows import RowsInMemory, RowsOnDisk
 from bidual.distributed.shards import check_file, mapped_shard, table_shard
-from bidual.distributed.targets import gathered_targets, is_mixed
 from bidual.estimators.saving import save
 from bidual.io.tables import TableEncoder, split_target, target_values
 from bidual.operators.tiled import MappedRows

@@ -20,6 +20,7 @@ from bidual.runtime.registry import UnknownNameError
 
 Tensors = dict[str, Tensor]
 _KEY = "bidual"  # in the metadata of safetensors
+_OLD_KEYS = {"bidual-checkpoint": "checkpoint", "bidual-distributed": "checkpoint of a distributed fit"}  # of format 1
 _BROKEN = (safetensors.SafetensorError, OSError, ValueError, RuntimeError)
 _DAMAGE = (KeyError, TypeError, ValueError, AttributeError, RuntimeError, IndexError, ArithmeticError, OSError)
 
@@ -107,8 +108,9 @@ class Container(Generic[H]):
 
     def _header(self, metadata: dict[str, Any], path: object) -> H:
         try:
-            about = parse_json(metadata[_KEY])
-            kind, found = about.get("kind", "model"), about["format"]  # models of format 1 named no kind
+            key = next((old for old in _OLD_KEYS if old in metadata), _KEY)
+            about = parse_json(metadata[key])
+            kind, found = about.get("kind", _OLD_KEYS.get(key, "model")), about["format"]  # format 1 named no kind
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise UnreadableFileError(
                 f"{path} is a safetensors file, but not a {self.kind} that was saved by bidual."
@@ -116,10 +118,10 @@ class Container(Generic[H]):
         if kind != self.kind:
             raise UnreadableFileError(f"{path} is a {str(kind)[:60]} of bidual, not a {self.kind}; give another file.")
         if found != self.format:
+            writer = f" (written by bidual {str(about['version'])[:60]})" if "version" in about else ""
             raise UnreadableFileError(
-                f"{path} has {self.kind} format {str(found)[:60]} (written by bidual {str(about.get('version'))[:60]}),"
-                f" this is bidual {version('bidual')} and reads format {self.format}; read it with the version that "
-                "wrote it."
+                f"{path} has {self.kind} format {str(found)[:60]}{writer}, this is bidual {version('bidual')} and "
+                f"reads format {self.format}; read it with the version that wrote it."
             )
         with self.reading(path):
             return _validated(self.header, about["header"])

@@ -123,7 +123,6 @@ def test_parameters_that_ranks_cannot_share():
             check_ranks(bidual.LayerwiseCNNClassifier(**changes), ranks)
         return str(caught.value)
 
-    assert "8 ranks cannot share batches of 4 images" in refusal(Ranks(0, 8), batch_size=4)
     assert "use device='cuda', got 'cuda:1'" in refusal(Ranks(0, 2), device="cuda:1")
     assert "use torchrun_ranks(device='cuda'), or device='cpu'" in refusal(Ranks(0, 2), device="cuda")
     check_ranks(bidual.LayerwiseCNNClassifier(device="cuda:1"), Ranks())

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import Tensor
 
 from bidual.architectures.modules.layerwise import GatedStage, Head
@@ -73,6 +74,12 @@ def test_checkpoint_tells_its_story_and_its_configuration(tmp_path: Path) -> Non
 def test_finished_training_resumes_to_itself(tmp_path: Path) -> None:
     trainer = LayerwiseTrainer(settings(), *bars(), 3, folder=tmp_path)
     assert same(trainer.run(), trainer.run(Checkpoint.read(tmp_path)))
+
+
+def test_a_checkpoint_of_format_1_is_refused_by_its_version(tmp_path: Path) -> None:
+    save_file({"generator": torch.zeros(2)}, tmp_path / TENSORS, {"bidual-checkpoint": json.dumps({"format": 1})})
+    with pytest.raises(ValueError, match=r"has checkpoint format 1, this is bidual .* reads format 2"):
+        Checkpoint.read(tmp_path)
 
 
 @pytest.mark.parametrize("raw", [b"", b"no safetensors at all", None])

@@ -13,7 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from bidual.io.datasets.folders import DataDir
+from bidual.io.datasets.official_files import DataDir
 from bidual.papers.reproduction.catalogue import find
 from bidual.papers.reproduction.clock import forget_if_idle, read_spent, timed
 from bidual.papers.reproduction.context import Context, silent

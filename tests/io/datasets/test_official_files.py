@@ -35,7 +35,7 @@ class Server:
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY", "BIDUAL_DATA"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr("bidual.io.datasets.folders.user_cache_path", lambda name: tmp_path / "cache" / name)
+    monkeypatch.setattr("bidual.io.datasets.official_files.user_cache_path", lambda name: tmp_path / "cache" / name)
     server = Server(write(tmp_path / "served", {**MNIST_FILES, "c.tar.gz": TAR}))
     know(monkeypatch, mnist_source(MNIST_FILES, server.url), cifar_source(CIFAR_FILES, server.url + "c.tar.gz", TAR))
     thread = threading.Thread(target=server.http.serve_forever, daemon=True)
