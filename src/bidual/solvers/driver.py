@@ -146,11 +146,7 @@ class Progress:
     """The best point and the best dual of a run so far, its history and its clock; solvers take turns on it."""
 
     def __init__(
-        self,
-        problem: Any,
-        callback: Callback | None = None,
-        watch: Watch | None = None,
-        done: Solution | None = None,
+        self, problem: Any, callback: Callback | None = None, watch: Watch | None = None, done: Solution | None = None
     ) -> None:
         self.problem, self.callback, self.watch, self.done = problem, callback, watch, done
         self.began, self.steps, self.looked = time.perf_counter(), 0, 0
