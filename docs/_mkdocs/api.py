@@ -90,7 +90,12 @@ ROOMS = (
         "Activation patterns, sampled or all of them.",
         ("bidual.patterns", "bidual.patterns.spike_free"),
     ),
-    Room("factored", "Factored training", "Neurons as variables (Burer-Monteiro).", ("bidual.solvers.factored",)),
+    Room(
+        "factored",
+        "Factored training",
+        "Neurons as variables (Burer-Monteiro).",
+        ("bidual.solvers.factored", "bidual.papers.methods.factored"),
+    ),
     Room("copositive", "Copositive programs", "Relaxations over cones.", ("bidual.training.copositive",)),
     Room(
         "parallel",

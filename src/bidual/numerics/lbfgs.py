@@ -80,8 +80,8 @@ def descend(
 ) -> Float[Tensor, " p"]:
     """A point of lower value than ``start``, after at most ``steps`` steps or when one gains less than ``tol``.
 
-    L-BFGS with backtracking, for a smooth function that is infinite outside an open set, which scipy's line search
-    does not survive. The first step is a tenth long.
+    L-BFGS with backtracking, for a smooth function that is infinite outside an open set, where scipy's line search
+    fails. The first step is a tenth long.
     """
     point, value, slope = start, *_slope(objective, start)
     known = Memory(memory, flat=1e-12)

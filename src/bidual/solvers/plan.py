@@ -40,7 +40,7 @@ class Crossovers:
         q_entries, q_samples: the interior point in Q solves systems of size P d (d + 1) / 2 and n.
         cheap_cones, tolerable_cones: Clarabel factors a triangle of (rows + cols) per semidefinite block. Up to the
             first number of operations it is fast; up to the second it is worth trying when all else has stalled.
-        small_design, tiny_design: entries of the design up to which Clarabel is asked first, with semidefinite cones
+        small_design, tiny_design: entries of the design up to which Clarabel runs first, with semidefinite cones
             and without.
         largest_kernel: samples, or twice the columns of the design, whose kernel matrix is factored; beyond it a few
             neurons at a time are moved.
@@ -81,8 +81,8 @@ class Stage:
     limits: Limits
 
 
-# Yields stages, each made when the last one has ended, and is sent what has been found so far. A numerical error of a
-# stage is raised where the stage was yielded.
+# Yields stages, each made when the last one has ended, and receives the solution so far. A numerical error of a stage
+# is raised where the stage was yielded.
 Plan = Generator[Stage, Solution, None]
 
 
@@ -136,9 +136,7 @@ def run(
     finally:
         stages.close()
     if progress.done is None:
-        raise ValueError(
-            "no solver can take this problem in the memory there is; lower patterns, or use fewer samples."
-        )
+        raise ValueError("no solver can take this problem in the memory there is; use fewer gates or fewer samples.")
     return progress.done
 
 
