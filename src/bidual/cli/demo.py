@@ -46,7 +46,7 @@ def demo(
     """Train on a spiral and on breast-cancer data, print the certificates, and compare with scikit-learn."""
     if out.exists() and not out.is_dir():
         raise ValueError(f"{out} is a file; give a folder for the figure.")
-    from bidual.reporting.plots import demo_figure
+    from bidual.reporting.figures import demo_figure
     from bidual.runtime.extras import need
     from bidual.runtime.threads import one_thread
 

@@ -39,7 +39,8 @@ def path(
     With --seeds there is a path for every seed of the gates: rows have a seed, the figure has a line for each.
     """
     from bidual.estimators.paths import regularization_path, regularization_paths
-    from bidual.reporting.plots import check_figure, path_figure
+    from bidual.reporting.figures import path_figure
+    from bidual.reporting.plots import check_figure
     from bidual.runtime.jobs import scheduler
 
     chosen = None if seeds is None else _seeds(seeds)

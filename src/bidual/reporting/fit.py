@@ -1,4 +1,4 @@
-"""The page of a fitted estimator."""
+"""Pages of fitted estimators."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -8,13 +8,12 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, is_classifier
 
 from bidual.architectures.modules.views import Units
-from bidual.estimators import ConvexEstimator
-from bidual.reporting.certificate import Bounds
-from bidual.reporting.drawing import Drawn, both
-from bidual.reporting.figures import cv_figure, gap_figure
-from bidual.reporting.page import Report, page
+from bidual.estimators import ConvexEstimator, LayerwiseCNNClassifier
+from bidual.reporting.figures import cv_figure, epochs_figure, gap_figure
+from bidual.reporting.page import Report, number, objective, page
+from bidual.reporting.plots import Drawn, both
+from bidual.reporting.results import Bounds
 from bidual.reporting.samples import Activity, activity, drawn_pictures, names_of, plane, take_samples, truth
-from bidual.reporting.words import number
 
 _ROWS = 200  # of the table of units
 
@@ -23,7 +22,7 @@ def fit_report(model: ConvexEstimator, X: Any, y: ArrayLike | None, title: str |
     """Everything there is to show of a fit; what needs samples only where they are given."""
     module, units = model.module_, model.module_.units
     samples = None if X is None else take_samples(model, X, y)
-    found = None if samples is None else activity(model, samples)
+    found = None if samples is None else activity(module, samples.shaped)
     columns = _columns(model, units, found)
     order = [] if units is None else np.argsort(-units.prices, kind="stable")[:_ROWS].tolist()
     return page(
@@ -54,7 +53,7 @@ def fit_report(model: ConvexEstimator, X: Any, y: ArrayLike | None, title: str |
         units_columns=list(columns),
         units_rows=[[values[k] for values in columns.values()] for k in order],
         nuclear=getattr(model, "penalty", "nuclear") == "nuclear",
-        parameters=parameters(model),
+        parameters=_parameters(model),
     )
 
 
@@ -142,7 +141,7 @@ def _strongest(weights: NDArray[np.float64], names: Sequence[str]) -> str:
     return text.replace(" ", "\N{NO-BREAK SPACE}")
 
 
-def parameters(model: BaseEstimator) -> dict[str, str]:
+def _parameters(model: BaseEstimator) -> dict[str, str]:
     """The parameters of an estimator as short texts."""
     return {name: _short(value) for name, value in sorted(model.get_params(deep=False).items())}
 
@@ -151,3 +150,33 @@ def _short(value: Any) -> str:
     shape = getattr(value, "shape", None)
     text = repr(value) if not shape else f"an array of shape {tuple(shape)}"
     return text if len(text) <= 300 else f"{text[:300]}…"
+
+
+def layerwise_report(model: LayerwiseCNNClassifier, X: Any, y: ArrayLike | None, title: str | None) -> Report:
+    """Stages, their certificates and epochs, the first filters, and the confusion matrix where samples are given."""
+    samples = None if X is None else take_samples(model, X, y)
+    return page(
+        "layerwise",
+        title or "Report of a fit",
+        "LayerwiseCNNClassifier: a deep network, one convex program per stage",
+        model=model,
+        samples=samples,
+        score=None if samples is None or samples.y is None else samples.score,
+        last_accuracy=float(model.history_[-1].accuracy) if model.history_ else None,
+        certificates=[
+            [c.stage, c.n, c.beta, objective(c.objective), objective(c.dual), c.relative_gap]
+            for c in model.certificates_
+        ],
+        epochs=_epochs(model),
+        truth=None if samples is None else truth(model, samples),
+        pictures=drawn_pictures(model.module_, samples),
+        parameters=_parameters(model),
+    )
+
+
+def _epochs(model: LayerwiseCNNClassifier) -> Drawn | None:
+    stages: dict[int, list[tuple[float, float]]] = {}
+    for record in model.history_:
+        stages.setdefault(int(record.stage), []).append((float(record.loss), float(record.accuracy)))
+    text = "Loss and accuracy on the augmented training images, epoch by epoch."
+    return both(lambda: epochs_figure(stages), text) if stages else None

@@ -13,12 +13,10 @@ from bidual.estimators.certifying import NetworkCertificate
 from bidual.estimators.paths import Path
 from bidual.estimators.saving import load
 from bidual.problems.certificate import Certificate
-from bidual.reporting.certificate import certificate_report, judged_report
-from bidual.reporting.fit import fit_report
-from bidual.reporting.layerwise import layerwise_report
+from bidual.reporting.fit import fit_report, layerwise_report
 from bidual.reporting.model_checks import check_model
 from bidual.reporting.page import Report
-from bidual.reporting.path import path_report
+from bidual.reporting.results import certificate_report, judged_report, path_report
 from bidual.reporting.written import written_report
 from bidual.runtime.extras import need
 

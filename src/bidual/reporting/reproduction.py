@@ -12,9 +12,8 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, StrictInt
 
-from bidual.reporting.drawing import PNG, Drawn, data_url
-from bidual.reporting.page import Report, page
-from bidual.reporting.words import number
+from bidual.reporting.page import Report, number, page
+from bidual.reporting.plots import PNG, Drawn, data_url
 from bidual.runtime.json_text import read_json, validated
 
 FORMAT = 1
@@ -128,11 +127,6 @@ def read_result(path: Path, model: type[Kind]) -> Kind:
         shown = str(value.get("format"))[:60]
         raise ValueError(f"{path} has format {shown}, this version reads {FORMAT}; write it again.")
     return validated(model, value | {"folder": path.parent}, str(path))
-
-
-def read_reproduction(path: Path) -> Written:
-    """What a page shows of a result file."""
-    return read_result(path, Written)
 
 
 def find_results(folder: Path) -> list[Path]:

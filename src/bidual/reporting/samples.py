@@ -14,7 +14,8 @@ from torch import Tensor
 from bidual.architectures.modules import RebuildableModule
 from bidual.architectures.modules.views import Numbers, as_numbers
 from bidual.estimators import ConvexEstimator, LayerwiseCNNClassifier
-from bidual.reporting.drawing import Drawn, both, literal, spread
+from bidual.reporting.page import number
+from bidual.reporting.plots import Drawn, both, literal, spread
 from bidual.reporting.sample_figures import (
     activity_figure,
     confusion_figure,
@@ -24,7 +25,6 @@ from bidual.reporting.sample_figures import (
     tiles_figure,
     truth_figure,
 )
-from bidual.reporting.words import number
 from bidual.runtime.extras import extra
 
 Estimator = ConvexEstimator | LayerwiseCNNClassifier
@@ -120,13 +120,12 @@ def plane(model: Estimator, samples: Samples) -> Figure | None:
 
 def _regions(model: Any, X: NDArray[np.float64], y: NDArray[Any], names: list[str]) -> Figure:
     classes = model.classes_
-    labels = _codes(y, classes)
 
     def guess(points: NDArray[np.float64]) -> NDArray[np.int64]:
-        return _codes(_predict(model, points), classes)
+        return np.searchsorted(classes, _predict(model, points))
 
     alt = f"Decision regions of {len(classes)} classes in the plane of {names[0]} and {names[1]}, with the samples."
-    drawn = both(lambda: regions_figure(X, labels, guess, classes, names), alt)
+    drawn = both(lambda: regions_figure(X, np.searchsorted(classes, y), guess, classes, names), alt)
     return Figure("Decision boundary", drawn, "Background: the predicted class. Dots: samples, in their true class.")
 
 
@@ -136,11 +135,6 @@ def _predict(model: Any, points: NDArray[np.float64]) -> NDArray[Any]:
     with extra("pandas"):
         import pandas as pd
     return np.asarray(model.predict(pd.DataFrame(points, columns=names_of(model))))
-
-
-def _codes(labels: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.int64]:
-    index = {name: k for k, name in enumerate(classes.tolist())}
-    return np.array([index[label] for label in labels.tolist()], dtype=np.int64)
 
 
 def truth(model: Estimator, samples: Samples) -> Truth | None:
@@ -207,17 +201,11 @@ class Activity:
         return both(lambda: activity_figure(shown, unit), alt)
 
 
-def activity(model: Estimator, samples: Samples) -> Activity | None:
-    """When the units are on, on some of the samples."""
-    some = torch.from_numpy(spread(samples.count, _SAMPLES))
-    device = next(model.module_.parameters()).device
-    return activity_of(model.module_, samples.shaped[some].to(device))
-
-
 @torch.no_grad()
-def activity_of(module: RebuildableModule, x: Tensor) -> Activity | None:
-    """The activity on samples as the network takes them; None for units that are always on."""
-    on = module.on(x.to(torch.float64))
+def activity(module: RebuildableModule, x: Tensor) -> Activity | None:
+    """When the units are on, on some of the samples as the network takes them; None for units that are always on."""
+    some = x[torch.from_numpy(spread(len(x), _SAMPLES))]
+    on = module.on(some.to(next(module.parameters()).device, torch.float64))
     if on is None or not on.numel() or module.units is None:
         return None
     places = on.bool().flatten(2) if on.ndim > 2 else on.bool()[:, :, None]

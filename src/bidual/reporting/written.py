@@ -8,12 +8,10 @@ import numpy as np
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from bidual.problems.certificate import Scope
-from bidual.reporting.certificate import Bounds, judged_report
 from bidual.reporting.fit import cross_validation
-from bidual.reporting.page import Report, page
-from bidual.reporting.path import path_report
-from bidual.reporting.reproduction import KIND, Number, find_results, read_reproduction, reproduction_report
-from bidual.reporting.words import number
+from bidual.reporting.page import Report, number, page
+from bidual.reporting.reproduction import KIND, Number, Written, find_results, read_result, reproduction_report
+from bidual.reporting.results import Bounds, judged_report, path_report
 from bidual.runtime.json_text import read_json, validated
 
 _KNOWN = (
@@ -93,13 +91,13 @@ class _Fit(_Json):
 def written_report(path: Path, title: str | None) -> Report:
     """The page of a JSON file, or of a folder of reproductions."""
     if path.is_dir():
-        return reproduction_report([read_reproduction(found) for found in find_results(path)], title)
+        return reproduction_report([read_result(found, Written) for found in find_results(path)], title)
     if path.suffix.lower() != ".json":
         raise ValueError(f"cannot report {path}: its suffix is {path.suffix!r}; give {_KNOWN}.")
     value = read_json(path)
     fields = value if isinstance(value, dict) else {}
     if fields.get("kind") == KIND:
-        return reproduction_report([read_reproduction(path)], title)
+        return reproduction_report([read_result(path, Written)], title)
     if "path" in fields:
         found = validated(_Path, value, str(path))
         return path_report([row.model_dump(exclude_none=True) for row in found.path], found.beta_max, title)
