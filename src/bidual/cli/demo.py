@@ -65,7 +65,11 @@ def demo(
     histories = {name: model.history_ for name, model in models.items()}
     train = splits["spiral"]
     write_atomically(figure, demo_figure(models["spiral"], train.X, train.y, histories, TOL))
-    _report(rows, figure, json)
+    if json:
+        print_json({"results": rows, "figure": str(figure)})
+        return
+    print_table(_table(rows))
+    print(f"figure: {figure}")
 
 
 def spiral_split() -> Split:
@@ -95,18 +99,9 @@ def _ours(name: str, split: Split) -> "tuple[ConvexMLPClassifier, dict[str, Any]
     seconds = time.perf_counter() - began
     accuracy = float(model.score(split.X_test, split.y_test))
     certificate, given = model.certificate_, ", ".join(f"{key}={value!r}" for key, value in SETTINGS[name].items())
-    row = {
-        "data": name,
-        "model": f"ConvexMLPClassifier({given})",
-        "runs": 1,
-        "accuracy": [accuracy],
-        "seconds": seconds,
-    }
-    return model, row | {
-        "relative_gap": certificate.relative_gap,
-        "primal": certificate.primal,
-        "dual": certificate.dual,
-    }
+    title, proved = f"ConvexMLPClassifier({given})", ("relative_gap", "primal", "dual")
+    row = {"data": name, "model": title, "runs": 1, "accuracy": [accuracy], "seconds": seconds}
+    return model, row | {key: getattr(certificate, key) for key in proved}
 
 
 def _baseline(name: str, split: Split) -> dict[str, Any]:
@@ -123,14 +118,6 @@ def _baseline(name: str, split: Split) -> dict[str, Any]:
     seconds = (time.perf_counter() - began) / len(SEEDS)
     title = f"MLPClassifier(max_iter={_BASELINE_STEPS})"
     return {"data": name, "model": title, "runs": len(SEEDS), "accuracy": accuracies, "seconds": seconds}
-
-
-def _report(rows: list[dict[str, Any]], figure: Path, json: bool) -> None:
-    if json:
-        print_json({"results": rows, "figure": str(figure)})
-        return
-    print_table(_table(rows))
-    print(f"figure: {figure}")
 
 
 def _table(rows: list[dict[str, Any]]) -> "Table":
