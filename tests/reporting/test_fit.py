@@ -17,7 +17,7 @@ import bidual
 from bidual.problems.certificate import Certificate, Scope
 from bidual.problems.solution import Record
 from bidual.reporting import making
-from bidual.reporting.model_checks import check_model
+from bidual.reporting.making import check_model
 from bidual.reporting.samples import activity
 from helpers.report_tools import LABELS, MARKED, NUMBERS, X, assert_self_contained, text_of
 

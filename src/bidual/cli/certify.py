@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bidual.cli import training as t
-from bidual.runtime.console import print_facts, print_json, working
+from bidual.runtime.console import print_result, working
 from bidual.runtime.files import check_target, write_atomically
 
 if TYPE_CHECKING:
@@ -77,10 +77,7 @@ def certify(
         "seconds": time.perf_counter() - began,
         "out": _write(found.better, out),
     }
-    if json:
-        print_json(result)
-    elif not quiet:
-        print_facts(_facts(result, samples, found.better is not None))
+    print_result(result, _facts(result, samples, found.better is not None), json, quiet)
 
 
 def _beta(beta: float | None, saved: "SavedModel | None", model: Path) -> float:

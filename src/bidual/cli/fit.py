@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from bidual.cli import training as t
-from bidual.runtime.console import print_facts, print_json, working
+from bidual.runtime.console import print_result, working
 from bidual.runtime.files import check_target
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def fit(
     if distributed:
         outcome = fit_distributed(Request(data, target, out, task, beta, parameters, checkpoint))
         if outcome is not None:
-            _show(outcome, out, json, quiet)
+            print_result(_payload(outcome, out), _facts(outcome, out), json, quiet)
         return
     table = t.load_training(data, target, task)
     estimator = t.make_estimator(table.task, beta, parameters)
@@ -80,7 +80,8 @@ def fit(
     seconds = time.perf_counter() - began
     save(estimator, out, table.encoder)
     score = t.score(estimator, table.X, table.y) if json or not quiet else float("nan")
-    _show(Outcome(estimator, table.encoder, table.task, table.reason, len(table.y), score, seconds), out, json, quiet)
+    outcome = Outcome(estimator, table.encoder, table.task, table.reason, len(table.y), score, seconds)
+    print_result(_payload(outcome, out), _facts(outcome, out), json, quiet)
 
 
 def _train(estimator: "ConvexEstimator", table: t.TrainingTable, jobs: int | None, quiet: bool) -> None:
@@ -93,13 +94,6 @@ def _train(estimator: "ConvexEstimator", table: t.TrainingTable, jobs: int | Non
     estimator.set_params(verbose=int(not quiet and sys.stderr.isatty()))
     estimator.fit(table.X, table.y)
     estimator.set_params(verbose=0)
-
-
-def _show(outcome: Outcome, out: Path, json: bool, quiet: bool) -> None:
-    if json:
-        print_json(_payload(outcome, out))
-    elif not quiet:
-        print_facts(_facts(outcome, out))
 
 
 def _payload(outcome: Outcome, out: Path) -> dict[str, Any]:

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from bidual.cli import training as t
 from bidual.cli.fit import Outcome
-from bidual.cli.torchrun import command_ranks
 from bidual.distributed.encoding import mapped_encoder, mixed_columns, shared_encoder
 from bidual.distributed.fitting import Data, Estimator, fit_shards
 from bidual.distributed.rows import RowsInMemory, RowsOnDisk
@@ -41,7 +40,7 @@ class Request(NamedTuple):
 
 def fit_distributed(request: Request) -> Outcome | None:
     """Read, train and save together; what came out on rank 0, None on the others."""
-    with command_ranks(request.settings["device"]) as ranks:
+    with t.command_ranks(request.settings["device"]) as ranks:
         ranks.together(lambda: _check(request))
         return _fit(request, ranks)
 

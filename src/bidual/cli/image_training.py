@@ -15,7 +15,7 @@ from bidual.estimators.saving import save
 from bidual.io.datasets import ImageData, load_folder, load_images
 from bidual.reporting.plots import check_figure
 from bidual.reporting.sample_figures import confusion_figure
-from bidual.runtime.console import print_facts, print_json
+from bidual.runtime.console import print_result
 from bidual.runtime.files import check_target, write_atomically
 from bidual.runtime.ranks import Ranks
 
@@ -99,10 +99,7 @@ def _finish(estimator: LayerwiseCNNClassifier, found: ImageData, targets: Target
         truth, guess = _named(found, found.test_labels), estimator.predict(found.test_images)
         matrix = confusion_matrix(truth, guess, labels=np.asarray(found.classes))
         write_atomically(targets.confusion, confusion_figure(matrix, found.classes, targets.confusion.suffix))
-    if targets.json:
-        print_json(report)
-    elif not targets.quiet:
-        print_facts(_facts(report))
+    print_result(report, _facts(report), targets.json, targets.quiet)
 
 
 def _named(data: ImageData, labels: NDArray[np.int64]) -> NDArray[np.str_]:

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from bidual.cli import training as t
-from bidual.runtime.console import print_facts, print_json, working
+from bidual.runtime.console import print_result, working
 
 
 def report(
@@ -34,11 +34,9 @@ def report(
     with working("writing the report", quiet):
         page = make_report(result, X, y, title)
         page.save(out)
-    facts = {"title": page.title, "sections": list(page.sections), "bytes": len(page.html.encode()), "out": str(out)}
-    if json:
-        print_json(facts)
-    elif not quiet:
-        print_facts({name: ", ".join(v) if isinstance(v, list) else str(v) for name, v in facts.items()})
+    summary = {"title": page.title, "sections": list(page.sections), "bytes": len(page.html.encode()), "out": str(out)}
+    facts = {name: ", ".join(value) if isinstance(value, list) else str(value) for name, value in summary.items()}
+    print_result(summary, facts, json, quiet)
 
 
 def _samples(path: Path, data: Path, target: str) -> tuple[Any, Any]:

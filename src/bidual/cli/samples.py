@@ -34,24 +34,11 @@ class Samples:
 
 
 def load_samples(
-    path: Path,
-    target: str,
-    task: str,
-    loss: str,
-    weights: TwoLayerWeights,
-    saved: SavedModel | None = None,
-    standardise: bool = False,
+    path: Path, target: str, task: str, loss: str, weights: TwoLayerWeights, saved: SavedModel | None, standardise: bool
 ) -> Samples:
-    """Samples and targets for a network.
+    """Samples and targets of a table for a network; a ``saved`` model knows its own task, loss and encoding.
 
-    Args:
-        path: the table.
-        target: the column that the network predicts.
-        task: auto, classification or regression; a model of this package knows its own.
-        loss: auto, log_loss, or a name.
-        weights: the network.
-        saved: the model that the network is from, if this package saved it.
-        standardise: encode the table anew, as ``bidual fit`` does.
+    With ``standardise`` the table is encoded anew, as ``bidual fit`` does.
     """
     frame, column = split_target(read_table(path), target)
     task, reason = _task(task, column, weights.n_outputs, saved)
@@ -91,12 +78,13 @@ def _features(frame: pd.DataFrame, saved: SavedModel | None, standardise: bool) 
         return encoder.transform(frame).to_numpy(np.float64), encoder.summary
     if saved is not None and saved.encoder is not None:
         return saved.encoder.transform(frame).to_numpy(np.float64), "encoded as the model was trained"
-    names = getattr(saved.estimator, "feature_names_in_", None) if saved is not None else None
-    chosen = frame if names is None else _named(frame, list(names))
+    chosen = frame if saved is None else _named(frame, saved)
     return _numbers(chosen), f"{chosen.shape[1]} columns as they are"
 
 
-def _named(frame: pd.DataFrame, names: list[str]) -> pd.DataFrame:
+def _named(frame: pd.DataFrame, saved: SavedModel) -> pd.DataFrame:
+    """The columns that a model was trained with, if it knows their names."""
+    names = list(getattr(saved.estimator, "feature_names_in_", frame.columns))
     lost = [name for name in names if name not in frame.columns]
     if lost:
         raise ValueError(f"the table lacks {lost[0]!r}; the model was trained with {len(names)} columns.")
@@ -135,7 +123,4 @@ def model_samples(saved: SavedModel, frame: pd.DataFrame) -> pd.DataFrame | NDAr
     """The table as the model's samples; without an encoder, the columns must be its features already."""
     if saved.encoder is not None:
         return saved.encoder.transform(frame)
-    names = getattr(saved.estimator, "feature_names_in_", None)
-    if names is None:
-        return frame.to_numpy()
-    return _named(frame, list(names))
+    return _named(frame, saved) if hasattr(saved.estimator, "feature_names_in_") else frame.to_numpy()

@@ -69,7 +69,6 @@ def train_images(
     Over several processes: torchrun --nproc-per-node 2 -m bidual train-images ... --distributed (docs/scale.md).
     """
     from bidual.cli.image_training import Source, Targets, train
-    from bidual.cli.torchrun import command_ranks
     from bidual.estimators import LayerwiseCNNClassifier
     from bidual.runtime.ranks import ALONE
 
@@ -78,7 +77,7 @@ def train_images(
 
     source = Source(data, data_dir, download, size, images, settings.seed)
     targets = Targets(out, confusion, json, quiet)
-    with command_ranks(settings.device) if distributed else nullcontext(ALONE) as ranks:
+    with t.command_ranks(settings.device) if distributed else nullcontext(ALONE) as ranks:
         train(estimator, source, targets, ranks)
 
 

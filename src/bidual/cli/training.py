@@ -1,7 +1,8 @@
-"""What `fit` and `path` share: options, the training table, and the estimator."""
+"""What commands share: options, the training table, the estimator, and the processes of a torchrun."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import wraps
 from pathlib import Path
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
     from bidual.estimators.base import ConvexEstimator
     from bidual.io.tables import TableEncoder
+    from bidual.runtime.ranks import Ranks
 
 TASKS = ("auto", "classification", "regression")
 
@@ -145,3 +147,28 @@ def _beta(text: str) -> float | str:
 def score(estimator: "ConvexEstimator", X: "pd.DataFrame", y: "NDArray[Any]") -> float:
     """Accuracy or R^2 on the samples given; NaN where R^2 is not defined."""
     return float(estimator.score(X, y)) if len(set(y.tolist())) > 1 else float("nan")
+
+
+@contextmanager
+def command_ranks(device: str) -> "Iterator[Ranks]":
+    """The ranks of a command, on the CPU or with a GPU each.
+
+    What all of them refuse is reported by rank 0, and the others end silently; a lost rank is reported by those that
+    are left.
+    """
+    from bidual.runtime.numerical_errors import NUMERICAL
+    from bidual.runtime.rank_errors import FailedTogetherError, LeaderEndedError
+    from bidual.runtime.torchrun import torchrun_ranks
+
+    try:
+        with torchrun_ranks(device=device) as ranks:
+            try:
+                yield ranks
+            except (FloatingPointError, ValueError) as error:
+                if not isinstance(error.__cause__ or error, NUMERICAL):
+                    raise
+                raise FailedTogetherError(str(error), ranks.leads) from error  # training diverges on all of them
+    except (FailedTogetherError, LeaderEndedError) as error:
+        if isinstance(error, FailedTogetherError) and error.leads:
+            raise
+        raise typer.Exit(2) from error

@@ -1,7 +1,7 @@
 """Pages of fitted estimators."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -90,24 +90,15 @@ def _gaps(model: ConvexEstimator) -> Drawn | None:
     return both(lambda: gap_figure(runs, float(model.tol)), alt) if runs else None
 
 
-class CrossValidation(NamedTuple):
-    """Held-out losses as a figure and the rows of a table."""
-
-    drawn: Drawn
-    caption: str
-    rows: list[list[float]]
-    folds: int
-
-
-def cross_validation(betas: NDArray[np.float64], losses: NDArray[np.float64], chosen: float) -> CrossValidation:
-    """Held-out losses of every beta, shape (betas, folds)."""
+def cross_validation(betas: NDArray[np.float64], losses: NDArray[np.float64], chosen: float) -> dict[str, Any]:
+    """Held-out losses of every beta, shape (betas, folds), as a figure and the rows of a table."""
     caption = f"Mean loss on held-out folds for {len(betas)} weight decays; the one with the smallest was chosen."
     drawn = both(lambda: cv_figure(betas, losses, chosen), f"{caption} Chosen: {number(chosen)}.")
     rows = [[float(b), float(row.mean()), float(row.std())] for b, row in zip(betas, losses, strict=True)]
-    return CrossValidation(drawn, caption, rows, losses.shape[1])
+    return {"drawn": drawn, "caption": caption, "rows": rows, "folds": losses.shape[1]}
 
 
-def _cross_validation(model: Any) -> CrossValidation | None:
+def _cross_validation(model: Any) -> dict[str, Any] | None:
     if not hasattr(model, "cv_scores_"):
         return None
     return cross_validation(np.asarray(model.betas_), -np.asarray(model.cv_scores_), float(model.beta_))

@@ -60,14 +60,9 @@ def figure_bytes(figure: "Figure", suffix: str = ".png") -> bytes:
 
 @dataclass(frozen=True)
 class Drawn:
-    """A picture, in one or several shades, and the text for readers who cannot see it.
+    """A picture, in one or several shades, and the text for readers who cannot see it."""
 
-    Attributes:
-        images: addresses that hold the picture itself, by the class that shows them.
-        alt: the text.
-    """
-
-    images: dict[str, str]
+    images: dict[str, str]  # addresses that hold the picture itself, by the class that shows them
     alt: str
 
 

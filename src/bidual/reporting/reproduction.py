@@ -1,7 +1,4 @@
-"""Pages of reproduced figures and tables, from the files that `bidual reproduce` wrote: claims, figures and settings.
-
-The page is drawn from result.json and the figure beside it, so this room does not import the experiments.
-"""
+"""Pages of reproduced figures and tables, from the files that `bidual reproduce` wrote, without the experiments."""
 
 import math
 import re
@@ -12,7 +9,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, StrictInt
 
-from bidual.reporting.page import Report, number, page
+from bidual.reporting.page import Report, page
 from bidual.reporting.plots import PNG, Drawn, data_url
 from bidual.runtime.json_text import read_json, validated
 
@@ -31,34 +28,16 @@ Number = Annotated[
 
 @dataclass(frozen=True)
 class Claim:
-    """What a paper claims, what was measured, and whether the claim holds.
+    """What a paper claims, what was measured, and whether the claim holds."""
 
-    Attributes:
-        paper: the statement, with the number that the paper gives.
-        ours: the numbers it was checked with.
-        holds: the value of a predicate on these numbers, never an equality of noise.
-        why: why it does not hold, or under which reading it does; may be empty.
-    """
-
-    paper: str
-    ours: str
-    holds: StrictBool
-    why: str = ""
+    paper: str  # the statement, with the number that the paper gives
+    ours: str  # the numbers it was checked with
+    holds: StrictBool  # the value of a predicate on these numbers, never an equality of noise
+    why: str = ""  # why it does not hold, or under which reading it does
 
 
 class Written(BaseModel):
-    """A finished experiment as a page shows it.
-
-    Attributes:
-        row, name, title, source: which experiment.
-        scale: "paper", "cpu" or "smoke".
-        seed, seconds, started, machine, version, commit: how, when and where; of a resumed run, over all sessions.
-        fingerprint: of the experiment's source.
-        configuration: the settings of the run.
-        claims: of the paper, checked.
-        table: Markdown.
-        folder: where the files are.
-    """
+    """A finished experiment as a page shows it; of a resumed run, over all sessions."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -66,17 +45,17 @@ class Written(BaseModel):
     name: str
     title: str
     source: str
-    scale: str
+    scale: str  # "paper", "cpu" or "smoke"
     seed: Annotated[StrictInt, Field(ge=0, lt=2**53)]
     seconds: Number
     started: str = ""
     machine: dict[str, Any]
     version: str = ""
     commit: str | None = None
-    fingerprint: str = ""
+    fingerprint: str = ""  # of the experiment's source
     configuration: Any = None
     claims: Annotated[tuple[Claim, ...], Field(max_length=_CLAIMS)]
-    table: str = ""
+    table: str = ""  # Markdown
     folder: Path
 
     @property
@@ -88,21 +67,6 @@ class Written(BaseModel):
     def lead(self) -> str:
         """Where the paper has it, in one line."""
         return f"{self.source}, row {self.row}, {self.scale} scale"
-
-    @property
-    def run(self) -> dict[str, str]:
-        """How it was run, as far as it is known."""
-        pairs = {
-            "name": self.name,
-            "scale": self.scale,
-            "seed": str(self.seed),
-            "seconds": number(self.seconds),
-            "started": self.started,
-            "version": self.version,
-            "commit": self.commit or "",
-            "fingerprint of the experiment": self.fingerprint,
-        }
-        return {name: value for name, value in pairs.items() if value}
 
     @property
     def drawn(self) -> Drawn | None:

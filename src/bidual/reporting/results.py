@@ -55,12 +55,12 @@ def certificate_report(certificate: Certificate, title: str | None) -> Report:
     return page("certificate", title or "Certificate", "How far a point is from the optimum", **context)
 
 
-def judged_report(found: Any, problem: dict[str, Any], title: str | None) -> Report:
-    """The page of a network that was trained elsewhere, with the fields of a :class:`bidual.NetworkCertificate`."""
+def judged_report(found: Any, title: str | None) -> Report:
+    """The page of a network that was trained elsewhere: a :class:`bidual.NetworkCertificate`, or the JSON of one."""
     gain = found.objective - found.better_objective
     better = math.isfinite(gain) and gain > 1e-12 * abs(found.objective)
     lead = "How much better any other network of its kind could be"
-    return page("network", title or "Certificate of a network", lead, found=found, better=better, problem=problem)
+    return page("network", title or "Certificate of a network", lead, found=found, better=better)
 
 
 def path_report(rows: Sequence[dict[str, Any]], beta_max: float, title: str | None) -> Report:

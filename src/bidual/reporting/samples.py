@@ -174,15 +174,10 @@ def _predictions(samples: Samples) -> Truth:
 
 @dataclass(frozen=True)
 class Activity:
-    """When units are on.
+    """When units are on."""
 
-    Attributes:
-        shares: of the places (patches, pairs of tokens) of a sample where a unit is on, (n, m).
-        n_patterns: how many of the units' activation patterns on these samples differ.
-    """
-
-    shares: Numbers
-    n_patterns: int
+    shares: Numbers  # of the places (patches, pairs of tokens) of a sample where a unit is on, (n, m)
+    n_patterns: int  # how many of the units' activation patterns on these samples differ
 
     @property
     def means(self) -> Numbers:

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from bidual.problems.certificate import Scope
 from bidual.reporting.fit import cross_validation
-from bidual.reporting.page import Report, number, page
+from bidual.reporting.page import Report, page
 from bidual.reporting.reproduction import KIND, Number, Written, find_results, read_result, reproduction_report
 from bidual.reporting.results import Bounds, judged_report, path_report
 from bidual.runtime.json_text import read_json, validated
@@ -102,22 +102,10 @@ def written_report(path: Path, title: str | None) -> Report:
         found = validated(_Path, value, str(path))
         return path_report([row.model_dump(exclude_none=True) for row in found.path], found.beta_max, title)
     if "lower_bound" in fields:
-        return _judged(validated(_Certify, value, str(path)), title)
+        return judged_report(validated(_Certify, value, str(path)), title)
     if "primal" in fields:
         return _fit(validated(_Fit, value, str(path)), title, path)
     raise ValueError(f"{path} holds no result that a report knows; give {_KNOWN}.")
-
-
-def _judged(found: _Certify, title: str | None) -> Report:
-    problem = {
-        "task": found.task,
-        "loss": found.loss,
-        "samples": found.rows,
-        "network": f"{found.features} features, {found.neurons} neurons, {found.outputs} outputs",
-        "beta": found.beta,
-        "seconds": number(found.seconds, 3),
-    }
-    return judged_report(found, {name: value for name, value in problem.items() if value != ""}, title)
 
 
 def _fit(fit: _Fit, title: str | None, path: Path) -> Report:

@@ -11,8 +11,7 @@ from types import FrameType
 import torch
 import torch.distributed as dist
 
-from bidual.runtime.pulse import Pulse
-from bidual.runtime.rank_errors import AGAIN, FailedTogetherError, LostRankError, lost_rank_errors
+from bidual.runtime.rank_errors import AGAIN, FailedTogetherError, LostRankError, Pulse, lost_rank_errors
 from bidual.runtime.ranks import Ranks
 
 _TIMEOUT = 40.0  # seconds that a rank may be later than another with the same work, or without a beat

@@ -73,9 +73,8 @@ def _check_factors(gauge: Any, Z: Tensor, generator: torch.Generator) -> None:
         price = gauge.factor_penalty(Factors(U, W))
         require_at_least(price, gauge.value(U @ W.mT), "gauge: no factors are cheaper than the value")
         if gauge.smooth_factors(Z.shape[2]):
-            require_close(
-                price, 0.5 * float(U.square().sum() + W.square().sum()), "gauge: smooth_factors is weight decay"
-            )
+            decay = 0.5 * float(U.square().sum() + W.square().sum())
+            require_close(price, decay, "gauge: smooth_factors is weight decay")
 
 
 def check_operator(operator: LiftedOperator, generator: torch.Generator) -> None:
@@ -93,10 +92,8 @@ def check_operator(operator: LiftedOperator, generator: torch.Generator) -> None
     _check_operator_norm(operator, dense, generator)
     if isinstance(operator, HasKernel):
         _check_kernel(operator, dense, generator)
-    require_refused(
-        "operator: forward of a wrong shape", lambda: operator.forward(Z[:, :, :1].repeat(1, 1, Z.shape[2] + 1))
-    )
-    require_refused("operator: adjoint of a wrong shape", lambda: operator.adjoint(V[:, :1].repeat(1, V.shape[1] + 1)))
+    require_refused("operator: forward of a wrong shape", lambda: operator.forward(torch.cat([Z, Z], 2)))
+    require_refused("operator: adjoint of a wrong shape", lambda: operator.adjoint(torch.cat([V, V], 1)))
 
 
 def _check_select(operator: LiftedOperator, Z: Tensor, V: Tensor) -> None:
@@ -137,14 +134,13 @@ def _check_kernel(operator: Any, dense: Tensor, generator: torch.Generator) -> N
     gram = (dense @ dense.T).reshape(n, c, n, c)
     expected = operator.kernel()[:, None, :, None] * torch.eye(c, dtype=dense.dtype)[None, :, None, :]
     require_close(gram, expected, "operator: A A* is the kernel, one copy per output")
-    require_close(
-        operator.design() @ operator.design().T, operator.kernel(), "operator: the design's Gram is the kernel"
-    )
+    design = operator.design()
+    require_close(design @ design.T, operator.kernel(), "operator: the design's Gram is the kernel")
     weights = positive((p,), generator)
     weights[0] = 0.0
     parts = sum(weights[k] * operator.select(torch.tensor([k])).kernel() for k in range(p))
     require_close(operator.kernel(weights), parts, "operator: kernel(weights) weighs the blocks")
-    require(operator.design().shape == (n, operator.design_width), "operator: design_width is the design's")
+    require(design.shape == (n, operator.design_width), "operator: design_width is the design's")
     G, Z = normal((p, operator.design_width // p), generator), operator.zeros()
     for q, block in enumerate(chosen := torch.arange(p).flip(0)):
         Z.zero_()[block].reshape(-1, c)[:, 0] = G[block]

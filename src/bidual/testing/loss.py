@@ -169,10 +169,9 @@ def _check_datafit_duality(fit: Datafit, P: Tensor, generator: torch.Generator) 
     require_at_least(fit.value(P) + fit.conjugate(V), float((P * V).sum()), "datafit: Fenchel-Young inequality")
     require_at_least(fit.value(P + 3.0) + fit.conjugate(V), float(((P + 3.0) * V).sum()), "datafit: duals are balanced")
     V = fit.into_domain(fit.grad(P))
-    tight, product = fit.value(P) + fit.conjugate(V), float((P * V).sum())
-    require_close(
-        tight, product, "datafit: Fenchel-Young equality at the gradient", 1e-5 if fit.smoothness is None else 1e-9
-    )
+    touching, product = fit.value(P) + fit.conjugate(V), float((P * V).sum())
+    tol = 1e-5 if fit.smoothness is None else 1e-9
+    require_close(touching, product, "datafit: Fenchel-Young equality at the gradient", tol)
 
 
 def _check_repeated_rows(fit: Datafit, P: Tensor) -> None:

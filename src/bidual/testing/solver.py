@@ -30,19 +30,12 @@ Make = Callable[[Any], Solver]
 
 @dataclass(frozen=True, eq=False)
 class Planted:
-    """A problem with its optimum.
+    """A problem of squared loss with its least objective."""
 
-    Attributes:
-        name: of the operator and the gauge.
-        problem: squared loss.
-        optimum: the least objective.
-        point: a lifted variable of that objective, None where the problem has none.
-    """
-
-    name: str
+    name: str  # of the operator and the gauge
     problem: Problem | ReluProblem
     optimum: float
-    point: Tensor | None = None
+    point: Tensor | None = None  # a lifted variable of that objective, where the problem has one
 
 
 def planted_problems(seed: int, size: float = 1.0, features: float = 1.0) -> Iterator[Planted]:
@@ -120,8 +113,9 @@ def check_solver(
     taken[0].check_unchanged()
     taken[0].check_limits()
     taken[0].check_start()
-    for scaled in _scaled(taken[0].case.name, seed):
-        _Runs(make(scaled.problem), scaled, tol, max_steps).check_optimum()
+    for case in _scaled(taken[0].case.name, seed):
+        scaled = _Runs(make(case.problem), case, tol, max_steps)
+        scaled.check_optimum(scaled.solution())
 
 
 def _scaled(name: str, seed: int) -> Iterator[Planted]:
@@ -152,8 +146,7 @@ class _Runs:
         require_refused(f"{self.name}", call)
         require(not seen, f"{self.name}: refuses before the first certificate")
 
-    def check_optimum(self, solution: Solution | None = None) -> None:
-        solution = self.solution() if solution is None else solution
+    def check_optimum(self, solution: Solution) -> None:
         found, optimum = solution.certificate, self.case.optimum
         require(solution.status in _ENDS, f"{self.name}: ends certified, got {solution.status} with {found}")
         require(found.within(self.tol), f"{self.name}: the gap is within tol, got {found}")
