@@ -38,9 +38,7 @@ class Split:
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="The folder for the figure; made if it is not there.")] = Path(
-        "demo-output"
-    ),
+    out: Annotated[Path, typer.Option(help="The folder for the figure; made if needed.")] = Path("demo-output"),
     json: Json = False,
 ) -> None:
     """Train on a spiral and on breast-cancer data, print the certificates, and compare with scikit-learn."""
@@ -62,9 +60,7 @@ def demo(
             if not json:
                 print(f"{name}: {models[name].certificate_}")
     figure = out / "demo.png"
-    histories = {name: model.history_ for name, model in models.items()}
-    train = splits["spiral"]
-    write_atomically(figure, demo_figure(models["spiral"], train.X, train.y, histories, TOL))
+    write_atomically(figure, demo_figure(models, splits["spiral"].X, splits["spiral"].y, TOL))
     if json:
         print_json({"results": rows, "figure": str(figure)})
         return

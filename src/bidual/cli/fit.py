@@ -41,12 +41,8 @@ def fit(
     settings: t.Settings,
     task: t.Task = "auto",
     beta: Annotated[str, typer.Option(help="The weight decay: cv, auto (a tenth of beta_max), or a number.")] = "cv",
-    distributed: Annotated[
-        bool, typer.Option("--distributed", help="One fit over the processes that torchrun started (docs/scale.md).")
-    ] = False,
-    checkpoint: Annotated[
-        Path | None, t.option("With --distributed: where the best point is kept, and started from if it is there.")
-    ] = None,
+    distributed: t.Distributed = False,
+    checkpoint: Annotated[Path | None, t.option("With --distributed: keeps the best point, to start from.")] = None,
     device: t.Device = "cpu",
     jobs: Annotated[int, typer.Option(help="Processes for the folds of the cross-validation.")] = 1,
     address: t.Scheduler = None,

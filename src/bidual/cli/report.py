@@ -6,16 +6,11 @@ from typing import Annotated, Any
 from bidual.cli import training as t
 from bidual.runtime.console import print_result, working
 
+_INPUT = "A model, what --json of fit, path or certify printed, or the folder of one reproduction or of several."
+
 
 def report(
-    result: Annotated[
-        Path,
-        t.argument(
-            "INPUT",
-            "A model file (.safetensors), what --json of fit, path or certify printed (.json), the folder or "
-            "result.json of a reproduction, or a folder of such folders.",
-        ),
-    ],
+    result: Annotated[Path, t.argument("INPUT", _INPUT)],
     out: Annotated[Path, t.option("The page to write (.html).")],
     data: Annotated[Path | None, t.option("A CSV or Parquet file to show a model on.")] = None,
     target: Annotated[str | None, t.option("The column of --data that the model predicts.")] = None,

@@ -44,7 +44,11 @@ def load_samples(
     task, reason = _task(task, column, weights.n_outputs, saved)
     judged = _loss(loss, task, weights.n_outputs, saved)
     X, features = _features(frame, saved, standardise)
-    _check_width(X, weights, target)
+    if X.shape[1] != weights.n_features:
+        raise ValueError(
+            f"the network takes {weights.n_features} features, but the table gives {X.shape[1]} besides {target!r}; "
+            "give the columns it was trained on."
+        )
     Y = _targets(target_values(column, task), task, weights.n_outputs, judged, saved)
     return Samples(torch.tensor(X), torch.tensor(Y), judged, task, reason, features)
 
@@ -94,7 +98,7 @@ def _named(frame: pd.DataFrame, saved: SavedModel) -> pd.DataFrame:
 def _numbers(frame: pd.DataFrame) -> NDArray[np.float64]:
     for name in frame.columns:
         column = frame[name]
-        if not pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column):
+        if not pd.api.types.is_numeric_dtype(column):  # truth values count as numbers
             raise ValueError(
                 f"column {name!r} holds {column.iloc[0]!r}, but a network takes numbers; give the table it was trained "
                 "on, or use --standardise if that is how it was encoded."
@@ -102,14 +106,6 @@ def _numbers(frame: pd.DataFrame) -> NDArray[np.float64]:
         if not np.isfinite(column.to_numpy(np.float64, na_value=np.nan)).all():
             raise ValueError(f"column {name!r} has missing or infinite values; fill them in, or drop those rows.")
     return frame.to_numpy(np.float64)
-
-
-def _check_width(X: NDArray[np.float64], weights: TwoLayerWeights, target: str) -> None:
-    if X.shape[1] != weights.n_features:
-        raise ValueError(
-            f"the network takes {weights.n_features} features, but the table gives {X.shape[1]} besides {target!r}; "
-            "give the columns it was trained on."
-        )
 
 
 def _targets(y: NDArray[Any], task: str, n_outputs: int, loss: Loss, saved: SavedModel | None) -> NDArray[np.float64]:

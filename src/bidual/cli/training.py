@@ -34,6 +34,9 @@ Data = Annotated[Path, argument("DATA", "A CSV or Parquet file with a header.")]
 Target = Annotated[str, option("The column to predict.")]
 Task = Annotated[str, typer.Option(help="auto, classification or regression.")]
 Device = Annotated[str, typer.Option(help="Where to compute: cpu, or cuda (with --distributed a GPU for each rank).")]
+Distributed = Annotated[
+    bool, typer.Option("--distributed", help="Share the work among the processes of a torchrun (docs/scale.md).")
+]
 Scheduler = Annotated[str | None, option("The Dask scheduler whose workers do that instead.", "--scheduler")]
 Tol = Annotated[float, typer.Option(help="The relative duality gap to certify.")]
 MaxTime = Annotated[float | None, option("Seconds for one fit; no limit if not given.")]

@@ -7,7 +7,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bidual.estimators.base import ConvexEstimator
-from bidual.problems.solution import Record
 from bidual.reporting.plots import COLOURS, PALE, figure_bytes, literal, new_figure, plain
 from bidual.reporting.sample_figures import draw_regions
 
@@ -19,19 +18,16 @@ _LEAST = 1e-16
 
 
 def demo_figure(
-    spiral: ConvexEstimator,
-    X: NDArray[np.float64],
-    y: NDArray[np.int64],
-    histories: Mapping[str, Sequence[Record]],
-    tol: float,
+    models: Mapping[str, ConvexEstimator], X: NDArray[np.float64], y: NDArray[np.int64], tol: float
 ) -> bytes:
-    """The decision regions on the spiral, and the certified gap over time."""
+    """The decision regions of the model of the spiral, whose samples are X and y, and the certified gaps of all."""
     figure = new_figure(10.5, 4.7)
     left, right = figure.subplots(1, 2, width_ratios=[1, 1.15])
-    classes = spiral.classes_
+    spiral, classes = models["spiral"], models["spiral"].classes_
     draw_regions(left, X, np.searchsorted(classes, y), lambda p: np.searchsorted(classes, spiral.predict(p)), classes)
     left.set(xticks=[], yticks=[], aspect="equal")
     left.set_title(f"Spiral: decision regions of {spiral.n_neurons_} neurons", loc="left", fontsize=11)
+    histories = {name: model.history_ for name, model in models.items()}
     runs = {name: ([r.seconds for r in run], [r.relative_gap for r in run]) for name, run in histories.items()}
     _draw_gaps(right, runs, tol, COLOURS[3:])
     right.set_title("How far from the optimum, at most", loc="left", fontsize=11)

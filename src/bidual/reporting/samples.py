@@ -14,17 +14,9 @@ from torch import Tensor
 from bidual.architectures.modules import RebuildableModule
 from bidual.architectures.modules.views import Numbers, as_numbers
 from bidual.estimators import ConvexEstimator, LayerwiseCNNClassifier
+from bidual.reporting import sample_figures as figures
 from bidual.reporting.page import number
 from bidual.reporting.plots import Drawn, both, literal, spread
-from bidual.reporting.sample_figures import (
-    activity_figure,
-    confusion_figure,
-    curve_figure,
-    regions_figure,
-    surface_figure,
-    tiles_figure,
-    truth_figure,
-)
 from bidual.runtime.extras import extra
 
 Estimator = ConvexEstimator | LayerwiseCNNClassifier
@@ -36,9 +28,8 @@ _PICTURED = 3  # samples in the pictures that a network draws of itself
 
 @dataclass(frozen=True)
 class Samples:
-    """Samples as the estimator takes them, as the network takes them, and their targets and predictions."""
+    """Samples as the network takes them, and their targets and predictions."""
 
-    X: Any
     shaped: Tensor
     y: NDArray[Any] | None
     guess: NDArray[Any]
@@ -61,7 +52,7 @@ def take_samples(estimator: Estimator, X: Any, y: ArrayLike | None) -> Samples:
     if values is not None and not is_classifier(estimator) and values.size != guess.size:
         raise ValueError(f"y has shape {values.shape}, but predictions have shape {guess.shape}; give y as in fit.")
     score = float("nan") if values is None or len(values) < 2 else float(estimator.score(X, values))
-    return Samples(X, shaped, values, guess, score)
+    return Samples(shaped, values, guess, score)
 
 
 def known_labels(y: NDArray[Any], classes: NDArray[Any]) -> NDArray[Any]:
@@ -112,10 +103,10 @@ def plane(model: Estimator, samples: Samples) -> Figure | None:
         return _predict(model, points).reshape(-1)
 
     if len(names) == 1:
-        drawn = both(lambda: curve_figure(X[:, 0], values, guess, names[0]), "The prediction and the samples.")
+        drawn = both(lambda: figures.curve_figure(X[:, 0], values, guess, names[0]), "The prediction and the samples.")
         return Figure("Prediction curve", drawn, "")
     text = f"The prediction over the plane of {names[0]} and {names[1]}, and the samples."
-    return Figure("Predicted surface", both(lambda: surface_figure(X, values, guess, names), text), text)
+    return Figure("Predicted surface", both(lambda: figures.surface_figure(X, values, guess, names), text), text)
 
 
 def _regions(model: Any, X: NDArray[np.float64], y: NDArray[Any], names: list[str]) -> Figure:
@@ -125,7 +116,7 @@ def _regions(model: Any, X: NDArray[np.float64], y: NDArray[Any], names: list[st
         return np.searchsorted(classes, _predict(model, points))
 
     alt = f"Decision regions of {len(classes)} classes in the plane of {names[0]} and {names[1]}, with the samples."
-    drawn = both(lambda: regions_figure(X, np.searchsorted(classes, y), guess, classes, names), alt)
+    drawn = both(lambda: figures.regions_figure(X, np.searchsorted(classes, y), guess, classes, names), alt)
     return Figure("Decision boundary", drawn, "Background: the predicted class. Dots: samples, in their true class.")
 
 
@@ -154,7 +145,7 @@ def _confusion(classes: NDArray[Any], samples: Samples) -> Truth:
     ]
     names, alt = [literal(name) for name in classes.tolist()], f"Confusion matrix of {len(classes)} classes. {words}"
     few = len(classes) <= _CLASSES
-    drawn = both(lambda: confusion_figure(matrix, names, what="samples"), alt) if few else None
+    drawn = both(lambda: figures.confusion_figure(matrix, names, what="samples"), alt) if few else None
     return Truth("Confusion matrix", words, drawn, "Rows are the true classes.", rows)
 
 
@@ -168,7 +159,7 @@ def _predictions(samples: Samples) -> Truth:
     guess = samples.guess.reshape(target.shape).astype(np.float64)
     error = float(np.sqrt(np.mean((target - guess) ** 2)))
     words = f"R² is {number(samples.score)}, the root mean squared error {number(error)}, on {samples.count} samples."
-    drawn = both(lambda: truth_figure(target, guess), words)
+    drawn = both(lambda: figures.truth_figure(target, guess), words)
     return Truth("Predictions and targets", words, drawn, "On the dashed line a prediction equals its target.", [])
 
 
@@ -193,7 +184,7 @@ class Activity:
         """Units against samples."""
         shown = self.shown
         alt = f"Which of {shown.shape[1]} {unit}s are on for which of {len(shown)} samples, and their shares."
-        return both(lambda: activity_figure(shown, unit), alt)
+        return both(lambda: figures.activity_figure(shown, unit), alt)
 
 
 @torch.no_grad()
@@ -217,6 +208,6 @@ def drawn_pictures(module: RebuildableModule, samples: Samples | None) -> list[F
         x = samples.shaped[torch.from_numpy(some)].to(next(module.parameters()).device)
         found = module.pictures(x, [f"sample {k}" for k in some])
     return [
-        Figure(one.title, both(partial(tiles_figure, one.tiles, one.names, one.columns), one.alt), one.caption)
+        Figure(one.title, both(partial(figures.tiles_figure, one.tiles, one.names, one.columns), one.alt), one.caption)
         for one in found
     ]

@@ -11,11 +11,11 @@ from typing import Any, Generic, TypeVar
 
 import safetensors
 import safetensors.torch
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
 from bidual.runtime.files import write_atomically
-from bidual.runtime.json_text import one_line, parse_json
+from bidual.runtime.json_text import one_line, parse_json, validated
 from bidual.runtime.registry import UnknownNameError
 
 Tensors = dict[str, Tensor]
@@ -122,7 +122,7 @@ class Container(Generic[H]):
                 "wrote it."
             )
         with self.reading(path):
-            return _validated(self.header, about["header"])
+            return validated(self.header, about["header"], "its header", remedy="")
 
     def _cut_off(self, path: object, error: Exception) -> UnreadableFileError:
         return UnreadableFileError(
@@ -137,12 +137,3 @@ def is_ours(path: str | os.PathLike[str]) -> bool:
             return _KEY in (file.metadata() or {})
     except _BROKEN:
         return False
-
-
-def _validated(header: type[H], value: Any) -> H:
-    try:
-        return header.model_validate(value)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        place = ".".join(str(part) for part in first["loc"]) or "the header"
-        raise ValueError(f"{place[:80]}: {first['msg']}") from error

@@ -11,6 +11,7 @@ from math import inf
 
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from bidual.testing.tools import normal
 
@@ -70,14 +71,14 @@ class Question:
     def _climbed(self, U: Tensor, rounds: int = 60, tries: int = 12) -> Tensor:
         """Random steps of falling length, of which the steepest is taken."""
         generator, width = torch.Generator().manual_seed(1), U.shape[1]
-        U = U / torch.linalg.vector_norm(U, dim=1, keepdim=True).clamp(min=1e-300)
+        U = normalize(U, eps=1e-300)
         for k in range(rounds):
             steps = 0.5 * 0.85**k * normal((len(U), tries, width), generator)
             steps[:, 0] = 0
             moved = self.feasible((U[:, None] + steps).flatten(0, 1))
             values = self.values(moved).reshape(len(U), tries)
             U = moved.reshape(len(U), tries, width)[torch.arange(len(U)), values.argmax(1)]
-            U = U / torch.linalg.vector_norm(U, dim=1, keepdim=True).clamp(min=1e-300)
+            U = normalize(U, eps=1e-300)
         return U
 
     def _enumerated(self) -> Tensor:
