@@ -24,11 +24,7 @@ from bidual.runtime.memory import is_out_of_memory
 _INTERRUPTED = 130  # what typer makes of a KeyboardInterrupt
 _BUG = 70  # EX_SOFTWARE of sysexits.h
 
-app = typer.Typer(
-    help="Neural networks trained to a certified global optimum.",
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 for command in (demo, fit, predict, certify, path, train_images, reproduce, report):
     app.command()(command)
 

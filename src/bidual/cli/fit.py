@@ -75,7 +75,8 @@ def fit(
         _train(estimator, table, jobs if beta == "cv" else None, quiet)
     seconds = time.perf_counter() - began
     save(estimator, out, table.encoder)
-    score = t.score(estimator, table.X, table.y) if json or not quiet else float("nan")
+    scored = (json or not quiet) and len(set(table.y.tolist())) > 1  # R^2 of one value is not defined
+    score = float(estimator.score(table.X, table.y)) if scored else float("nan")
     outcome = Outcome(estimator, table.encoder, table.task, table.reason, len(table.y), score, seconds)
     print_result(_payload(outcome, out), _facts(outcome, out), json, quiet)
 

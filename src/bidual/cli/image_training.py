@@ -87,14 +87,12 @@ def train(make: Callable[[], LayerwiseCNNClassifier], source: Source, targets: T
     found = source.load_together(ranks)
     began, some = time.perf_counter(), source.some(len(found.train_labels))
     estimator.fit(found.train_images[some], _named(found, found.train_labels[some]), ranks)
-    if ranks.leads:
-        seconds = time.perf_counter() - began
-        _finish(estimator, found, targets, {"train_images": len(some), "seconds": seconds, "ranks": ranks.size})
-
-
-def _finish(estimator: LayerwiseCNNClassifier, found: ImageData, targets: Targets, more: dict[str, Any]) -> None:
+    if not ranks.leads:
+        return
+    seconds = time.perf_counter() - began
     save(estimator, targets.out)
-    report = _report(estimator, found) | more | {"out": str(targets.out)}
+    run = {"train_images": len(some), "seconds": seconds, "ranks": ranks.size, "out": str(targets.out)}
+    report = _report(estimator, found) | run
     if targets.confusion is not None and len(found.test_labels):
         truth, guess = _named(found, found.test_labels), estimator.predict(found.test_images)
         matrix = confusion_matrix(truth, guess, labels=np.asarray(found.classes))

@@ -147,11 +147,6 @@ def _beta(text: str) -> float | str:
         raise ValueError(f"beta must be cv, auto or a positive number, got {text!r}.") from error
 
 
-def score(estimator: "ConvexEstimator", X: "pd.DataFrame", y: "NDArray[Any]") -> float:
-    """Accuracy or R^2 on the samples given; NaN where R^2 is not defined."""
-    return float(estimator.score(X, y)) if len(set(y.tolist())) > 1 else float("nan")
-
-
 @contextmanager
 def command_ranks(device: str) -> "Iterator[Ranks]":
     """The ranks of a command, on the CPU or with a GPU each.

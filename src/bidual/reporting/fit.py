@@ -35,16 +35,14 @@ def fit_report(model: ConvexEstimator, X: Any, y: ArrayLike | None, title: str |
         shape=_shape(model),
         unit="unit" if units is None else units.name,
         loss=model._make_loss().name,
-        beta=float(model.beta_),
         fraction=model.beta_ / model.beta_max_ if model.beta_max_ > 0 else float("nan"),
         seconds=model.history_[-1].seconds if model.history_ else float("nan"),
         bounds=Bounds.of(model.certificate_, module),
-        tol=float(model.tol),
         metric="accuracy" if is_classifier(model) else "R²",
         samples=samples,
         score=None if samples is None or samples.y is None else samples.score,
         gaps=_gaps(model),
-        cv=_cross_validation(model),
+        cv=cross_validation(model.betas_, -model.cv_scores_, model.beta_) if hasattr(model, "cv_scores_") else None,
         plane=None if samples is None else plane(model, samples),
         truth=None if samples is None else truth(model, samples),
         active=found,
@@ -96,12 +94,6 @@ def cross_validation(betas: NDArray[np.float64], losses: NDArray[np.float64], ch
     drawn = both(lambda: cv_figure(betas, losses, chosen), f"{caption} Chosen: {number(chosen)}.")
     rows = [[float(b), float(row.mean()), float(row.std())] for b, row in zip(betas, losses, strict=True)]
     return {"drawn": drawn, "caption": caption, "rows": rows, "folds": losses.shape[1]}
-
-
-def _cross_validation(model: Any) -> dict[str, Any] | None:
-    if not hasattr(model, "cv_scores_"):
-        return None
-    return cross_validation(np.asarray(model.betas_), -np.asarray(model.cv_scores_), float(model.beta_))
 
 
 def _columns(model: ConvexEstimator, units: Units | None, found: Activity | None) -> dict[str, list[Any]]:

@@ -1,5 +1,6 @@
 """A network on samples: the parts of a page that need X, or X and y."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -71,25 +72,17 @@ def names_of(estimator: Estimator) -> list[str]:
     return [f"x{k + 1}" for k in range(estimator.n_features_in_)] if names is None else [str(name) for name in names]
 
 
-class Figure(NamedTuple):
-    """A section of one figure."""
+class Section(NamedTuple):
+    """A part of a page: a figure and its caption, perhaps a sentence before it and the rows of a table after it."""
 
     title: str
-    drawn: Drawn
-    caption: str
-
-
-class Truth(NamedTuple):
-    """Predictions against targets: a sentence, a figure and, for classifiers, a row per class."""
-
-    title: str
-    words: str
     drawn: Drawn | None
     caption: str
-    rows: list[list[Any]]
+    words: str = ""
+    rows: Sequence[Sequence[Any]] = ()
 
 
-def plane(model: Estimator, samples: Samples) -> Figure | None:
+def plane(model: Estimator, samples: Samples) -> Section | None:
     """The decision regions or the predicted surface for two features, the curve for one."""
     planar = samples.shaped.ndim == 2 and samples.y is not None
     if not planar or samples.shaped.shape[1] > 2 or (samples.guess.ndim > 1 and samples.guess.shape[1] > 1):
@@ -104,12 +97,12 @@ def plane(model: Estimator, samples: Samples) -> Figure | None:
 
     if len(names) == 1:
         drawn = both(lambda: figures.curve_figure(X[:, 0], values, guess, names[0]), "The prediction and the samples.")
-        return Figure("Prediction curve", drawn, "")
+        return Section("Prediction curve", drawn, "")
     text = f"The prediction over the plane of {names[0]} and {names[1]}, and the samples."
-    return Figure("Predicted surface", both(lambda: figures.surface_figure(X, values, guess, names), text), text)
+    return Section("Predicted surface", both(lambda: figures.surface_figure(X, values, guess, names), text), text)
 
 
-def _regions(model: Any, X: NDArray[np.float64], y: NDArray[Any], names: list[str]) -> Figure:
+def _regions(model: Any, X: NDArray[np.float64], y: NDArray[Any], names: list[str]) -> Section:
     classes = model.classes_
 
     def guess(points: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -117,7 +110,7 @@ def _regions(model: Any, X: NDArray[np.float64], y: NDArray[Any], names: list[st
 
     alt = f"Decision regions of {len(classes)} classes in the plane of {names[0]} and {names[1]}, with the samples."
     drawn = both(lambda: figures.regions_figure(X, np.searchsorted(classes, y), guess, classes, names), alt)
-    return Figure("Decision boundary", drawn, "Background: the predicted class. Dots: samples, in their true class.")
+    return Section("Decision boundary", drawn, "Background: the predicted class. Dots: samples, in their true class.")
 
 
 def _predict(model: Any, points: NDArray[np.float64]) -> NDArray[Any]:
@@ -128,14 +121,14 @@ def _predict(model: Any, points: NDArray[np.float64]) -> NDArray[Any]:
     return np.asarray(model.predict(pd.DataFrame(points, columns=names_of(model))))
 
 
-def truth(model: Estimator, samples: Samples) -> Truth | None:
+def truth(model: Estimator, samples: Samples) -> Section | None:
     """The confusion matrix of a classifier, or predictions against targets."""
     if samples.y is None:
         return None
     return _confusion(model.classes_, samples) if is_classifier(model) else _predictions(samples)
 
 
-def _confusion(classes: NDArray[Any], samples: Samples) -> Truth:
+def _confusion(classes: NDArray[Any], samples: Samples) -> Section:
     matrix = confusion_matrix(samples.y, samples.guess, labels=classes)
     wrong = int(matrix.sum() - np.trace(matrix))
     words = f"{wrong} of {samples.count} samples are misclassified: accuracy {number(samples.score)}."
@@ -146,7 +139,7 @@ def _confusion(classes: NDArray[Any], samples: Samples) -> Truth:
     names, alt = [literal(name) for name in classes.tolist()], f"Confusion matrix of {len(classes)} classes. {words}"
     few = len(classes) <= _CLASSES
     drawn = both(lambda: figures.confusion_figure(matrix, names, what="samples"), alt) if few else None
-    return Truth("Confusion matrix", words, drawn, "Rows are the true classes.", rows)
+    return Section("Confusion matrix", drawn, "Rows are the true classes.", words, rows)
 
 
 def _mistaken(row: NDArray[np.int64], k: int, classes: NDArray[Any]) -> str:
@@ -154,13 +147,13 @@ def _mistaken(row: NDArray[np.int64], k: int, classes: NDArray[Any]) -> str:
     return f"{classes[int(others.argmax())]} ({int(others.max())})" if others.any() else "–"
 
 
-def _predictions(samples: Samples) -> Truth:
+def _predictions(samples: Samples) -> Section:
     target = np.asarray(samples.y, dtype=np.float64).reshape(samples.count, -1)
     guess = samples.guess.reshape(target.shape).astype(np.float64)
     error = float(np.sqrt(np.mean((target - guess) ** 2)))
     words = f"R² is {number(samples.score)}, the root mean squared error {number(error)}, on {samples.count} samples."
     drawn = both(lambda: figures.truth_figure(target, guess), words)
-    return Truth("Predictions and targets", words, drawn, "On the dashed line a prediction equals its target.", [])
+    return Section("Predictions and targets", drawn, "On the dashed line a prediction equals its target.", words)
 
 
 @dataclass(frozen=True)
@@ -199,7 +192,7 @@ def activity(module: RebuildableModule, x: Tensor) -> Activity | None:
     return Activity(as_numbers(places.double().mean(2)), patterns)
 
 
-def drawn_pictures(module: RebuildableModule, samples: Samples | None) -> list[Figure]:
+def drawn_pictures(module: RebuildableModule, samples: Samples | None) -> list[Section]:
     """The pictures that a network draws of itself, on a few of the samples where there are any."""
     if samples is None:
         found = module.pictures()
@@ -208,6 +201,6 @@ def drawn_pictures(module: RebuildableModule, samples: Samples | None) -> list[F
         x = samples.shaped[torch.from_numpy(some)].to(next(module.parameters()).device)
         found = module.pictures(x, [f"sample {k}" for k in some])
     return [
-        Figure(one.title, both(partial(figures.tiles_figure, one.tiles, one.names, one.columns), one.alt), one.caption)
+        Section(one.title, both(partial(figures.tiles_figure, one.tiles, one.names, one.columns), one.alt), one.caption)
         for one in found
     ]

@@ -143,7 +143,7 @@ class _Runs:
     def check_refused(self) -> None:
         seen: list[Record] = []
         call = partial(solve, self.case.problem, self.solver, Limits(inf, 1), callback=seen.append)
-        require_refused(f"{self.name}", call)
+        require_refused(self.name, call)
         require(not seen, f"{self.name}: refuses before the first certificate")
 
     def check_optimum(self, solution: Solution) -> None:
@@ -152,14 +152,10 @@ class _Runs:
         require(found.within(self.tol), f"{self.name}: the gap is within tol, got {found}")
         self._check_bracket(found)
         self._check_best(solution)
-        require(self._rechecks(solution), f"{self.name}: the certificate rechecks")
+        oracle = None if isinstance(self.case.problem, Problem) else Faces(self.case.problem.X)
+        require(found.recheck(solution.problem, oracle), f"{self.name}: the certificate rechecks")
         objective = _dense_objective(solution)
         require_close(objective / optimum, found.primal / optimum, f"{self.name}: Z has this primal", 1e-9)
-
-    def _rechecks(self, solution: Solution) -> bool:
-        problem = self.case.problem
-        oracle = None if isinstance(problem, Problem) else Faces(problem.X)
-        return solution.certificate.recheck(solution.problem, oracle)
 
     def _check_bracket(self, found: Certificate) -> None:
         primal, dual = found.primal / self.case.optimum, found.dual / self.case.optimum

@@ -53,7 +53,9 @@ class Question:
     @cached_property
     def best(self) -> float:
         """The largest value that enumeration and search attain: the maximum itself where ``enumerable``."""
-        tried = torch.cat([self._drawn(), *([self._enumerated()] if self.enumerable else [])])
+        tried = self._drawn()
+        if self.enumerable:
+            tried = torch.cat([tried, self._tops_of_patterns() if self.hidden == 2 else self._corners()])
         values = self.values(tried)
         return max(float(values.max()), float(self.values(self._climbed(tried[values.argsort()[-20:]])).max()))
 
@@ -80,9 +82,6 @@ class Question:
             U = moved.reshape(len(U), tries, width)[torch.arange(len(U)), values.argmax(1)]
             U = normalize(U, eps=1e-300)
         return U
-
-    def _enumerated(self) -> Tensor:
-        return self._tops_of_patterns() if self.hidden == 2 else self._corners()
 
     def _tops_of_patterns(self) -> Tensor:
         """Top eigenvectors of the form of every pattern, on every flat where some rows vanish, with both signs.
