@@ -2,9 +2,8 @@
 
 import time
 import warnings
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -27,8 +26,7 @@ SETTINGS: dict[str, dict[str, Any]] = {"spiral": {"beta": 0.1}, "breast cancer":
 _BASELINE_STEPS = 1000  # more than scikit-learn's default of 200, with which the spiral is far from trained
 
 
-@dataclass(frozen=True, eq=False)
-class Split:
+class Split(NamedTuple):
     """Samples to train on and samples to test with."""
 
     X: "NDArray[np.float64]"

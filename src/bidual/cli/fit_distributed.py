@@ -121,7 +121,7 @@ def _column_number(target: str, width: int) -> int:
 
 
 def _all_targets(column: pd.Series, request: Request, ranks: Ranks) -> tuple[NDArray[Any] | None, str, str]:
-    """The targets of all ranks on rank 0, and the task for everybody."""
+    """The targets of all ranks on rank 0, and the task on every rank."""
     whole = gathered_targets(column, ranks)
 
     def values() -> tuple[NDArray[Any] | None, str, str]:

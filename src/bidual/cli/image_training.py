@@ -58,7 +58,7 @@ class Source:
 
 
 class Targets(NamedTuple):
-    """What is written and said, by rank 0 alone."""
+    """What is written and printed, by rank 0 alone."""
 
     out: Path
     confusion: Path | None

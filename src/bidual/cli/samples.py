@@ -76,7 +76,7 @@ def _loss(loss: str, task: str, n_outputs: int, saved: SavedModel | None) -> Los
 
 
 def _features(frame: pd.DataFrame, saved: SavedModel | None, standardise: bool) -> tuple[NDArray[np.float64], str]:
-    """The matrix X, and a line that says what was done."""
+    """The matrix X, and a line about how it was made."""
     if standardise:
         encoder = TableEncoder().fit(frame)
         return encoder.transform(frame).to_numpy(np.float64), encoder.summary

@@ -86,7 +86,7 @@ def with_options(options: type[Any]) -> Callable[[Callable[..., None]], Callable
 
 
 def check_jobs(jobs: int, address: str | None, several: bool, hint: str) -> None:
-    """Refuse processes where there is nothing to share among them; the hint says when there is."""
+    """Refuse processes where there is nothing to share among them; the hint names what can be shared."""
     if jobs < 1:
         raise ValueError(f"jobs must be at least 1, got {jobs}.")
     if not several and (jobs > 1 or address is not None):

@@ -16,15 +16,8 @@ _SCOPES = {
     Scope.BLOCKS: "all networks with the activation patterns (gates) that were drawn or given; others may do better",
 }
 
-_COLUMNS = {
-    "seed": "seed",
-    "beta": "beta",
-    "fraction": "beta / beta_max",
-    "loss": "train loss per sample",
-    "neurons": "neurons",
-    "relative_gap": "relative gap",
-    "seconds": "seconds",
-}
+_COLUMNS = ("seed", "beta", "fraction", "loss", "neurons", "relative_gap", "seconds")
+_NAMES = {"fraction": "beta / beta_max", "loss": "train loss per sample", "relative_gap": "relative gap"}
 
 
 @dataclass(frozen=True)
@@ -51,8 +44,8 @@ class Bounds:
 
 def certificate_report(certificate: Certificate, title: str | None) -> Report:
     """The page of a certificate alone."""
-    context = {"bounds": Bounds.of(certificate), "certificate": certificate}
-    return page("certificate", title or "Certificate", "How far a point is from the optimum", **context)
+    lead, bounds = "How far a point is from the optimum", Bounds.of(certificate)
+    return page("certificate", title or "Certificate", lead, bounds=bounds, certificate=certificate)
 
 
 def judged_report(found: Any, title: str | None) -> Report:
@@ -78,6 +71,6 @@ def path_report(rows: Sequence[dict[str, Any]], beta_max: float, title: str | No
         seeds=seeds,
         path=both(lambda: path_figure(rows), sizes),
         gaps=both(lambda: path_gaps_figure(rows), gaps),
-        headers=[_COLUMNS[key] for key in keys],
+        headers=[_NAMES.get(key, key) for key in keys],
         cells=[[row[key] for key in keys] for row in rows],
     )

@@ -39,19 +39,12 @@ H = TypeVar("H", bound=Header)
 
 @dataclass(frozen=True)
 class Container(Generic[H]):
-    """One kind of file.
+    """One kind of file."""
 
-    Attributes:
-        kind: what a file of this kind is called.
-        format: its version; files of another one are refused.
-        header: the fields of the header.
-        remedy: what to do about a file that cannot be read.
-    """
-
-    kind: str
-    format: int
+    kind: str  # what a file of this kind is called
+    format: int  # its version; files of another one are refused
     header: type[H]
-    remedy: str
+    remedy: str  # what to do about a file that cannot be read
 
     def write(self, path: str | os.PathLike[str], header: H, tensors: Tensors) -> None:
         """Replace the file as a whole; a failure leaves the old one."""

@@ -103,7 +103,7 @@ def _on(device: str, ranks: Ranks, timeout: float) -> Ranks:
     torch.cuda.set_device(place)
     if ranks.size == 1:
         return replace(ranks, device=place)
-    os.environ.setdefault("TORCH_NCCL_BLOCKING_WAIT", "1")  # or a lost rank would abort the process without a word
+    os.environ.setdefault("TORCH_NCCL_BLOCKING_WAIT", "1")  # or a lost rank would abort the process without a message
     with lost_rank_errors(ranks.rank, ranks.size, "meeting the others on GPUs"):
         gpus = dist.new_group(backend="nccl", timeout=timedelta(seconds=timeout))
     return replace(ranks, device=place, gpus=gpus)

@@ -15,7 +15,7 @@ from torch.nn.functional import normalize
 
 from bidual.testing.tools import normal
 
-Features = Callable[[Tensor, Tensor], Tensor]  # samples (n, d) and neurons (q, k) to what the neurons say (n, q)
+Features = Callable[[Tensor, Tensor], Tensor]  # samples (n, d) and neurons (q, k) to outputs of neurons (n, q)
 _MOST_ROWS, _MOST_FEATURES = 8, 4  # of data whose patterns are enumerated
 
 
@@ -26,23 +26,15 @@ def relu_features(X: Tensor, U: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Question:
-    """max over |u|_C <= 1 of |V^T f_u(X)|_R*, with the orders of both norms.
-
-    Attributes:
-        hidden: the order of the norm C of a neuron.
-        output: the order of the norm R* of V^T f_u(X).
-        features: f, positively homogeneous of degree one in u.
-        size: numbers of a neuron per feature of X.
-        feasible: drops from neurons (q, k) what a neuron may not have.
-    """
+    """max over |u|_C <= 1 of |V^T f_u(X)|_R*."""
 
     X: Tensor
     V: Tensor
-    hidden: float = 2.0
-    output: float = 2.0
-    features: Features = relu_features
-    size: int = 1
-    feasible: Callable[[Tensor], Tensor] = lambda U: U
+    hidden: float = 2.0  # the order of the norm C of a neuron
+    output: float = 2.0  # the order of the norm R* of V^T f_u(X)
+    features: Features = relu_features  # f, positively homogeneous of degree one in u
+    size: int = 1  # numbers of a neuron per feature of X
+    feasible: Callable[[Tensor], Tensor] = lambda U: U  # drops from neurons (q, k) what a neuron may not have
 
     def values(self, U: Tensor) -> Tensor:
         """|V^T f_u(X)| / |u| of every neuron, 0 for the zero neuron."""
