@@ -14,7 +14,7 @@ from bidual.problems.relu import ReluProblem
 from bidual.solvers import FISTA, SOLVERS
 from bidual.solvers.driver import Solver
 from bidual.testing import check_solver, concrete_subclasses
-from bidual.testing.planted import planted_problems
+from bidual.testing.solver import planted_problems
 from bidual.training.copositive.training import Copositive
 from bidual.training.relu.closed_form import ConeProgram, closed_form
 from bidual.training.relu.column_generation import ColumnGeneration

@@ -168,7 +168,7 @@ DAMAGE: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
         "'step' must be of type int",
     ),
     "history": (lambda h: h["fitted"].update(history_={"tuple": [1]}), "history is something else"),
-    "unknown field": (lambda h: h.update(code="x"), "code: Extra inputs are not permitted"),
+    "unknown field": (lambda h: h.update(code="x"), "its header: 'code' Extra inputs are not permitted"),
     "list": (lambda h: h.update(parameters=[]), "damaged model file"),
 }
 

@@ -11,11 +11,11 @@ from typing import Any, Generic, TypeVar
 
 import safetensors
 import safetensors.torch
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
 from bidual.runtime.files import write_atomically
-from bidual.runtime.json_text import one_line, parse_json
+from bidual.runtime.json_text import one_line, parse_json, validated
 from bidual.runtime.registry import UnknownNameError
 
 Tensors = dict[str, Tensor]
@@ -40,19 +40,12 @@ H = TypeVar("H", bound=Header)
 
 @dataclass(frozen=True)
 class Container(Generic[H]):
-    """One kind of file.
+    """One kind of file."""
 
-    Attributes:
-        kind: what a file of this kind is called.
-        format: its version; files of another one are refused.
-        header: the fields of the header.
-        remedy: what to do about a file that cannot be read.
-    """
-
-    kind: str
-    format: int
+    kind: str  # what a file of this kind is called
+    format: int  # its version; files of another one are refused
     header: type[H]
-    remedy: str
+    remedy: str  # what to do about a file that cannot be read
 
     def write(self, path: str | os.PathLike[str], header: H, tensors: Tensors) -> None:
         """Replace the file as a whole; a failure leaves the old one."""
@@ -124,7 +117,7 @@ class Container(Generic[H]):
                 f"reads format {self.format}; read it with the version that wrote it."
             )
         with self.reading(path):
-            return _validated(self.header, about["header"])
+            return validated(self.header, about["header"], "its header", remedy="")
 
     def _cut_off(self, path: object, error: Exception) -> UnreadableFileError:
         return UnreadableFileError(
@@ -139,12 +132,3 @@ def is_ours(path: str | os.PathLike[str]) -> bool:
             return _KEY in (file.metadata() or {})
     except _BROKEN:
         return False
-
-
-def _validated(header: type[H], value: Any) -> H:
-    try:
-        return header.model_validate(value)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        place = ".".join(str(part) for part in first["loc"]) or "the header"
-        raise ValueError(f"{place[:80]}: {first['msg']}") from error

@@ -20,7 +20,7 @@ from bidual.papers.reproduction.context import Context, silent
 from bidual.papers.reproduction.experiment import SCALES, Experiment, Finding, Scale
 from bidual.papers.reproduction.machine import machine
 from bidual.papers.reproduction.plain_data import plain_data
-from bidual.reporting.reproduction import FORMAT, KIND, RESULT, Written, read_result
+from bidual.reporting.written import FORMAT, KIND, RESULT, Written, read_result
 from bidual.runtime.files import write_atomically
 
 
