@@ -3,7 +3,7 @@
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,24 +13,6 @@ from bidual.runtime.files import check_target
 
 if TYPE_CHECKING:
     from bidual.estimators.base import ConvexEstimator
-    from bidual.io.tables import TableEncoder
-
-
-class Outcome(NamedTuple):
-    """A fit, with how it came about; ``ranks`` is None in one process."""
-
-    estimator: "ConvexEstimator"
-    encoder: "TableEncoder"
-    task: str
-    reason: str  # why this task
-    rows: int
-    score: float  # on the training rows
-    seconds: float
-    ranks: int | None = None
-
-    @property
-    def metric(self) -> str:
-        return "accuracy" if self.task == "classification" else "r2"
 
 
 @t.with_options(t.Settings)
@@ -77,7 +59,7 @@ def fit(
     save(estimator, out, table.encoder)
     scored = (json or not quiet) and len(set(table.y.tolist())) > 1  # R^2 of one value is not defined
     score = float(estimator.score(table.X, table.y)) if scored else float("nan")
-    outcome = Outcome(estimator, table.encoder, table.task, table.reason, len(table.y), score, seconds)
+    outcome = t.Outcome(estimator, table.encoder, table.task, table.reason, len(table.y), score, seconds)
     print_result(_payload(outcome, out), _facts(outcome, out), json, quiet)
 
 
@@ -93,7 +75,7 @@ def _train(estimator: "ConvexEstimator", table: t.TrainingTable, jobs: int | Non
     estimator.set_params(verbose=0)
 
 
-def _payload(outcome: Outcome, out: Path) -> dict[str, Any]:
+def _payload(outcome: t.Outcome, out: Path) -> dict[str, Any]:
     estimator, certificate = outcome.estimator, outcome.estimator.certificate_
     payload = {
         "task": outcome.task,
@@ -120,7 +102,7 @@ def _payload(outcome: Outcome, out: Path) -> dict[str, Any]:
     return payload
 
 
-def _facts(outcome: Outcome, out: Path) -> dict[str, str]:
+def _facts(outcome: t.Outcome, out: Path) -> dict[str, str]:
     estimator = outcome.estimator
     where = "" if outcome.ranks is None else f" on {outcome.ranks} rank{'s' if outcome.ranks > 1 else ''}"
     facts = {

@@ -9,7 +9,6 @@ import torch
 from numpy.typing import NDArray
 
 from bidual.cli import training as t
-from bidual.cli.fit import Outcome
 from bidual.distributed.encoding import gathered_targets, is_mixed, mapped_encoder, mixed_columns, shared_encoder
 from bidual.distributed.fitting import Data, Estimator, fit_shards
 from bidual.distributed.rows import RowsInMemory, RowsOnDisk
@@ -37,7 +36,7 @@ class Request(NamedTuple):
     checkpoint: Path | None
 
 
-def fit_distributed(request: Request) -> Outcome | None:
+def fit_distributed(request: Request) -> t.Outcome | None:
     """Read, train and save together; what came out on rank 0, None on the others."""
     with t.command_ranks(request.settings["device"]) as ranks:
         ranks.together(lambda: _check(request))
@@ -61,7 +60,7 @@ def _check(request: Request) -> None:
         check_target(checkpoint, request.data)
 
 
-def _fit(request: Request, ranks: Ranks) -> Outcome | None:
+def _fit(request: Request, ranks: Ranks) -> t.Outcome | None:
     data, encoder, task, reason = _read(request, ranks)
     estimator = ranks.together(lambda: t.make_estimator(task, request.beta, request.settings))
     assert isinstance(estimator, Estimator)
@@ -71,7 +70,7 @@ def _fit(request: Request, ranks: Ranks) -> Outcome | None:
     if data.targets is None:
         return None
     save(estimator, request.out, encoder)
-    return Outcome(estimator, encoder, task, reason, len(data.targets), score, seconds, ranks.size)
+    return t.Outcome(estimator, encoder, task, reason, len(data.targets), score, seconds, ranks.size)
 
 
 def _read(request: Request, ranks: Ranks) -> tuple[Data, TableEncoder, str, str]:

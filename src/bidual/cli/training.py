@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -19,6 +19,23 @@ if TYPE_CHECKING:
     from bidual.runtime.ranks import Ranks
 
 TASKS = ("auto", "classification", "regression")
+
+
+class Outcome(NamedTuple):
+    """A fit, with how it came about; ``ranks`` is None in one process."""
+
+    estimator: "ConvexEstimator"
+    encoder: "TableEncoder"
+    task: str
+    reason: str  # why this task
+    rows: int
+    score: float  # on the training rows
+    seconds: float
+    ranks: int | None = None
+
+    @property
+    def metric(self) -> str:
+        return "accuracy" if self.task == "classification" else "r2"
 
 
 def option(text: str, *names: str) -> Any:

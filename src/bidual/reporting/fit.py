@@ -10,10 +10,11 @@ from sklearn.base import BaseEstimator, is_classifier
 from bidual.architectures.modules.base import Units
 from bidual.estimators import ConvexEstimator, LayerwiseCNNClassifier
 from bidual.reporting.figures import cv_figure, epochs_figure, gap_figure
-from bidual.reporting.page import Report, number, objective, page
+from bidual.reporting.page import Report, page
 from bidual.reporting.plots import Drawn, both
 from bidual.reporting.results import Bounds
 from bidual.reporting.samples import Activity, activity, drawn_pictures, names_of, plane, take_samples, truth
+from bidual.reporting.words import number, objective
 
 _ROWS = 200  # of the table of units
 

@@ -16,8 +16,8 @@ from bidual.architectures.modules import RebuildableModule
 from bidual.architectures.modules.base import Numbers, as_numbers
 from bidual.estimators import ConvexEstimator, LayerwiseCNNClassifier
 from bidual.reporting import sample_figures as figures
-from bidual.reporting.page import number
 from bidual.reporting.plots import Drawn, both, literal, spread
+from bidual.reporting.words import number
 from bidual.runtime.extras import extra
 
 Estimator = ConvexEstimator | LayerwiseCNNClassifier
