@@ -101,7 +101,7 @@ def in_turn(stages: Iterable[Stage], limits: Limits) -> Plan:
             return
         steps = stage.limits.max_steps if left.max_steps is None else left.max_steps
         try:
-            done = yield Stage(stage.solver, Limits(stage.limits.tol, steps, left.max_time))
+            done = yield Stage(stage.solver, replace(stage.limits, max_steps=steps, max_time=left.max_time))
         except NUMERICAL as error:  # numbers beyond this stage's precision; the next may have more
             failure = error
     if done is None and failure is not None:
