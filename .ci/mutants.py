@@ -1,4 +1,4 @@
-"""Mutation testing of what certificates rest on: a seeded share of mutmut's mutants of certificate.py and polar/.
+"""Mutation testing of what certificates rest on: a seeded share of mutmut's mutants of polar/ and of ALONE.
 
     python .ci/mutants.py --share 0.1 --seed 0 --out benchmarks/results/mutants.json
 
@@ -27,14 +27,13 @@ from mutmut.mutation.trampoline import set_mutant_under_test
 
 ROOT = Path(__file__).parents[1]
 CONTRACT = "contracts/test_oracles.py"
+ALONE = ("problems/certificate", "patterns/exact_arrangement", "papers/methods/norm_oracles")  # besides polar/
 MORE = {  # by module: tests besides test_MODULE.py in the folder that mirrors its own
-    "polar/base": [f"{CONTRACT}::test_oracle[Faces]"],
-    "polar/pooled": [f"{CONTRACT}::test_oracle[Pooled]"],
+    "papers/methods/norm_oracles": ["papers/methods/test_norm_corners.py", f"{CONTRACT}::test_oracle[NormFaces l2 l1]"],
+    "patterns/exact_arrangement": ["polar/subnetworks/test_first_layer.py", "papers/methods/test_norm_corners.py"],
+    "polar/base": [f"{CONTRACT}::test_oracle[Faces]", f"{CONTRACT}::test_oracle[Pooled]", "polar/test_pooled.py"],
     "polar/exact/faces": [f"{CONTRACT}::test_oracle[Faces]"],
-    "polar/exact/norms": [f"{CONTRACT}::test_oracle[NormFaces l1 linf]", f"{CONTRACT}::test_oracle[NormFaces l2 l1]"],
     "polar/exact/planes": ["polar/exact/test_faces.py"],
-    "polar/exact/rays": [f"{CONTRACT}::test_oracle[NormFaces linf l2]", "polar/subnetworks/test_first_layer.py"],
-    "polar/relaxations/aggregates": [f"{CONTRACT}::test_oracle[DiagonalBound]"],
     "polar/relaxations/diagonal": [
         "polar/relaxations/test_relaxations.py",
         f"{CONTRACT}::test_oracle[DiagonalBound without sums]",
@@ -47,9 +46,11 @@ MORE = {  # by module: tests besides test_MODULE.py in the folder that mirrors i
     ],
     "polar/relaxations/reduction": [f"{CONTRACT}::test_oracle[DiagonalBound without sums]"],
     "polar/relaxations/sign_regions": ["papers/methods/test_branch_and_bound.py"],
-    "polar/search/local": [f"{CONTRACT}::test_oracle[LocalSearch]"],
-    "polar/search/norms": [f"{CONTRACT}::test_oracle[NormSearch linf l1]"],
-    "polar/search/ridges": [f"{CONTRACT}::test_oracle[RidgeSearch]", "polar/sphere/test_oracle.py"],
+    "polar/search": [
+        f"{CONTRACT}::test_oracle[LocalSearch]",
+        f"{CONTRACT}::test_oracle[RidgeSearch]",
+        "polar/sphere/test_oracle.py",
+    ],
     "polar/sphere/caps": ["polar/sphere/test_simplex_bounds.py"],
     "polar/sphere/oracle": [f"{CONTRACT}::test_oracle[Sphere]"],
     "polar/sphere/simplex_bounds": [f"{CONTRACT}::test_oracle[Sphere]", "polar/sphere/test_oracle.py"],
@@ -138,7 +139,7 @@ def main() -> None:
         copy = Path(folder) / "src"
         shutil.copytree(ROOT / "src", copy, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
         source = ROOT / "src/bidual"
-        paths = [source / "problems/certificate.py", *sorted((source / "polar").rglob("*.py"))]
+        paths = [*(source / f"{module}.py" for module in ALONE), *sorted((source / "polar").rglob("*.py"))]
         modules = {path.relative_to(source).with_suffix("").as_posix(): path for path in paths}
         chosen = given.only or list(modules)
         names = {module: mutated(path, copy) for module, path in modules.items() if module in chosen}

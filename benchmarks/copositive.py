@@ -12,7 +12,7 @@ from bidual import patterns
 from bidual.io.datasets import make_spiral
 from bidual.losses import Squared
 from bidual.losses.datafit import Datafit
-from bidual.patterns.facets import needed_rows
+from bidual.patterns.cones import needed_rows
 from bidual.polar import Faces
 from bidual.problems.relu import ReluProblem
 from bidual.problems.solution import Limits

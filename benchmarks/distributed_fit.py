@@ -136,7 +136,7 @@ class Nothing(LiftedOperator):
     def _adjoint(self, V: torch.Tensor) -> torch.Tensor:
         return self.G
 
-    def _select(self, blocks: torch.Tensor) -> "Nothing":
+    def select(self, blocks: torch.Tensor) -> "Nothing":
         return self
 
 

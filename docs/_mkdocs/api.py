@@ -50,7 +50,7 @@ ROOMS = (
         "whitening",
         "Whitening",
         "Data on which the optimum is a formula.",
-        ("bidual.estimators.whitening", "bidual.training.relu.closed_form"),
+        ("bidual.estimators.whitening", "bidual.training.relu.closed_form", "bidual.papers.methods.demeaned_form"),
     ),
     Room("losses", "Losses", "Convex losses and the data term.", ("bidual.losses", "bidual.losses.datafit")),
     Room("gauges", "Gauges", "Prices of weights and their polars.", ("bidual.gauges", "bidual.numerics.norms")),
@@ -64,7 +64,6 @@ ROOMS = (
         "What is minimised, and the loop that does it.",
         (
             "bidual.problems.problem",
-            "bidual.problems.neuron_problem",
             "bidual.problems.relu",
             "bidual.problems.solution",
             "bidual.solvers.driver",
@@ -76,12 +75,11 @@ ROOMS = (
         "ReLU training",
         "Loops that choose neurons.",
         (
-            "bidual.training.plan",
             "bidual.training.relu.plan",
             "bidual.training.relu.column_generation",
             "bidual.training.relu.cutting_planes",
             "bidual.training.relu.frank_wolfe",
-            "bidual.patterns.pattern_cone",
+            "bidual.patterns.cones",
             "bidual.papers.methods.recovery",
         ),
     ),
@@ -92,7 +90,12 @@ ROOMS = (
         "Activation patterns, sampled or all of them.",
         ("bidual.patterns", "bidual.patterns.spike_free"),
     ),
-    Room("factored", "Factored training", "Neurons as variables (Burer-Monteiro).", ("bidual.solvers.factored",)),
+    Room(
+        "factored",
+        "Factored training",
+        "Neurons as variables (Burer-Monteiro).",
+        ("bidual.solvers.factored", "bidual.papers.methods.factored"),
+    ),
     Room("copositive", "Copositive programs", "Relaxations over cones.", ("bidual.training.copositive",)),
     Room(
         "parallel",
@@ -100,7 +103,6 @@ ROOMS = (
         "Three layers and more under the path norm.",
         (
             "bidual.training.parallel",
-            "bidual.problems.parallel",
             "bidual.training.parallel.plan",
             "bidual.papers.methods.low_rank",
         ),

@@ -59,18 +59,13 @@ __all__ = [
     "report",
 ]
 
-_ROOMS = {
-    "Certificate": "problems.certificate",
-    "NetworkCertificate": "estimators.certifying",
-    "Path": "estimators.paths",
-    "Report": "reporting",
-    "Scope": "problems.certificate",
-    "ZCAWhitening": "estimators.whitening",
-    "certify": "estimators.certifying",
-    "load": "estimators.saving",
-    "regularization_path": "estimators.paths",
-    "regularization_paths": "estimators.paths",
-    "report": "reporting",
+_ROOMS = {  # of names that are not in bidual.estimators
+    "estimators.certifying": ("NetworkCertificate", "certify"),
+    "estimators.paths": ("Path", "regularization_path", "regularization_paths"),
+    "estimators.saving": ("load",),
+    "estimators.whitening": ("ZCAWhitening",),
+    "problems.certificate": ("Certificate", "Scope"),
+    "reporting": ("Report", "report"),
 }
 
 
@@ -79,7 +74,8 @@ if not TYPE_CHECKING:  # type checkers see the imports above, and misspelt names
     def __getattr__(name: str) -> Any:
         """A name of ``__all__`` or a room such as ``bidual.solvers``, on its first use."""
         if name in __all__:
-            value = getattr(import_module(f"{__name__}.{_ROOMS.get(name, 'estimators')}"), name)
+            room = next((room for room, names in _ROOMS.items() if name in names), "estimators")
+            value = getattr(import_module(f"{__name__}.{room}"), name)
             globals()[name] = value
             return value
         if not name.startswith("_") and find_spec(f"{__name__}.{name}") is not None:

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 import bidual
-from bidual.reporting.plots import paths_of
+from bidual.reporting.figures import paths_of
 from helpers.cli_tools import refused, run, write_table
 
 

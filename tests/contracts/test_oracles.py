@@ -13,14 +13,13 @@ from bidual.gauges import Bracket
 from bidual.numerics.norms import L1, L2, LINF, NORMS
 from bidual.operators.patches import Convolution, ImagePatches
 from bidual.papers.methods.branch_and_bound import BranchAndBound
+from bidual.papers.methods.norm_oracles import NormFaces, NormSearch
 from bidual.papers.methods.semidefinite import SemidefiniteBound
 from bidual.polar import (
     DiagonalBound,
     Faces,
     LocalSearch,
     NeuronOracle,
-    NormFaces,
-    NormSearch,
     Pooled,
     RidgeSearch,
     Sphere,

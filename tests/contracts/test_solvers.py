@@ -14,11 +14,10 @@ from bidual.problems.relu import ReluProblem
 from bidual.solvers import FISTA, SOLVERS
 from bidual.solvers.driver import Solver
 from bidual.testing import check_solver, concrete_subclasses
-from bidual.testing.planted import planted_problems
+from bidual.testing.solver import planted_problems
 from bidual.training.copositive.training import Copositive
-from bidual.training.relu.closed_form import closed_form
+from bidual.training.relu.closed_form import ConeProgram, closed_form
 from bidual.training.relu.column_generation import ColumnGeneration
-from bidual.training.relu.cone_program import ConeProgram
 from bidual.training.relu.cutting_planes import CuttingPlanes
 from bidual.training.relu.frank_wolfe import FrankWolfe
 from bidual.training.relu.lower_bounds import LowerBound

@@ -1,5 +1,6 @@
 """A rank that is killed: the others say so and end, and the run can be gone on with."""
 
+import json
 import os
 import signal
 import time
@@ -8,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 
 import bidual
-from bidual.distributed.checkpoint import Checkpoint, CheckpointWriter
+from bidual.distributed.fitting import Checkpoint, CheckpointWriter
 from bidual.estimators import ConvexMLPClassifier
 from bidual.estimators.saving import read
 from bidual.io.tables import TableEncoder, read_table
@@ -83,6 +85,14 @@ def test_a_checkpoint_is_read_as_it_was_written(tmp_path):
     path.write_bytes(path.read_bytes()[:40])
     with pytest.raises(ValueError, match="is not a checkpoint of a distributed fit file, or is cut off"):
         Checkpoint.read(path, about)
+
+
+def test_a_checkpoint_of_format_1_is_refused_by_its_version(tmp_path):
+    story = {"format": 1, "configuration": {"rows": 4}, "relative_gap": 0.5}
+    tensors = {"point": torch.ones(2, 3, 1), "dual_point": torch.ones(4, 1)}
+    save_file(tensors, tmp_path / "old.safetensors", {"bidual-distributed": json.dumps(story)})
+    with pytest.raises(ValueError, match=r"has checkpoint of a distributed fit format 1, .* reads format 2"):
+        Checkpoint.read(tmp_path / "old.safetensors", {"rows": 4})
 
 
 def test_checkpoints_are_not_written_too_often(tmp_path):

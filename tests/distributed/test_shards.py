@@ -32,7 +32,7 @@ def test_fewer_rows_than_ranks_are_refused(tmp_path):
         record_offsets(tmp_path / "t.csv", 6)
     with pytest.raises(ValueError, match="3 ranks are more than the 2 rows"):
         row_range(2, Ranks(1, 3))
-    with pytest.raises(ValueError, match=r"use \.csv, \.parquet or \.npy"):
+    with pytest.raises(ValueError, match=r"use \.csv, \.npy or \.parquet"):
         check_file(__file__)
 
 

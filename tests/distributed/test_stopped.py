@@ -10,9 +10,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from bidual.operators.row_parts import Order, OrderChannel
-from bidual.runtime.pulse import Pulse
-from bidual.runtime.rank_errors import LostRankError
+from bidual.operators.sharded import Order, OrderChannel
+from bidual.runtime.rank_errors import LostRankError, Pulse
 from helpers.launching import rank_of, torchrun, wait_for, wait_for_end
 from helpers.places import HELPERS
 

@@ -10,7 +10,7 @@ from sklearn.model_selection import GridSearchCV
 
 from bidual import ConvexParallelClassifier, ConvexParallelRegressor, Scope, load, regularization_path
 from bidual.architectures.modules import GatedParallelNetwork, ParallelNetwork
-from bidual.architectures.path_norm import path_norm_of
+from bidual.papers.methods.path_norm import path_norm_of
 
 rng = np.random.default_rng(0)
 X = rng.standard_normal((9, 1))

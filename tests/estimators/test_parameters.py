@@ -52,7 +52,7 @@ def test_another_default_keeps_the_check():
 
 def test_a_cross_validated_fit_validates_and_builds_once(monkeypatch):
     calls = []
-    for name in ("_check_parameters", "_validate_fit", "_build"):
+    for name in ("_check_parameters", "_validate_fit", "_program"):
         real = getattr(ConvexMLPRegressorCV, name)
 
         def counted(self, *args, real=real, name=name):
@@ -61,4 +61,4 @@ def test_a_cross_validated_fit_validates_and_builds_once(monkeypatch):
 
         monkeypatch.setattr(ConvexMLPRegressorCV, name, counted)
     ConvexMLPRegressorCV(activation="gated_relu", n_gates=4, n_betas=2, cv=2, tol=1e-2).fit(X, y)
-    assert calls == ["_check_parameters", "_validate_fit", "_build"]
+    assert calls == ["_check_parameters", "_validate_fit", "_program", *["_program"] * 2]  # and one for each fold

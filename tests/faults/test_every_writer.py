@@ -11,7 +11,7 @@ import torch
 
 import bidual
 from bidual.cli.certify import _write as write_better
-from bidual.distributed.checkpoint import CheckpointWriter
+from bidual.distributed.fitting import CheckpointWriter
 from bidual.estimators.onnx_export import export
 from bidual.estimators.saving import save
 from bidual.papers import reproduction

@@ -18,17 +18,15 @@ _LONGEST = 2**17  # bytes of a file
 _READERS = [
     *(
         "bidual.estimators.saving",
-        "bidual.io.model_header",
         "bidual.runtime.container",
         "bidual.runtime.registry",
         "bidual.io.foreign",
         "bidual.io.tables",
     ),
     *(
-        "bidual.io.columns",
         "bidual.io.datasets",
         "bidual.training.layerwise.checkpoint",
-        "bidual.distributed.checkpoint",
+        "bidual.distributed.fitting",
     ),
     *("bidual.reporting", "race_results", "race_table", "bidual.papers.reproduction.run", "bidual.runtime.json_text"),
 ]

@@ -28,7 +28,7 @@ from bidual import (
     ConvexParallelRegressor,
     LayerwiseCNNClassifier,
 )
-from bidual.distributed.checkpoint import Checkpoint
+from bidual.distributed.fitting import Checkpoint
 from bidual.estimators.base import ConvexEstimator
 from bidual.estimators.saving import save
 from bidual.io.tables import TableEncoder

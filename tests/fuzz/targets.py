@@ -15,11 +15,11 @@ import numpy as np
 import torch
 
 from bidual import LayerwiseCNNClassifier
-from bidual.distributed.checkpoint import Checkpoint as DistributedCheckpoint
+from bidual.distributed.fitting import Checkpoint as DistributedCheckpoint
 from bidual.estimators.saving import read
-from bidual.io.datasets.image_files import read_cifar10, read_idx
 from bidual.io.datasets.image_folder import load_folder
-from bidual.io.foreign.files import from_file
+from bidual.io.datasets.images import read_cifar10, read_idx
+from bidual.io.foreign import from_file
 from bidual.io.tables import TableEncoder, guess_task, read_table, split_target, target_values
 from bidual.operators.tiled import MappedRows
 from bidual.papers.reproduction import read as read_result

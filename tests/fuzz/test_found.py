@@ -20,8 +20,8 @@ import torch
 from onnx import helper
 
 from bidual import ConvexMLPRegressor, LayerwiseCNNClassifier, certify, load, regularization_path, regularization_paths
-from bidual.io.datasets.image_files import read_idx
-from bidual.io.foreign.files import from_file
+from bidual.io.datasets.images import read_idx
+from bidual.io.foreign import from_file
 from bidual.io.tables import TableEncoder, split_target, target_values
 from bidual.operators.parallel import as_widths
 from fuzz import seeds
@@ -163,7 +163,7 @@ def test_idx_files_that_announce_or_unpack_to_too_much(tmp_path: Path, monkeypat
     (tmp_path / "many").write_bytes(bytes([0, 0, 8, 255]) + b"[" * 2000)
     with pytest.raises(ValueError, match="announces 255 axes"):
         read_idx(tmp_path / "many")
-    monkeypatch.setattr("bidual.io.datasets.image_files._LARGEST", 1000)
+    monkeypatch.setattr("bidual.io.datasets.images._LARGEST", 1000)
     (tmp_path / "bomb").write_bytes(gzip.compress(bytes(5000)))
     with pytest.raises(ValueError, match="unpacks to more than 1000 bytes"):
         read_idx(tmp_path / "bomb")

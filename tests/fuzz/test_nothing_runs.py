@@ -15,7 +15,7 @@ import torch
 from onnx import helper
 
 from bidual import certify, load
-from bidual.io.foreign.files import from_file
+from bidual.io.foreign import from_file
 from bidual.operators.tiled import MappedRows
 from fuzz import seeds
 from fuzz.judging import check_command, check_refusal

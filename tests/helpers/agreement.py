@@ -16,10 +16,9 @@ import pandas as pd
 import torch
 
 from bidual.distributed import Ranks, ShardedOperator, run_on_leader, torchrun_ranks
-from bidual.distributed.encoding import mapped_encoder, mixed_columns, shared_encoder
-from bidual.distributed.gates import shared_gates
+from bidual.distributed.encoding import gathered_targets, is_mixed, mapped_encoder, mixed_columns, shared_encoder
+from bidual.distributed.rows import shared_gates
 from bidual.distributed.shards import mapped_shard, row_range, table_shard
-from bidual.distributed.targets import gathered_targets, is_mixed
 from bidual.gauges import Nuclear
 from bidual.io.tables import guess_task, target_values
 from bidual.losses import Logistic, Squared

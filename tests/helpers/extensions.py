@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from bidual.architectures import Architecture
 from bidual.architectures.modules import RebuildableModule
-from bidual.architectures.modules.views import Units
+from bidual.architectures.modules.base import Units
 from bidual.gauges import BlockGauge, Factors, Gauge, Group, Proximable
 from bidual.losses import ConeRows, Epigraph, Loss, MarginLoss
 from bidual.operators import LiftedOperator, LinearOperator
@@ -53,7 +53,7 @@ class Quantile(Loss):
     def _curvature(self, P: Tensor, Y: Tensor) -> Tensor:
         return torch.zeros_like(P)
 
-    def _epigraph(self, Y: Tensor) -> Epigraph:
+    def epigraph(self, Y: Tensor) -> Epigraph:
         n, c = Y.shape
         eye = torch.eye(c, dtype=Y.dtype).expand(n, c, c)
         rows = (
@@ -89,7 +89,7 @@ class LeastSquaresMargin(MarginLoss):
     def _curvature(self, P: Tensor, Y: Tensor) -> Tensor:
         return torch.ones_like(P)
 
-    def _epigraph(self, Y: Tensor) -> Epigraph:
+    def epigraph(self, Y: Tensor) -> Epigraph:
         return Epigraph(1.0, -Y, Y.new_zeros(0), Y.new_zeros(Y.shape[0], 0))
 
     def _probabilities(self, P: Tensor) -> Tensor:

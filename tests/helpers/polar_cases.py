@@ -8,12 +8,18 @@ import torch
 from torch import Tensor
 
 from bidual.polar import steepness
+from bidual.polar.relaxations.sign_regions import SignRegion
 from helpers.draws import normal
 
 
 def with_ties() -> Tensor:
     X = normal(4, 3)
     return torch.cat([X, X[:2], -X[1:3], 2 * X[:1], torch.zeros(2, 3, dtype=torch.float64)])
+
+
+def inside(region: SignRegion, U: np.ndarray) -> np.ndarray:
+    """Which directions lie in the region."""
+    return (region.x @ U.T * region.signs[:, None] >= 0).all(0)
 
 
 def orthogonal_to(X: Tensor, V: Tensor) -> Tensor:

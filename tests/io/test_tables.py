@@ -11,13 +11,17 @@ from bidual.io.tables import TableEncoder, guess_task, read_table, split_target,
 FRAME = pd.DataFrame({"size": [1.0, 2.0, None, 5.0], "colour": ["red", None, "blue", "red"], "big": [True, False] * 2})
 
 
+def encoded(frame: pd.DataFrame) -> pd.DataFrame:
+    return TableEncoder().fit(frame).transform(frame)
+
+
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 def test_tables_are_read_by_suffix(suffix: str, tmp_path: Path) -> None:
     path = tmp_path / f"t{suffix}"
     FRAME.to_csv(path, index=False) if suffix == ".csv" else FRAME.to_parquet(path)
     frame = read_table(path)
     assert list(frame.columns) == list(FRAME.columns)
-    np.testing.assert_array_equal(TableEncoder().fit_transform(frame), TableEncoder().fit_transform(FRAME))
+    np.testing.assert_array_equal(encoded(frame), encoded(FRAME))
 
 
 BAD_FILES: dict[str, tuple[str, bytes, str]] = {
@@ -87,16 +91,16 @@ def test_targets_that_are_no_numbers() -> None:
 
 
 def test_encoding() -> None:
-    encoded = TableEncoder().fit_transform(FRAME.assign(constant=3.0))
-    assert list(encoded.columns) == [
+    found = encoded(FRAME.assign(constant=3.0))
+    assert list(found.columns) == [
         "size", "colour=blue", "colour=missing", "colour=red", "big=False", "big=True", "constant",
     ]  # fmt: skip
-    assert abs(encoded["size"].mean()) < 1e-12
-    assert encoded["size"].std(ddof=0) == pytest.approx(1)
-    assert (encoded["constant"] == 0).all()
-    assert encoded["colour=missing"].tolist() == [0, 1, 0, 0]
+    assert abs(found["size"].mean()) < 1e-12
+    assert found["size"].std(ddof=0) == pytest.approx(1)
+    assert (found["constant"] == 0).all()
+    assert found["colour=missing"].tolist() == [0, 1, 0, 0]
     filled = FRAME.assign(size=FRAME["size"].fillna(2.0))
-    pd.testing.assert_frame_equal(TableEncoder().fit(FRAME).transform(filled), TableEncoder().fit_transform(FRAME))
+    pd.testing.assert_frame_equal(TableEncoder().fit(FRAME).transform(filled), encoded(FRAME))
 
 
 def test_new_tables_may_have_unknown_levels_other_order_and_more_columns() -> None:
@@ -141,4 +145,4 @@ def test_columns_that_are_refused(name: str) -> None:
 
 
 def test_a_column_without_any_value_is_zero() -> None:
-    assert TableEncoder().fit_transform(pd.DataFrame({"a": [None, None]})).to_numpy().tolist() == [[0.0], [0.0]]
+    assert encoded(pd.DataFrame({"a": [None, None]})).to_numpy().tolist() == [[0.0], [0.0]]

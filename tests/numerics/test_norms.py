@@ -7,7 +7,7 @@ import torch
 
 from bidual.losses import LOSSES
 from bidual.losses.datafit import Datafit
-from bidual.numerics.norms import L1, L2, LINF, NORMS, Norm, make_norm
+from bidual.numerics.norms import L1, L2, LINF, NORMS, Norm
 from bidual.polar import Faces
 from bidual.problems.certificate import certify
 from bidual.problems.relu import ReluProblem
@@ -57,11 +57,7 @@ def test_a_norm_is_linear_between_its_creases(norm: Norm, d: int) -> None:
 
 
 def test_names() -> None:
-    assert make_norm("l1") is L1
-    assert make_norm(LINF) is LINF
     assert math.isinf(NORMS["linf"].order)
-    with pytest.raises(ValueError, match=r"a norm must be one of \['l1', 'l2', 'linf'\], got 'l3'"):
-        make_norm("l3")
     with pytest.raises(ValueError, match="linear on rays only"):
         L2.creases(2)
 

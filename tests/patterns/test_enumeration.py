@@ -11,6 +11,7 @@ from hypothesis.extra.numpy import arrays
 from torch import Tensor
 
 from bidual import patterns
+from bidual.papers.methods.sampled_patterns import sample
 from bidual.testing import own_checks_only
 from helpers.draws import normal
 from oracles.pattern_oracle import all_patterns
@@ -124,13 +125,13 @@ def test_single_precision_is_taken_and_returned() -> None:
 @pytest.mark.parametrize("count", [1, 5, 1000])
 def test_sampled_patterns_are_different_and_among_all(count: int) -> None:
     X = DEGENERATE["grid in space"]
-    found = patterns.sample(X, count, seed=3)
+    found = sample(X, count, seed=3)
     every = set(rows_of(patterns.enumerate(X).active))
     assert len(set(rows_of(found.active))) == len(found) <= count
     assert set(rows_of(found.active)) <= every
     assert count < 1000 or set(rows_of(found.active)) == every
     assert torch.equal(found.directions @ X.T >= 0, found.active)
-    assert torch.equal(found.active, patterns.sample(X, count, seed=3).active)
+    assert torch.equal(found.active, sample(X, count, seed=3).active)
 
 
 def test_the_bound_counts_at_most_all_sign_vectors() -> None:
@@ -163,4 +164,4 @@ def test_bad_arguments_are_refused() -> None:
     with own_checks_only(), pytest.raises(ValueError, match="X must be a finite matrix"):
         patterns.enumerate(normal(4, 2)[0])
     with pytest.raises(ValueError, match="count must be at least 1, got 0"):
-        patterns.sample(normal(4, 2), 0, seed=0)
+        sample(normal(4, 2), 0, seed=0)

@@ -13,7 +13,7 @@ from torch import Tensor
 from bidual.patterns.row_directions import direction_groups, exactly_aligned, unit_rows
 from bidual.patterns.spike_free import _coupled, _inverse_gram, is_spike_free
 from bidual.polar import Faces
-from bidual.training.copositive.spike_free import SpikeFreeProof
+from bidual.training.copositive.splitting import SpikeFreeProof
 from helpers.draws import normal
 
 

@@ -13,11 +13,11 @@ from bidual.losses.datafit import Datafit
 from bidual.numerics.norms import L1, L2, LINF, Norm
 from bidual.operators.patches import Convolution, ImagePatches, Patches, TokenPairs
 from bidual.papers.methods.cone_factors import ConeProgram
+from bidual.papers.methods.norm_oracles import NormFaces
 from bidual.polar import (
     DiagonalBound,
     Faces,
     LocalSearch,
-    NormFaces,
     Pooled,
     RidgeSearch,
     Sphere,

@@ -25,7 +25,7 @@ from bidual.problems.certificate import (
     _no_point,
     certify,
     judge,
-    problem_polar,
+    polar_bound,
 )
 from bidual.problems.problem import Problem
 from bidual.problems.relu import ReluProblem
@@ -270,7 +270,7 @@ def test_judging_a_single_precision_problem_is_done_in_double() -> None:
         problem = Problem(LinearOperator(X, 1), Datafit(Squared(), Y), Group(), 0.5)
         best = solve_auto(problem.to(torch.float64), Limits(1e-12)).certificate
         V = problem.residual(best.point.float())
-        polar = problem_polar(problem.to(torch.float64))
+        polar = polar_bound(problem.to(torch.float64))
         assert judge(problem, best.point.float(), V, polar, Scope.BLOCKS).dual <= best.primal
 
 
@@ -300,7 +300,7 @@ def test_a_point_that_is_not_finite_is_worth_nothing_to_any_judge(bad: float) ->
     X = torch.randn(4, 2, generator=rng(), dtype=torch.float64)
     problem = Problem(LinearOperator(X, 1), Datafit(Squared(), X[:, :1]), Nuclear(), 0.1)
     Z, V = problem.operator.zeros() + bad, problem.residual(problem.operator.zeros())
-    judged = judge(problem, Z, V, problem_polar(problem), Scope.BLOCKS)
+    judged = judge(problem, Z, V, polar_bound(problem), Scope.BLOCKS)
     assert (judged.primal, judged.dual) == (math.inf, 0.0)
 
 
@@ -449,7 +449,7 @@ def test_rounding_of_a_polar_near_zero_is_allowed_for_in_a_recheck() -> None:
     V = problem.datafit.targets - X @ torch.linalg.lstsq(X, problem.datafit.targets).solution
     zero = certify(problem, problem.operator.zeros(), [-V])
     V = zero.dual_point - X @ torch.linalg.lstsq(X, zero.dual_point).solution
-    polar = problem_polar(problem)(V)
+    polar = polar_bound(problem)(V)
     assert 0 < polar < 1e-13
     assert replace(zero, dual=0.0, dual_point=V, polar=0.0).recheck(problem)
     assert replace(zero, dual=0.0, dual_point=V, polar=0.0).recheck(problem.with_beta(1e-3 * polar))
@@ -510,7 +510,7 @@ def test_a_broken_point_has_no_primal_and_the_dual_zero(everywhere: bool, scope:
 
 def test_a_judge_uses_the_predictions_that_it_is_given() -> None:
     problem = problem_of(Squared())
-    Z, V, polar = normal(1, 3, 1), problem.residual(problem.operator.zeros()), problem_polar(problem)
+    Z, V, polar = normal(1, 3, 1), problem.residual(problem.operator.zeros()), polar_bound(problem)
     own = judge(problem, Z, V, polar, Scope.BLOCKS)
     assert own.primal == problem.upper_bound(Z, problem.operator.forward(Z))
     given = judge(problem, Z, V, polar, Scope.ALL_PATTERNS, problem.operator.forward(Z) + 100)

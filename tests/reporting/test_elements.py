@@ -9,11 +9,11 @@ from markupsafe import Markup
 from pydantic import BaseModel
 
 from bidual.reporting import Report, check_page
-from bidual.reporting.drawing import Drawn
 from bidual.reporting.page import page
+from bidual.reporting.plots import Drawn
 from bidual.reporting.rendering import environment, markdown
-from bidual.reporting.reproduction import Number
 from bidual.reporting.words import gap, number, percent
+from bidual.reporting.written import Number
 from bidual.runtime.json_text import read_json, validated
 from helpers.report_tools import HOSTILE, MARKED, assert_self_contained
 

@@ -17,8 +17,8 @@ import bidual
 from bidual.problems.certificate import Certificate, Scope
 from bidual.problems.solution import Record
 from bidual.reporting import making
-from bidual.reporting.model_checks import check_model
-from bidual.reporting.samples import activity_of
+from bidual.reporting.making import check_model
+from bidual.reporting.samples import activity
 from helpers.report_tools import LABELS, MARKED, NUMBERS, X, assert_self_contained, text_of
 
 rng = np.random.default_rng(1)
@@ -127,7 +127,7 @@ def test_prices_add_up_to_the_objective(fitted: bidual.ConvexMLPClassifier) -> N
 
 
 def test_activity_counts_patterns(fitted: bidual.ConvexMLPClassifier) -> None:
-    found = activity_of(fitted.module_, torch.tensor(X))
+    found = activity(fitted.module_, torch.tensor(X))
     on = fitted.module_.hidden(torch.tensor(X)).detach().numpy() > 0
     assert found is not None
     np.testing.assert_array_equal(found.shares, on)

@@ -11,9 +11,9 @@ from numpy.random import Generator
 
 from bidual.gauges import GAUGES
 from bidual.operators import GatedOperator, LiftedOperator, LinearOperator, NeuronOperator, PooledOperator
-from bidual.operators.gated_sub_networks import GatedSubNetworkOperator
 from bidual.operators.patches import Convolution, ImagePatches
 from bidual.operators.patches.tokens import TokenPairs
+from bidual.operators.stacked import GatedSubNetworkOperator
 from bidual.patterns import activations, sample_gates
 from bidual.problems.certificate import Certificate, certify
 from bidual.problems.problem import Problem

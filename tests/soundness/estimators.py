@@ -19,7 +19,7 @@ from bidual import (
 from bidual.losses.datafit import Datafit
 from bidual.patterns import with_constant
 from bidual.polar import Faces, NeuronOracle
-from bidual.polar.pooled import oracle_for
+from bidual.polar.base import oracle_for
 from bidual.problems.certificate import Certificate, Scope
 from bidual.problems.problem import Problem
 from bidual.training.parallel.plan import ParallelPlan

@@ -10,13 +10,15 @@ from numpy.random import Generator
 from bidual.numerics.norms import NORMS
 from bidual.operators.patches import Convolution, ImagePatches
 from bidual.operators.patches.tokens import TokenPairs
-from bidual.polar import DiagonalBound, Faces, NormFaces, Sphere, bound_near
+from bidual.papers.methods.demeaned_form import closed_form_demeaned
+from bidual.papers.methods.norm_oracles import NormFaces
+from bidual.polar import DiagonalBound, Faces, Sphere, bound_near
 from bidual.problems.certificate import Certificate, Scope, judge
 from bidual.problems.problem import Problem
 from bidual.problems.relu import ReluProblem
 from bidual.problems.solution import Limits, neurons_of
 from bidual.solvers.driver import solve
-from bidual.training.relu.closed_form import ClosedForm, closed_form_demeaned
+from bidual.training.relu.closed_form import ClosedForm
 from bidual.training.relu.column_generation import ColumnGeneration
 from bidual.training.relu.plan import ReluPlan
 from oracles.explicit_readouts import explicit_tokens, image_rows, pooled_readout, window_averages

@@ -15,14 +15,14 @@ from bidual.papers.methods.branch_and_bound import BranchAndBound
 from bidual.papers.methods.semidefinite import SemidefiniteBound
 from bidual.patterns import activations
 from bidual.polar import DiagonalBound, Faces, LocalSearch, Sphere, bound_near
-from bidual.polar.pooled import Make
+from bidual.polar.base import Make
 from bidual.problems.certificate import Certificate, Scope, certify, judge
 from bidual.problems.problem import Problem
 from bidual.problems.relu import ReluProblem
 from bidual.problems.solution import Limits, Solution
 from bidual.solvers.driver import solve
 from bidual.solvers.plan import solve_auto
-from bidual.training.copositive.forms import relax
+from bidual.training.copositive.training import relax
 from bidual.training.relu.column_generation import ColumnGeneration
 from soundness.blocks import Lifted
 from soundness.cases import BREAKDOWNS, Bound, Fit, Issued, labels, share_of_beta_max, single

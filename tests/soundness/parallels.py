@@ -7,7 +7,7 @@ import torch
 from numpy import ndarray
 from numpy.random import Generator
 
-from bidual.architectures.sub_network_gates import SubNetworkGates
+from bidual.architectures.gated_parallel import SubNetworkGates
 from bidual.operators.parallel import places
 from bidual.papers.methods.constrained import NORMS, ConstrainedSolution, solve_constrained
 from bidual.papers.methods.low_rank import train_low_rank
@@ -17,7 +17,7 @@ from bidual.polar.subnetworks.outputs import AllOutputs
 from bidual.polar.subnetworks.pricing import ExactParallel
 from bidual.polar.subnetworks.search import ParallelSearch
 from bidual.problems.certificate import Certificate
-from bidual.problems.parallel import ParallelProblem
+from bidual.problems.relu import ParallelProblem
 from bidual.problems.solution import Limits
 from bidual.training.parallel.plan import ParallelPlan
 from soundness.cases import BREAKDOWNS, Bound, Fit, Issued, labels

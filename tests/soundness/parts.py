@@ -10,11 +10,10 @@ from torch import Tensor
 
 from bidual.gauges import GAUGES
 from bidual.operators import GatedOperator, LiftedOperator
-from bidual.operators.row_parts import OrderChannel, Part
-from bidual.operators.sharded import ShardedKernelOperator, ShardedOperator
+from bidual.operators.sharded import OrderChannel, Part, ShardedKernelOperator, ShardedOperator
 from bidual.operators.tiled import MappedRows, TiledOperator
 from bidual.patterns import activations
-from bidual.problems.certificate import Certificate, Scope, certify, judge, problem_polar
+from bidual.problems.certificate import Certificate, Scope, certify, judge, polar_bound
 from bidual.problems.problem import Problem
 from bidual.problems.solution import Limits
 from bidual.runtime.ranks import ALONE
@@ -138,6 +137,6 @@ def _certificates(rng: Generator, problem: Problem) -> list[Certificate]:
     near = done.Z.to(like) * (1 + 1e-6 * torch.from_numpy(rng.standard_normal(done.Z.shape))).to(like)
     wild = torch.from_numpy(rng.standard_normal(done.Z.shape) * 10.0 ** rng.uniform(-6, 6)).to(like)
     V = problem.residual(near) * float(rng.choice([-1, 1, 0.5, 3]))
-    polar = problem_polar(problem.to(torch.float64))
+    polar = polar_bound(problem.to(torch.float64))
     judged = judge(problem, near, V, polar, Scope.BLOCKS)
     return [done.certificate, judged, certify(problem, near, [V]), certify(problem, wild, [V, -V])]

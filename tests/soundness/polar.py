@@ -10,8 +10,9 @@ from numpy.random import Generator
 
 from bidual.numerics.norms import NORMS, Norm
 from bidual.papers.methods.branch_and_bound import BranchAndBound
+from bidual.papers.methods.norm_oracles import NormFaces, NormSearch
 from bidual.papers.methods.semidefinite import SemidefiniteBound
-from bidual.polar import DiagonalBound, Faces, NeuronOracle, NormFaces, NormSearch, Sphere
+from bidual.polar import DiagonalBound, Faces, NeuronOracle, Sphere
 from bidual.polar.exact.orthogonal_rows import polar_bound_orthogonal_rows
 from bidual.training.copositive.cones import PatternCones
 from bidual.training.copositive.multipliers import feasible_multipliers

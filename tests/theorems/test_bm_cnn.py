@@ -14,7 +14,8 @@ from bidual.architectures import GatedCNN, LinearCNN, ReluCNN
 from bidual.gauges import Group, Nuclear
 from bidual.losses import LOSSES
 from bidual.operators.patches import Convolution
-from bidual.papers.methods.cone_factors import ConeProgram
+from bidual.papers.methods.cone_factors import ConeProgram, gated_program
+from bidual.papers.methods.factored import Proximal
 from bidual.patterns import distinct
 from bidual.patterns import enumerate as all_patterns
 from bidual.polar import Faces
@@ -346,7 +347,7 @@ def test_cone_programs_reach_the_relu_optimum():
     """Proximal descent with escapes, from a random start."""
     problem, training = relu_of("grid")
     best = training.certificate
-    found = train(cone_program(problem, training), "proximal", tol=1e-4, max_steps=20_000)
+    found = train(cone_program(problem, training), Proximal(), tol=1e-4, max_steps=20_000)
     assert found.certificate.scope is Scope.ALL_PATTERNS
     assert found.certificate.dual <= best.primal
     assert best.dual <= found.certificate.primal == pytest.approx(best.primal, rel=2e-4)
@@ -355,7 +356,7 @@ def test_cone_programs_reach_the_relu_optimum():
 def test_a_gate_for_every_pattern_is_no_dearer_than_relu():
     """The gated program over all patterns drops the cones of (23), so its optimum is at most that of ReLU."""
     problem, training = relu_of("average")
-    every = problem.gated(all_patterns(problem.X).active)
+    every = gated_program(problem, all_patterns(problem.X).active)
     relaxed = solve_auto(every, Limits(1e-6)).certificate
     assert relaxed.relative_gap <= 1e-6
     assert relaxed.primal <= training.certificate.primal * (1 + 2e-6)

@@ -6,13 +6,15 @@ import numpy as np
 import pytest
 import torch
 
-from bidual.gauges import Factors, pair_gauge
+from bidual.gauges import Factors
 from bidual.losses import LOSSES, Squared
 from bidual.losses.datafit import Datafit
 from bidual.numerics.norms import L1, L2, LINF, NORMS, Norm
 from bidual.operators import GatedOperator
+from bidual.papers.methods.norm_oracles import NormFaces, NormSearch
+from bidual.papers.methods.norm_pairs import pair_gauge
 from bidual.patterns import activations, enumerate, sample_gates
-from bidual.polar import Faces, NormFaces, NormSearch
+from bidual.polar import Faces
 from bidual.problems.certificate import Scope
 from bidual.problems.problem import Problem
 from bidual.problems.relu import ReluProblem

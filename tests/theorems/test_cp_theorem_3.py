@@ -42,11 +42,12 @@ def test_psi_is_17_and_the_training_objective_without_output_weights(
 def test_the_output_weights_attain_psi(weighted: bool, intercept: bool) -> None:
     problem = relu_problem("squared", 8, 3, 2, seed=1, weighted=weighted, intercept=intercept)
     program, neurons = CopositiveProgram(problem), neurons_for(problem, 5)
-    W = program.output_weights(neurons)
+    _, B, R, _ = program._solved(neurons)
+    W = B.T @ R / problem.beta
     P = (problem.X @ neurons.T).clamp(min=0) @ W
     decay = 0.5 * problem.beta * float(neurons.square().sum() + W.square().sum())
     assert problem.datafit.value(P) + decay == pytest.approx(program.value(neurons), rel=1e-10)
-    torch.testing.assert_close(program.dual_point(neurons), problem.datafit.grad(P))
+    torch.testing.assert_close(-program._map_back(R), problem.datafit.grad(P))
 
 
 @WEIGHTED

@@ -5,7 +5,8 @@ from itertools import pairwise
 import pytest
 import torch
 
-from bidual.architectures.path_norm import path_norm, rescaled, squared_paths
+from bidual.architectures.parallel import squared_paths
+from bidual.papers.methods.path_norm import path_norm, rescaled
 
 SHAPES = [(3, 4, 1), (3, 2, 3, 1), (2, 3, 2, 2, 1), (3, 2, 2, 4)]
 

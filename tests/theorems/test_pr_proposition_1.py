@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from bidual.architectures import ParallelMLP
-from bidual.architectures.path_norm import path_norm
 from bidual.losses import Squared
 from bidual.losses.datafit import Datafit
-from bidual.problems.parallel import ParallelProblem
+from bidual.papers.methods.path_norm import path_norm
+from bidual.problems.relu import ParallelProblem
 from bidual.problems.solution import Limits
 from bidual.training.parallel.plan import ParallelPlan
 from oracles.parallel_cases import data

@@ -4,11 +4,11 @@ import pytest
 import torch
 
 from bidual.architectures import ParallelMLP
-from bidual.architectures.path_norm import path_norm
 from bidual.losses import Squared
 from bidual.losses.datafit import Datafit
+from bidual.papers.methods.path_norm import path_norm
 from bidual.polar.subnetworks.pricing import ExactParallel
-from bidual.problems.parallel import ParallelProblem
+from bidual.problems.relu import ParallelProblem
 from bidual.problems.solution import Limits
 from bidual.training.parallel.plan import ParallelPlan
 from oracles.parallel_cases import data
@@ -18,7 +18,7 @@ from oracles.parallel_cases import data
 def test_copies_have_the_objective_at_the_full_beta(seed: int, copies: int, kind: str) -> None:
     X, y = data(3, seed, kind)
     beta = 0.1
-    problem = ParallelProblem.with_copies(X, Datafit(Squared(), y), beta, 2, copies)
+    problem = ParallelProblem(X, Datafit(Squared(), y), beta / copies**0.5, 2)
     done = ParallelPlan(X, 2).train(problem, Limits(1e-6))
     layers = [layer.detach() for layer in ParallelMLP(done.neurons, 2).decode(done.Z).layers]
     layers = [layers[0], layers[1].repeat(1, 1, copies), layers[2].repeat(1, copies, 1) / copies]

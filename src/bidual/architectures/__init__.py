@@ -4,9 +4,8 @@ from bidual.architectures.attention import GatedAttention, LinearAttention, Relu
 from bidual.architectures.base import Architecture
 from bidual.architectures.cnn import GatedCNN, LinearCNN, ReluCNN
 from bidual.architectures.gated_parallel import GatedParallel
-from bidual.architectures.mlp import GatedMLP, LinearMLP
+from bidual.architectures.mlp import GatedMLP, LinearMLP, ReluMLP
 from bidual.architectures.parallel import ParallelMLP
-from bidual.architectures.relu import ReluMLP
 from bidual.runtime.registry import Registry
 
 ARCHITECTURES: Registry[Architecture] = Registry(Architecture, "architecture")

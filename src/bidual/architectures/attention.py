@@ -5,15 +5,16 @@ from typing import Any
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
+from bidual.architectures.base import Gating
 from bidual.architectures.modules import (
     GatedAttentionNetwork,
     LinearAttentionNetwork,
     RebuildableModule,
     ReluAttentionNetwork,
 )
-from bidual.architectures.on_patches import GatedOnPatches, Gating, LinearOnPatches, OnPatches, ReluOnPatches
+from bidual.architectures.on_patches import GatedOnPatches, LinearOnPatches, OnPatches, ReluOnPatches
 from bidual.operators.patches import TokenPairs
 
 
@@ -42,29 +43,27 @@ class SelfAttention(OnPatches):
     def _network(
         self, U: Float[Tensor, "h m"], V: Float[Tensor, "m d c"], offset: Tensor, gating: Gating | None = None
     ) -> RebuildableModule:
-        m, d, c = V.shape
         gates = {} if gating is None else {"n_gates": gating.gates.shape[1]}
-        module: Any = self.network(d=d, n_heads=m, n_outputs=c, average=int(self.average), **gates)
+        module: Any = self.network(**self._sizes(len(U), *V.shape), **gates)
         with torch.no_grad():
             module.mixing.copy_(as_matrices(U))
             module.value.copy_(V)
             module.bias.copy_(offset)
             if gating is not None:
                 module.gates.copy_(as_matrices(gating.gates))
-                module.gate_index.copy_(gating.index)
+                module.gate_index.copy_(gating.chosen)
         return module
 
-    def _weights(self, module: nn.Module) -> tuple[Float[Tensor, "h m"], Float[Tensor, "b m"]]:
-        heads: Any = module
-        return heads.mixing.detach().mT.flatten(1).T, heads.value.detach().flatten(1).T
+    def _sizes(self, h: int, m: int, a: int, c: int) -> dict[str, Any]:
+        return {"d": a, "n_heads": m, "n_outputs": c, "average": int(self.average)}
+
+    def _weights(self, module: Any) -> tuple[Float[Tensor, "h m"], Float[Tensor, "b m"]]:
+        return module.mixing.detach().mT.flatten(1).T, module.value.detach().flatten(1).T
 
     @classmethod
-    def _example_settings(cls, generator: torch.Generator) -> tuple[dict[str, Any], Tensor]:
-        return {"d": 2, "average": True}, torch.randn(4, 3, 2, generator=generator, dtype=torch.float64)
-
-    @classmethod
-    def _cut(cls, settings: dict[str, Any], X: Tensor) -> TokenPairs:
-        return TokenPairs(X, settings["average"])
+    def _example_settings(cls, generator: torch.Generator) -> tuple[dict[str, Any], Tensor, Tensor]:
+        X = torch.randn(4, 3, 2, generator=generator, dtype=torch.float64)
+        return {"d": 2, "average": True}, TokenPairs(X, average=True).distinguishing_rows(), X
 
 
 def as_matrices(U: Float[Tensor, "h m"]) -> Float[Tensor, "m d d"]:

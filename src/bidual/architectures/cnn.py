@@ -6,11 +6,12 @@ from typing import Any
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
+from bidual.architectures.base import Gating
 from bidual.architectures.modules import GatedConvNetwork, LinearConvNetwork, RebuildableModule, ReluConvNetwork
-from bidual.architectures.modules.products import PoolingMatrix
-from bidual.architectures.on_patches import GatedOnPatches, Gating, LinearOnPatches, OnPatches, ReluOnPatches
+from bidual.architectures.modules.cnn import PoolingMatrix
+from bidual.architectures.on_patches import GatedOnPatches, LinearOnPatches, OnPatches, ReluOnPatches
 from bidual.operators.patches import Convolution, ImagePatches
 
 
@@ -37,28 +38,20 @@ class ConvolutionalNetwork(OnPatches):
     def readouts(self) -> int:
         return self.convolution.readouts
 
-    def _network(
-        self, U: Float[Tensor, "h m"], V: Float[Tensor, "m a c"], offset: Tensor, gating: Gating | None = None
-    ) -> RebuildableModule:
-        m, a, c = V.shape
-        sizes = {"n_filters": m, "readouts": a, "n_outputs": c} | self._geometry()
-        module: Any = self.network(**sizes, **({} if gating is None else {"n_gates": gating.gates.shape[1]}))
-        with torch.no_grad():
-            self._fill(module.hidden, U)
-            module.output.weight.copy_(V.permute(2, 0, 1).flatten(1))
-            module.output.bias.copy_(offset)
-            if isinstance(module.pool, PoolingMatrix):
-                module.pool.matrix.copy_(torch.as_tensor(self.convolution.pooling))
-            if gating is not None:
-                self._fill(module.gates, gating.gates)
-                module.gate_index.copy_(gating.index)
+    def _network(self, U: Tensor, V: Tensor, offset: Tensor, gating: Gating | None = None) -> RebuildableModule:
+        module: Any = super()._network(U, V, offset, gating)
+        if isinstance(module.pool, PoolingMatrix):
+            module.pool.matrix.copy_(torch.as_tensor(self.convolution.pooling))
         return module
 
-    def _geometry(self) -> dict[str, Any]:
+    def _sizes(self, h: int, m: int, a: int, c: int) -> dict[str, Any]:
         convolution, count = self.convolution, self.convolution.map_of(self.image_shape)
         own = isinstance(convolution.pooling, Tensor)
         return {
             "channels": self.image_shape[0],
+            "n_filters": m,
+            "readouts": a,
+            "n_outputs": c,
             "positions": prod(count),
             "kernel_size": list(convolution.kernel_size),
             "stride": list(convolution.stride),
@@ -67,29 +60,12 @@ class ConvolutionalNetwork(OnPatches):
             "window": [] if own else [k // g for k, g in zip(count, convolution.grid, strict=True)],
         }
 
-    def _fill(self, layer: nn.Conv1d | nn.Conv2d, U: Float[Tensor, "h m"]) -> None:
-        length = self.convolution.rows_of(self.image_shape[0])
-        layer.weight.copy_(U[:length].T.reshape(layer.weight.shape))
-        if self.bias:
-            layer.bias.copy_(U[length])  # type: ignore[union-attr]
-
-    def _weights(self, module: nn.Module) -> tuple[Float[Tensor, "h m"], Float[Tensor, "b m"]]:
-        layers: Any = module
-        hidden, output = layers.hidden, layers.output.weight.detach()
-        U = hidden.weight.detach().flatten(1).T
-        if self.bias:
-            U = torch.cat([U, hidden.bias.detach()[None]])
-        return U, output.reshape(len(output), hidden.out_channels, -1).permute(2, 0, 1).flatten(0, 1)
-
     @classmethod
-    def _example_settings(cls, generator: torch.Generator) -> tuple[dict[str, Any], Tensor]:
+    def _example_settings(cls, generator: torch.Generator) -> tuple[dict[str, Any], Tensor, Tensor]:
         X = torch.randn(5, 2, 4, 3, generator=generator, dtype=torch.float64)
         convolution = Convolution.of(2, (2, 2), padding=(0, 1), pooling=(3, 2))
-        return {"image_shape": (2, 4, 3), "convolution": convolution, "bias": True}, X
-
-    @classmethod
-    def _cut(cls, settings: dict[str, Any], X: Tensor) -> ImagePatches:
-        return ImagePatches(X, settings["convolution"], settings["bias"])
+        settings = {"image_shape": (2, 4, 3), "convolution": convolution, "bias": True}
+        return settings, ImagePatches(X, convolution, bias=True).distinguishing_rows(), X
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

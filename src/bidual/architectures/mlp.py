@@ -1,108 +1,75 @@
-"""Two-layer multi-layer perceptrons: linear (N1) and gated ReLU (N2)."""
+"""Two-layer perceptrons: linear (N1), gated ReLU (N2) and ReLU (N3, N4)."""
 
 from dataclasses import dataclass
-from typing import Self
+from typing import Any
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
-from bidual.architectures.base import Architecture
-from bidual.architectures.modules import GatedNetwork, LinearNetwork, RebuildableModule, TwoLayerNetwork
-from bidual.architectures.pricing import live_neurons, make_gauge, price, price_by_gate
+from bidual.architectures.base import GatedUnits, LinearUnits, ReluUnits, TwoLayer
+from bidual.architectures.modules import GatedNetwork, LinearNetwork, ReluNetwork
 from bidual.gauges import Gauge
-from bidual.operators import GatedOperator, LiftedOperator, LinearOperator
-from bidual.patterns import activations, sample_gates, with_constant
+from bidual.operators import GatedOperator, LiftedOperator, LinearOperator, NeuronOperator
+from bidual.patterns import activations, with_constant
+
+
+class Perceptron(TwoLayer):
+    """The common part of the three families.
+
+    Gates (d, P) and neurons (m, d) act on the samples as they are passed; ``bias`` adds a penalised hidden bias, and
+    they have one entry more, for a constant 1.
+    """
+
+    def _seen(self, X: Float[Tensor, "n k"]) -> Float[Tensor, "n d"]:
+        return with_constant(X) if self.bias else X
+
+    def _sizes(self, h: int, m: int, a: int, c: int) -> dict[str, Any]:
+        return {"n_features": h - self.bias, "n_neurons": m, "n_outputs": c}
+
+    @classmethod
+    def _example_settings(cls, generator: torch.Generator) -> tuple[dict[str, Any], Tensor, Tensor]:
+        X = torch.randn(9, 4, generator=generator, dtype=torch.float64)
+        return {"bias": True}, with_constant(X), X
 
 
 @dataclass(frozen=True, eq=False)
-class LinearMLP(Architecture):
-    """f(X) = X U W^T under weight decay, convex in Z = U W^T (BM eq. 2). ``bias`` adds a penalised hidden bias."""
+class LinearMLP(Perceptron, LinearUnits):
+    """f(X) = X U W^T under weight decay, convex in Z = U W^T (BM eq. 2)."""
 
     penalty: str | Gauge = "nuclear"
     bias: bool = False
-    name = "linear"
-
-    def gauge(self) -> Gauge:
-        return make_gauge(self.penalty)
+    name, network = "linear", LinearNetwork
 
     def _lift(self, X: Tensor, n_outputs: int) -> LiftedOperator:
-        return LinearOperator(with_constant(X) if self.bias else X, n_outputs)
-
-    def _decode(self, Z: Tensor, offset: Tensor) -> RebuildableModule:
-        U, W, _ = live_neurons(self.gauge(), Z)
-        features = Z.shape[1] - self.bias
-        module = LinearNetwork(features, U.shape[1], Z.shape[2])
-        fill(module, U, W, offset, features)
-        return module
-
-    def regulariser(self, module: nn.Module) -> float:
-        if not isinstance(module, LinearNetwork):
-            raise TypeError(f"expected a LinearNetwork, got {type(module).__name__}.")
-        U, W = weights(module, self.bias)
-        return price(self.gauge(), U, W)
-
-    @classmethod
-    def example(cls, generator: torch.Generator) -> tuple[Self, Tensor]:
-        return cls(bias=True), torch.randn(9, 4, generator=generator, dtype=torch.float64)
+        return LinearOperator(self._seen(X), n_outputs)
 
 
 @dataclass(frozen=True, eq=False)
-class GatedMLP(Architecture):
-    """f(X) = sum_p D_p X U_p W_p^T with fixed gates, convex in Z_p = U_p W_p^T (BM eq. 5).
-
-    ``gates`` (d, P) act on the samples as they are passed; with ``bias`` there is one row more, for a constant 1, and
-    every neuron has a penalised bias.
-    """
+class GatedMLP(Perceptron, GatedUnits):
+    """f(X) = sum_p D_p X U_p W_p^T with fixed gates, convex in Z_p = U_p W_p^T (BM eq. 5)."""
 
     gates: Float[Tensor, "d p"]
     penalty: str | Gauge = "nuclear"
     bias: bool = False
-    name = "gated_relu"
-
-    def gauge(self) -> Gauge:
-        return make_gauge(self.penalty)
+    name, network = "gated_relu", GatedNetwork
 
     def _lift(self, X: Tensor, n_outputs: int) -> LiftedOperator:
-        X = with_constant(X) if self.bias else X
+        X = self._seen(X)
         return GatedOperator(X, activations(X, self.gates.to(X)), n_outputs)
 
-    def _decode(self, Z: Tensor, offset: Tensor) -> RebuildableModule:
-        U, W, block = live_neurons(self.gauge(), Z)
-        used, index = torch.unique(block, return_inverse=True)
-        gates = self.gates.to(Z)[:, used]
-        features = Z.shape[1] - self.bias
-        module = GatedNetwork(features, gates.shape[1], U.shape[1], Z.shape[2])
-        fill(module, U, W, offset, features)
-        with torch.no_grad():
-            module.gates.weight.copy_(gates[:features].T)
-            if self.bias:
-                module.gates.bias.copy_(gates[features])
-            module.gate_index.copy_(index)
-        return module
 
-    def regulariser(self, module: nn.Module) -> float:
-        if not isinstance(module, GatedNetwork):
-            raise TypeError(f"expected a GatedNetwork, got {type(module).__name__}.")
-        U, W = weights(module, self.bias)
-        return price_by_gate(self.gauge(), U, W, module.gate_index)
+@dataclass(frozen=True, eq=False)
+class ReluMLP(Perceptron, ReluUnits):
+    r"""f(X) = sum_j (X u_j)_+ z_j^T over neurons of length one, priced sum_j |z_j|: weight decay (CP eq. 5).
 
-    @classmethod
-    def example(cls, generator: torch.Generator) -> tuple[Self, Tensor]:
-        X = torch.randn(9, 4, generator=generator, dtype=torch.float64)
-        return cls(sample_gates(X, 6, generator, bias=True), bias=True), X
+    Convex in Z for the given neurons; over all neurons it is convex too (CP eq. 12), and column generation finds which
+    of them an optimum needs.
+    """
 
+    neurons: Float[Tensor, "m d"]
+    bias: bool = False
+    name, network = "relu", ReluNetwork
 
-def fill(module: TwoLayerNetwork, U: Tensor, W: Tensor, offset: Tensor, features: int) -> None:
-    with torch.no_grad():
-        module.hidden.weight.copy_(U[:features].T)
-        if len(U) > features:
-            module.hidden.bias.copy_(U[features])
-        module.output.weight.copy_(W)
-        module.output.bias.copy_(offset)
-
-
-def weights(module: TwoLayerNetwork, bias: bool) -> tuple[Tensor, Tensor]:
-    """U (d, m) with the hidden bias behind it, and W (c, m)."""
-    U = module.hidden.weight.detach().T
-    return (torch.cat([U, module.hidden.bias.detach()[None]]) if bias else U), module.output.weight.detach()
+    def _lift(self, X: Tensor, n_outputs: int) -> LiftedOperator:
+        return NeuronOperator(self._seen(X), self.neurons, n_outputs)

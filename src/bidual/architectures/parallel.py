@@ -1,5 +1,6 @@
 """Parallel networks of three layers (N9) and more (N10): a dictionary of sub-networks, each with its output weights."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -7,14 +8,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from bidual.architectures.base import Architecture
+from bidual.architectures.base import Architecture, check_units
 from bidual.architectures.modules import ParallelNetwork, RebuildableModule
-from bidual.architectures.path_norm import path_norm
-from bidual.architectures.pricing import check_units
 from bidual.gauges import Gauge, Group
 from bidual.operators import LiftedOperator
 from bidual.operators.parallel import ParallelOperator, Widths, as_widths
 from bidual.patterns import with_constant
+
+Stack = Float[Tensor, "k _ _"]  # rows and columns differ from layer to layer
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +65,8 @@ class ParallelMLP(Architecture):
     def regulariser(self, module: nn.Module) -> float:
         if not isinstance(module, ParallelNetwork):
             raise TypeError(f"expected a ParallelNetwork, got {type(module).__name__}.")
-        return float(path_norm([layer.detach() for layer in module.layers]))
+        """The path norm, sum_k sqrt( sum over paths of |w_1k|^2 w_2k^2 ... w_Lk^2 ) (PR section 2.2)."""
+        return float(squared_paths([layer.detach() for layer in module.layers]).sum(1).sqrt().sum())
 
     @classmethod
     def example(cls, generator: torch.Generator) -> tuple[Self, Tensor]:
@@ -101,3 +103,11 @@ def _block_diagonal(sign: Float[Tensor, "k a m"]) -> Float[Tensor, "k am a"]:
     index = torch.arange(above, device=sign.device)
     layer[:, index, :, index] = sign.transpose(0, 1)
     return layer.flatten(1, 2)
+
+
+def squared_paths(layers: Sequence[Stack]) -> Float[Tensor, "k units"]:
+    """The sum of the squared products of weights over all paths to each unit of the last layer."""
+    squares = layers[0].square().sum(1)
+    for layer in layers[1:]:
+        squares = (squares[:, None] @ layer.square())[:, 0]
+    return squares

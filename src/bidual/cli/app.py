@@ -22,14 +22,9 @@ from bidual.runtime.extras import MissingExtra
 from bidual.runtime.memory import is_out_of_memory
 
 _INTERRUPTED = 130  # what typer makes of a KeyboardInterrupt
-
 _BUG = 70  # EX_SOFTWARE of sysexits.h
 
-app = typer.Typer(
-    help="Neural networks trained to a certified global optimum.",
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 for command in (demo, fit, predict, certify, path, train_images, reproduce, report):
     app.command()(command)
 
@@ -95,15 +90,11 @@ def _call(arguments: list[str]) -> int:
 
 
 def _refuse(error: Exception) -> int:
+    """One line about the input; or about a bug, with the traceback if BIDUAL_DEBUG is set."""
     message = _explain(error)
-    if message is None:
-        return _report_bug(error)
-    print(f"error: {' '.join(message.split())}", file=sys.stderr)
-    return 2
-
-
-def _report_bug(error: Exception) -> int:
-    """An error that is nobody's input: one line, and the traceback for whoever asks."""
+    if message is not None:
+        print(f"error: {' '.join(message.split())}", file=sys.stderr)
+        return 2
     if os.environ.get("BIDUAL_DEBUG"):
         raise error
     what = f"{type(error).__name__}: {' '.join(str(error).split())}"
@@ -112,7 +103,7 @@ def _report_bug(error: Exception) -> int:
 
 
 def _explain(error: Exception) -> str | None:
-    """What to tell the user; None if the error is not about the input."""
+    """The message for the user; None if the error is not about the input."""
     if hasattr(error, "format_message"):  # wrong use of the command line
         return error.format_message() or "wrong use; see --help."
     if is_out_of_memory(error):

@@ -2,9 +2,8 @@
 
 import time
 import warnings
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -27,8 +26,7 @@ SETTINGS: dict[str, dict[str, Any]] = {"spiral": {"beta": 0.1}, "breast cancer":
 _BASELINE_STEPS = 1000  # more than scikit-learn's default of 200, with which the spiral is far from trained
 
 
-@dataclass(frozen=True, eq=False)
-class Split:
+class Split(NamedTuple):
     """Samples to train on and samples to test with."""
 
     X: "NDArray[np.float64]"
@@ -38,15 +36,13 @@ class Split:
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="The folder for the figure; made if it is not there.")] = Path(
-        "demo-output"
-    ),
+    out: Annotated[Path, typer.Option(help="The folder for the figure; made if needed.")] = Path("demo-output"),
     json: Json = False,
 ) -> None:
     """Train on a spiral and on breast-cancer data, print the certificates, and compare with scikit-learn."""
     if out.exists() and not out.is_dir():
         raise ValueError(f"{out} is a file; give a folder for the figure.")
-    from bidual.reporting.plots import demo_figure
+    from bidual.reporting.figures import demo_figure
     from bidual.runtime.extras import need
     from bidual.runtime.threads import one_thread
 
@@ -62,10 +58,12 @@ def demo(
             if not json:
                 print(f"{name}: {models[name].certificate_}")
     figure = out / "demo.png"
-    histories = {name: model.history_ for name, model in models.items()}
-    train = splits["spiral"]
-    write_atomically(figure, demo_figure(models["spiral"], train.X, train.y, histories, TOL))
-    _report(rows, figure, json)
+    write_atomically(figure, demo_figure(models, splits["spiral"].X, splits["spiral"].y, TOL))
+    if json:
+        print_json({"results": rows, "figure": str(figure)})
+        return
+    print_table(_table(rows))
+    print(f"figure: {figure}")
 
 
 def spiral_split() -> Split:
@@ -95,18 +93,9 @@ def _ours(name: str, split: Split) -> "tuple[ConvexMLPClassifier, dict[str, Any]
     seconds = time.perf_counter() - began
     accuracy = float(model.score(split.X_test, split.y_test))
     certificate, given = model.certificate_, ", ".join(f"{key}={value!r}" for key, value in SETTINGS[name].items())
-    row = {
-        "data": name,
-        "model": f"ConvexMLPClassifier({given})",
-        "runs": 1,
-        "accuracy": [accuracy],
-        "seconds": seconds,
-    }
-    return model, row | {
-        "relative_gap": certificate.relative_gap,
-        "primal": certificate.primal,
-        "dual": certificate.dual,
-    }
+    title, proved = f"ConvexMLPClassifier({given})", ("relative_gap", "primal", "dual")
+    row = {"data": name, "model": title, "runs": 1, "accuracy": [accuracy], "seconds": seconds}
+    return model, row | {key: getattr(certificate, key) for key in proved}
 
 
 def _baseline(name: str, split: Split) -> dict[str, Any]:
@@ -123,14 +112,6 @@ def _baseline(name: str, split: Split) -> dict[str, Any]:
     seconds = (time.perf_counter() - began) / len(SEEDS)
     title = f"MLPClassifier(max_iter={_BASELINE_STEPS})"
     return {"data": name, "model": title, "runs": len(SEEDS), "accuracy": accuracies, "seconds": seconds}
-
-
-def _report(rows: list[dict[str, Any]], figure: Path, json: bool) -> None:
-    if json:
-        print_json({"results": rows, "figure": str(figure)})
-        return
-    print_table(_table(rows))
-    print(f"figure: {figure}")
 
 
 def _table(rows: list[dict[str, Any]]) -> "Table":

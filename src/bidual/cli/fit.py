@@ -3,12 +3,12 @@
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from bidual.cli import training as t
-from bidual.runtime.console import working
+from bidual.runtime.console import print_result, working
 from bidual.runtime.files import check_target
 
 if TYPE_CHECKING:
@@ -23,12 +23,8 @@ def fit(
     settings: t.Settings,
     task: t.Task = "auto",
     beta: Annotated[str, typer.Option(help="The weight decay: cv, auto (a tenth of beta_max), or a number.")] = "cv",
-    distributed: Annotated[
-        bool, typer.Option("--distributed", help="One fit over the processes that torchrun started (docs/scale.md).")
-    ] = False,
-    checkpoint: Annotated[
-        Path | None, t.option("With --distributed: where the best point is kept, and started from if it is there.")
-    ] = None,
+    distributed: t.Distributed = False,
+    checkpoint: Annotated[Path | None, t.option("With --distributed: keeps the best point, to start from.")] = None,
     device: t.Device = "cpu",
     jobs: Annotated[int, typer.Option(help="Processes for the folds of the cross-validation.")] = 1,
     address: t.Scheduler = None,
@@ -45,7 +41,6 @@ def fit(
     if not distributed:
         check_target(out, data)
     from bidual.cli.fit_distributed import Request, fit_distributed
-    from bidual.cli.fitted import Outcome, show
     from bidual.estimators.saving import save
     from bidual.runtime.jobs import scheduler
 
@@ -53,7 +48,7 @@ def fit(
     if distributed:
         outcome = fit_distributed(Request(data, target, out, task, beta, parameters, checkpoint))
         if outcome is not None:
-            show(outcome, out, json, quiet)
+            print_result(_payload(outcome, out), _facts(outcome, out), json, quiet)
         return
     table = t.load_training(data, target, task)
     estimator = t.make_estimator(table.task, beta, parameters)
@@ -62,8 +57,10 @@ def fit(
         _train(estimator, table, jobs if beta == "cv" else None, quiet)
     seconds = time.perf_counter() - began
     save(estimator, out, table.encoder)
-    score = t.score(estimator, table.X, table.y) if json or not quiet else float("nan")
-    show(Outcome(estimator, table.encoder, table.task, table.reason, len(table.y), score, seconds), out, json, quiet)
+    scored = (json or not quiet) and len(set(table.y.tolist())) > 1  # R^2 of one value is not defined
+    score = float(estimator.score(table.X, table.y)) if scored else float("nan")
+    outcome = t.Outcome(estimator, table.encoder, table.task, table.reason, len(table.y), score, seconds)
+    print_result(_payload(outcome, out), _facts(outcome, out), json, quiet)
 
 
 def _train(estimator: "ConvexEstimator", table: t.TrainingTable, jobs: int | None, quiet: bool) -> None:
@@ -76,3 +73,50 @@ def _train(estimator: "ConvexEstimator", table: t.TrainingTable, jobs: int | Non
     estimator.set_params(verbose=int(not quiet and sys.stderr.isatty()))
     estimator.fit(table.X, table.y)
     estimator.set_params(verbose=0)
+
+
+def _payload(outcome: t.Outcome, out: Path) -> dict[str, Any]:
+    estimator, certificate = outcome.estimator, outcome.estimator.certificate_
+    payload = {
+        "task": outcome.task,
+        "rows": outcome.rows,
+        "features": estimator.n_features_in_,
+        "beta": estimator.beta_,
+        "beta_max": estimator.beta_max_,
+        "primal": certificate.primal,
+        "dual": certificate.dual,
+        "relative_gap": certificate.relative_gap,
+        "scope": certificate.scope.name,
+        "neurons": estimator.n_neurons_,
+        "solver": estimator.solver_,
+        f"train_{outcome.metric}": outcome.score,
+        "seconds": outcome.seconds,
+        "out": str(out),
+    }
+    if outcome.ranks is not None:
+        payload["ranks"] = outcome.ranks
+    if hasattr(estimator, "cv_scores_"):
+        scores = estimator.cv_scores_
+        payload["cv_loss"] = -float(scores[estimator.best_index_].mean())
+        payload["cv"] = {"betas": estimator.betas_.tolist(), "losses": (-scores).tolist()}
+    return payload
+
+
+def _facts(outcome: t.Outcome, out: Path) -> dict[str, str]:
+    estimator = outcome.estimator
+    where = "" if outcome.ranks is None else f" on {outcome.ranks} rank{'s' if outcome.ranks > 1 else ''}"
+    facts = {
+        "task": f"{outcome.task} ({outcome.reason})",
+        "data": f"{outcome.rows} rows{where}; {outcome.encoder.summary}",
+        "beta": f"{estimator.beta_:.4g}, that is {estimator.beta_ / max(estimator.beta_max_, 1e-300):.3g} of beta_max",
+    }
+    if hasattr(estimator, "cv_scores_"):
+        scores = -estimator.cv_scores_[estimator.best_index_]
+        facts["cv loss"] = f"{scores.mean():.4g} +- {scores.std():.2g} per sample over {len(scores)} held-out folds"
+    return facts | {
+        "certificate": str(estimator.certificate_),
+        "network": f"{estimator.n_neurons_} neurons ({estimator.solver_}, {estimator.n_iter_} steps)",
+        f"train {outcome.metric}": f"{outcome.score:.4f}",
+        "seconds": f"{outcome.seconds:.2f}",
+        "saved": str(out),
+    }

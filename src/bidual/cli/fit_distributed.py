@@ -9,13 +9,10 @@ import torch
 from numpy.typing import NDArray
 
 from bidual.cli import training as t
-from bidual.cli.fitted import Outcome
-from bidual.cli.torchrun import command_ranks
-from bidual.distributed.encoding import mapped_encoder, mixed_columns, shared_encoder
+from bidual.distributed.encoding import gathered_targets, is_mixed, mapped_encoder, mixed_columns, shared_encoder
 from bidual.distributed.fitting import Data, Estimator, fit_shards
 from bidual.distributed.rows import RowsInMemory, RowsOnDisk
 from bidual.distributed.shards import check_file, mapped_shard, table_shard
-from bidual.distributed.targets import gathered_targets, is_mixed
 from bidual.estimators.saving import save
 from bidual.io.tables import TableEncoder, split_target, target_values
 from bidual.operators.tiled import MappedRows
@@ -39,15 +36,16 @@ class Request(NamedTuple):
     checkpoint: Path | None
 
 
-def fit_distributed(request: Request) -> Outcome | None:
+def fit_distributed(request: Request) -> t.Outcome | None:
     """Read, train and save together; what came out on rank 0, None on the others."""
-    with command_ranks(request.settings["device"]) as ranks:
+    with t.command_ranks(request.settings["device"]) as ranks:
         ranks.together(lambda: _check(request))
         return _fit(request, ranks)
 
 
 def _check(request: Request) -> None:
     """What can be refused before anything is read."""
+    checkpoints = [] if request.checkpoint is None else [request.checkpoint]
     if request.beta == "cv":
         raise ValueError("a distributed run fits one network: give --beta auto, or a number.")
     if request.settings["activation"] != "gated_relu":
@@ -56,14 +54,13 @@ def _check(request: Request) -> None:
             "rows at once; add --activation gated_relu."
         )
     t.check_task(request.task)
+    check_file(request.data)
+    check_target(request.out, request.data, *checkpoints)
+    for checkpoint in checkpoints:
+        check_target(checkpoint, request.data)
 
 
-def _fit(request: Request, ranks: Ranks) -> Outcome | None:
-    inputs = [request.data] if request.checkpoint is None else [request.data, request.checkpoint]
-    ranks.together(lambda: (check_file(request.data), check_target(request.out, *inputs)))
-    if request.checkpoint is not None:
-        checkpoint = request.checkpoint
-        ranks.together(lambda: check_target(checkpoint, request.data))
+def _fit(request: Request, ranks: Ranks) -> t.Outcome | None:
     data, encoder, task, reason = _read(request, ranks)
     estimator = ranks.together(lambda: t.make_estimator(task, request.beta, request.settings))
     assert isinstance(estimator, Estimator)
@@ -73,7 +70,7 @@ def _fit(request: Request, ranks: Ranks) -> Outcome | None:
     if data.targets is None:
         return None
     save(estimator, request.out, encoder)
-    return Outcome(estimator, encoder, task, reason, len(data.targets), score, seconds, ranks.size)
+    return t.Outcome(estimator, encoder, task, reason, len(data.targets), score, seconds, ranks.size)
 
 
 def _read(request: Request, ranks: Ranks) -> tuple[Data, TableEncoder, str, str]:
@@ -122,7 +119,7 @@ def _column_number(target: str, width: int) -> int:
 
 
 def _all_targets(column: pd.Series, request: Request, ranks: Ranks) -> tuple[NDArray[Any] | None, str, str]:
-    """The targets of all ranks on rank 0, and the task for everybody."""
+    """The targets of all ranks on rank 0, and the task on every rank."""
     whole = gathered_targets(column, ranks)
 
     def values() -> tuple[NDArray[Any] | None, str, str]:

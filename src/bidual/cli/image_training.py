@@ -15,7 +15,7 @@ from bidual.estimators.saving import save
 from bidual.io.datasets import ImageData, load_folder, load_images
 from bidual.reporting.plots import check_figure
 from bidual.reporting.sample_figures import confusion_figure
-from bidual.runtime.console import print_facts, print_json
+from bidual.runtime.console import print_result
 from bidual.runtime.files import check_target, write_atomically
 from bidual.runtime.ranks import Ranks
 
@@ -58,7 +58,7 @@ class Source:
 
 
 class Targets(NamedTuple):
-    """What is written and said, by rank 0 alone."""
+    """What is written and printed, by rank 0 alone."""
 
     out: Path
     confusion: Path | None
@@ -87,39 +87,28 @@ def train(make: Callable[[], LayerwiseCNNClassifier], source: Source, targets: T
     found = source.load_together(ranks)
     began, some = time.perf_counter(), source.some(len(found.train_labels))
     estimator.fit(found.train_images[some], _named(found, found.train_labels[some]), ranks)
-    if ranks.leads:
-        seconds = time.perf_counter() - began
-        _finish(estimator, found, targets, {"train_images": len(some), "seconds": seconds, "ranks": ranks.size})
-
-
-def _finish(estimator: LayerwiseCNNClassifier, found: ImageData, targets: Targets, more: dict[str, Any]) -> None:
+    if not ranks.leads:
+        return
+    seconds = time.perf_counter() - began
     save(estimator, targets.out)
-    report = _report(estimator, found) | more | {"out": str(targets.out)}
+    run = {"train_images": len(some), "seconds": seconds, "ranks": ranks.size, "out": str(targets.out)}
+    report = _report(estimator, found) | run
     if targets.confusion is not None and len(found.test_labels):
-        truth = np.asarray(found.classes)[found.test_labels]
-        matrix = confusion_matrix(truth, estimator.predict(found.test_images), labels=np.asarray(found.classes))
-        figure = confusion_figure(matrix, found.classes, targets.confusion.suffix)
-        write_atomically(targets.confusion, figure)
-    if targets.json:
-        print_json(report)
-    elif not targets.quiet:
-        print_facts(_facts(report))
+        truth, guess = _named(found, found.test_labels), estimator.predict(found.test_images)
+        matrix = confusion_matrix(truth, guess, labels=np.asarray(found.classes))
+        write_atomically(targets.confusion, confusion_figure(matrix, found.classes, targets.confusion.suffix))
+    print_result(report, _facts(report), targets.json, targets.quiet)
 
 
-def _named(data: ImageData, labels: Any) -> list[str]:
-    return [data.classes[label] for label in labels]
+def _named(data: ImageData, labels: NDArray[np.int64]) -> NDArray[np.str_]:
+    return np.asarray(data.classes)[labels]
 
 
 def _report(estimator: LayerwiseCNNClassifier, data: ImageData) -> dict[str, Any]:
     tests = _named(data, data.test_labels)
-    right = [
-        float(sum(a == b for a, b in zip(guess, tests, strict=True)) / len(tests))
-        for guess in (estimator.staged_predict(data.test_images) if tests else ())
-    ]
-    last = [
-        [record for record in estimator.history_ if record.stage == stage][-1]
-        for stage in range(1, len(estimator.module_.stages) + 1)
-    ]
+    guesses = estimator.staged_predict(data.test_images) if len(tests) else ()
+    right = [float(np.mean(guess == tests)) for guess in guesses]
+    last = {record.stage: record for record in estimator.history_}  # of every stage its last epoch
     return {
         "data": data.name,
         "note": data.note,
@@ -132,7 +121,7 @@ def _report(estimator: LayerwiseCNNClassifier, data: ImageData) -> dict[str, Any
                 "train_accuracy": record.accuracy,
                 "test_accuracy": right[record.stage - 1] if right else None,
             }
-            for rate, record in zip(estimator.learning_rates_, last, strict=False)
+            for rate, record in zip(estimator.learning_rates_, last.values(), strict=False)
         ],
         "certificates": [str(certificate) for certificate in estimator.certificates_],
         "interrupted": estimator.interrupted_,

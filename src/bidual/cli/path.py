@@ -1,6 +1,7 @@
 """`bidual path`: one certified network for each of many weight decays."""
 
 import time
+from itertools import count
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from bidual.estimators.paths import Path
+    from bidual.runtime.jobs import OnDone
 
 _MOST_SEEDS = 1000
 
@@ -27,9 +29,7 @@ def path(
     n_betas: Annotated[int, typer.Option(help="How many weight decays.")] = 20,
     ratio: Annotated[float, typer.Option(help="The smallest weight decay, as a fraction of beta_max.")] = 1e-3,
     figure: Annotated[FilePath | None, t.option("A PNG, PDF or SVG to write.")] = None,
-    seeds: Annotated[
-        str | None, t.option("Several seeds such as 0,1,2 or 0-9: a path for each, to see how much the gates matter.")
-    ] = None,
+    seeds: Annotated[str | None, t.option("Seeds such as 0,1,2 or 0-9: a path for the gates of each.")] = None,
     jobs: Annotated[int, typer.Option(help="Processes for the paths of several seeds.")] = 1,
     address: t.Scheduler = None,
     json: t.Json = False,
@@ -39,7 +39,8 @@ def path(
     With --seeds there is a path for every seed of the gates: rows have a seed, the figure has a line for each.
     """
     from bidual.estimators.paths import regularization_path, regularization_paths
-    from bidual.reporting.plots import check_figure, path_figure
+    from bidual.reporting.figures import path_figure
+    from bidual.reporting.plots import check_figure
     from bidual.runtime.jobs import scheduler
 
     chosen = None if seeds is None else _seeds(seeds)
@@ -56,7 +57,7 @@ def path(
             paths = [regularization_path(*fit, n_betas=n_betas, ratio=ratio)]
         else:
             paths = regularization_paths(
-                *fit, seeds=chosen, n_betas=n_betas, ratio=ratio, n_jobs=jobs, on_done=_Told(chosen)
+                *fit, seeds=chosen, n_betas=n_betas, ratio=ratio, n_jobs=jobs, on_done=_announce(chosen)
             )
     seconds = time.perf_counter() - began
     rows = _rows(paths, chosen)
@@ -86,16 +87,15 @@ def _seeds(text: str) -> list[int]:
     return found
 
 
-class _Told:
-    """Says on standard error which path has ended, if there are several."""
+def _announce(seeds: list[int]) -> "OnDone":
+    """Prints on standard error which of several paths has ended."""
+    counter = count(1)
 
-    def __init__(self, seeds: list[int]) -> None:
-        self.seeds, self.ended = seeds, 0
-
-    def __call__(self, number: int, path: "Path") -> None:
-        self.ended += 1
+    def ended(number: int, path: "Path") -> None:
         gap = max(row["relative_gap"] for row in path.rows)
-        say(f"seed {self.seeds[number]}: largest gap {gap:.1e} ({self.ended} of {len(self.seeds)} paths)")
+        say(f"seed {seeds[number]}: largest gap {gap:.1e} ({next(counter)} of {len(seeds)} paths)")
+
+    return ended
 
 
 def _rows(paths: "list[Path]", seeds: list[int] | None) -> list[dict[str, Any]]:

@@ -4,18 +4,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from bidual.cli import training as t
-from bidual.runtime.console import print_facts, print_json, working
+from bidual.runtime.console import print_result, working
+
+_INPUT = "A model, what --json of fit, path or certify printed, or the folder of one reproduction or of several."
 
 
 def report(
-    result: Annotated[
-        Path,
-        t.argument(
-            "INPUT",
-            "A model file (.safetensors), what --json of fit, path or certify printed (.json), the folder or "
-            "result.json of a reproduction, or a folder of such folders.",
-        ),
-    ],
+    result: Annotated[Path, t.argument("INPUT", _INPUT)],
     out: Annotated[Path, t.option("The page to write (.html).")],
     data: Annotated[Path | None, t.option("A CSV or Parquet file to show a model on.")] = None,
     target: Annotated[str | None, t.option("The column of --data that the model predicts.")] = None,
@@ -34,11 +29,9 @@ def report(
     with working("writing the report", quiet):
         page = make_report(result, X, y, title)
         page.save(out)
-    facts = {"title": page.title, "sections": list(page.sections), "bytes": len(page.html.encode()), "out": str(out)}
-    if json:
-        print_json(facts)
-    elif not quiet:
-        print_facts({name: ", ".join(v) if isinstance(v, list) else str(v) for name, v in facts.items()})
+    summary = {"title": page.title, "sections": list(page.sections), "bytes": len(page.html.encode()), "out": str(out)}
+    facts = {name: ", ".join(value) if isinstance(value, list) else str(value) for name, value in summary.items()}
+    print_result(summary, facts, json, quiet)
 
 
 def _samples(path: Path, data: Path, target: str) -> tuple[Any, Any]:

@@ -34,30 +34,21 @@ class Samples:
 
 
 def load_samples(
-    path: Path,
-    target: str,
-    task: str,
-    loss: str,
-    weights: TwoLayerWeights,
-    saved: SavedModel | None = None,
-    standardise: bool = False,
+    path: Path, target: str, task: str, loss: str, weights: TwoLayerWeights, saved: SavedModel | None, standardise: bool
 ) -> Samples:
-    """Samples and targets for a network.
+    """Samples and targets of a table for a network; a ``saved`` model knows its own task, loss and encoding.
 
-    Args:
-        path: the table.
-        target: the column that the network predicts.
-        task: auto, classification or regression; a model of this package knows its own.
-        loss: auto, log_loss, or a name.
-        weights: the network.
-        saved: the model that the network is from, if this package saved it.
-        standardise: encode the table anew, as ``bidual fit`` does.
+    With ``standardise`` the table is encoded anew, as ``bidual fit`` does.
     """
     frame, column = split_target(read_table(path), target)
     task, reason = _task(task, column, weights.n_outputs, saved)
     judged = _loss(loss, task, weights.n_outputs, saved)
     X, features = _features(frame, saved, standardise)
-    _check_width(X, weights, target)
+    if X.shape[1] != weights.n_features:
+        raise ValueError(
+            f"the network takes {weights.n_features} features, but the table gives {X.shape[1]} besides {target!r}; "
+            "give the columns it was trained on."
+        )
     Y = _targets(target_values(column, task), task, weights.n_outputs, judged, saved)
     return Samples(torch.tensor(X), torch.tensor(Y), judged, task, reason, features)
 
@@ -85,18 +76,19 @@ def _loss(loss: str, task: str, n_outputs: int, saved: SavedModel | None) -> Los
 
 
 def _features(frame: pd.DataFrame, saved: SavedModel | None, standardise: bool) -> tuple[NDArray[np.float64], str]:
-    """The matrix X, and a line that says what was done."""
+    """The matrix X, and a line about how it was made."""
     if standardise:
         encoder = TableEncoder().fit(frame)
         return encoder.transform(frame).to_numpy(np.float64), encoder.summary
     if saved is not None and saved.encoder is not None:
         return saved.encoder.transform(frame).to_numpy(np.float64), "encoded as the model was trained"
-    names = getattr(saved.estimator, "feature_names_in_", None) if saved is not None else None
-    chosen = frame if names is None else _named(frame, list(names))
+    chosen = frame if saved is None else _named(frame, saved)
     return _numbers(chosen), f"{chosen.shape[1]} columns as they are"
 
 
-def _named(frame: pd.DataFrame, names: list[str]) -> pd.DataFrame:
+def _named(frame: pd.DataFrame, saved: SavedModel) -> pd.DataFrame:
+    """The columns that a model was trained with, if it knows their names."""
+    names = list(getattr(saved.estimator, "feature_names_in_", frame.columns))
     lost = [name for name in names if name not in frame.columns]
     if lost:
         raise ValueError(f"the table lacks {lost[0]!r}; the model was trained with {len(names)} columns.")
@@ -106,7 +98,7 @@ def _named(frame: pd.DataFrame, names: list[str]) -> pd.DataFrame:
 def _numbers(frame: pd.DataFrame) -> NDArray[np.float64]:
     for name in frame.columns:
         column = frame[name]
-        if not pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column):
+        if not pd.api.types.is_numeric_dtype(column):  # truth values count as numbers
             raise ValueError(
                 f"column {name!r} holds {column.iloc[0]!r}, but a network takes numbers; give the table it was trained "
                 "on, or use --standardise if that is how it was encoded."
@@ -114,14 +106,6 @@ def _numbers(frame: pd.DataFrame) -> NDArray[np.float64]:
         if not np.isfinite(column.to_numpy(np.float64, na_value=np.nan)).all():
             raise ValueError(f"column {name!r} has missing or infinite values; fill them in, or drop those rows.")
     return frame.to_numpy(np.float64)
-
-
-def _check_width(X: NDArray[np.float64], weights: TwoLayerWeights, target: str) -> None:
-    if X.shape[1] != weights.n_features:
-        raise ValueError(
-            f"the network takes {weights.n_features} features, but the table gives {X.shape[1]} besides {target!r}; "
-            "give the columns it was trained on."
-        )
 
 
 def _targets(y: NDArray[Any], task: str, n_outputs: int, loss: Loss, saved: SavedModel | None) -> NDArray[np.float64]:
@@ -135,7 +119,4 @@ def model_samples(saved: SavedModel, frame: pd.DataFrame) -> pd.DataFrame | NDAr
     """The table as the model's samples; without an encoder, the columns must be its features already."""
     if saved.encoder is not None:
         return saved.encoder.transform(frame)
-    names = getattr(saved.estimator, "feature_names_in_", None)
-    if names is None:
-        return frame.to_numpy()
-    return _named(frame, list(names))
+    return _named(frame, saved) if hasattr(saved.estimator, "feature_names_in_") else frame.to_numpy()

@@ -9,10 +9,6 @@ import typer
 
 from bidual.cli import training as t
 
-Wanted = Annotated[
-    str, t.argument("DATA", "fashion-mnist, mnist, cifar-10, or a folder of images with one subfolder per class.")
-]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
@@ -49,7 +45,7 @@ class Settings:
 
 @t.with_options(Settings)
 def train_images(
-    data: Wanted,
+    data: Annotated[str, t.argument("DATA", "fashion-mnist, mnist, cifar-10, or a folder with a subfolder per class.")],
     out: Annotated[Path, t.option("The model file to write (safetensors).")],
     settings: Settings,
     confusion: Annotated[Path | None, t.option("A picture of the confusion matrix to write.")] = None,
@@ -57,9 +53,7 @@ def train_images(
     download: Annotated[bool, typer.Option("--download", help="Fetch a data set that is not there.")] = False,
     size: Annotated[str | None, t.option("Resize the images of a folder, like 32x32.")] = None,
     images: Annotated[int | None, t.option("Train on so many random images only.")] = None,
-    distributed: Annotated[
-        bool, typer.Option("--distributed", help="Share every batch among the processes that torchrun started.")
-    ] = False,
+    distributed: t.Distributed = False,
     json: t.Json = False,
     quiet: t.Quiet = False,
 ) -> None:
@@ -69,7 +63,6 @@ def train_images(
     Over several processes: torchrun --nproc-per-node 2 -m bidual train-images ... --distributed (docs/scale.md).
     """
     from bidual.cli.image_training import Source, Targets, train
-    from bidual.cli.torchrun import command_ranks
     from bidual.estimators import LayerwiseCNNClassifier
     from bidual.runtime.ranks import ALONE
 
@@ -78,7 +71,7 @@ def train_images(
 
     source = Source(data, data_dir, download, size, images, settings.seed)
     targets = Targets(out, confusion, json, quiet)
-    with command_ranks(settings.device) if distributed else nullcontext(ALONE) as ranks:
+    with t.command_ranks(settings.device) if distributed else nullcontext(ALONE) as ranks:
         train(estimator, source, targets, ranks)
 
 

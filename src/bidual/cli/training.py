@@ -1,11 +1,12 @@
-"""What `fit` and `path` share: options, the training table, and the estimator."""
+"""What commands share: options, the training table, the estimator, and the processes of a torchrun."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -15,8 +16,26 @@ if TYPE_CHECKING:
 
     from bidual.estimators.base import ConvexEstimator
     from bidual.io.tables import TableEncoder
+    from bidual.runtime.ranks import Ranks
 
 TASKS = ("auto", "classification", "regression")
+
+
+class Outcome(NamedTuple):
+    """A fit, with how it came about; ``ranks`` is None in one process."""
+
+    estimator: "ConvexEstimator"
+    encoder: "TableEncoder"
+    task: str
+    reason: str  # why this task
+    rows: int
+    score: float  # on the training rows
+    seconds: float
+    ranks: int | None = None
+
+    @property
+    def metric(self) -> str:
+        return "accuracy" if self.task == "classification" else "r2"
 
 
 def option(text: str, *names: str) -> Any:
@@ -32,6 +51,9 @@ Data = Annotated[Path, argument("DATA", "A CSV or Parquet file with a header.")]
 Target = Annotated[str, option("The column to predict.")]
 Task = Annotated[str, typer.Option(help="auto, classification or regression.")]
 Device = Annotated[str, typer.Option(help="Where to compute: cpu, or cuda (with --distributed a GPU for each rank).")]
+Distributed = Annotated[
+    bool, typer.Option("--distributed", help="Share the work among the processes of a torchrun (docs/scale.md).")
+]
 Scheduler = Annotated[str | None, option("The Dask scheduler whose workers do that instead.", "--scheduler")]
 Tol = Annotated[float, typer.Option(help="The relative duality gap to certify.")]
 MaxTime = Annotated[float | None, option("Seconds for one fit; no limit if not given.")]
@@ -81,7 +103,7 @@ def with_options(options: type[Any]) -> Callable[[Callable[..., None]], Callable
 
 
 def check_jobs(jobs: int, address: str | None, several: bool, hint: str) -> None:
-    """Refuse processes where there is nothing to share among them; the hint says when there is."""
+    """Refuse processes where there is nothing to share among them; the hint names what can be shared."""
     if jobs < 1:
         raise ValueError(f"jobs must be at least 1, got {jobs}.")
     if not several and (jobs > 1 or address is not None):
@@ -142,6 +164,26 @@ def _beta(text: str) -> float | str:
         raise ValueError(f"beta must be cv, auto or a positive number, got {text!r}.") from error
 
 
-def score(estimator: "ConvexEstimator", X: "pd.DataFrame", y: "NDArray[Any]") -> float:
-    """Accuracy or R^2 on the samples given; NaN where R^2 is not defined."""
-    return float(estimator.score(X, y)) if len(set(y.tolist())) > 1 else float("nan")
+@contextmanager
+def command_ranks(device: str) -> "Iterator[Ranks]":
+    """The ranks of a command, on the CPU or with a GPU each.
+
+    What all of them refuse is reported by rank 0, and the others end silently; a lost rank is reported by those that
+    are left.
+    """
+    from bidual.runtime.numerical_errors import NUMERICAL
+    from bidual.runtime.rank_errors import FailedTogetherError, LeaderEndedError
+    from bidual.runtime.torchrun import torchrun_ranks
+
+    try:
+        with torchrun_ranks(device=device) as ranks:
+            try:
+                yield ranks
+            except (FloatingPointError, ValueError) as error:
+                if not isinstance(error.__cause__ or error, NUMERICAL):
+                    raise
+                raise FailedTogetherError(str(error), ranks.leads) from error  # training diverges on all of them
+    except (FailedTogetherError, LeaderEndedError) as error:
+        if isinstance(error, FailedTogetherError) and error.leads:
+            raise
+        raise typer.Exit(2) from error

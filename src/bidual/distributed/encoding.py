@@ -1,6 +1,4 @@
-"""The encoder of a table, learned from the shards of all ranks."""
-
-from typing import TYPE_CHECKING
+"""A table whose rows are spread over ranks: the encoder of all rows, and the target column gathered on rank 0."""
 
 import numpy as np
 import torch
@@ -8,35 +6,39 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bidual.io.columns import MISSING, Categorical, Column, Numeric
-from bidual.io.tables import TableEncoder
+from bidual.io.tables import MISSING, Categorical, Column, Numeric, TableEncoder, sorted_levels
 from bidual.operators.tiled import MappedRows
+from bidual.runtime.extras import extra
 from bidual.runtime.ranks import Ranks
 
-if TYPE_CHECKING:
+with extra("pandas"):
     import pandas as pd
+    from pandas.api import types
 
-_MOST_LEVELS = 1000
+_KINDS = ((types.is_bool_dtype, "bool"), (types.is_integer_dtype, "int"), (types.is_float_dtype, "float"))
 
 
-def shared_encoder(frame: "pd.DataFrame", ranks: Ranks) -> TableEncoder:
+def shared_encoder(frame: pd.DataFrame, ranks: Ranks) -> TableEncoder:
     """The encoder of the whole table, as :meth:`TableEncoder.fit` would learn it, up to rounding."""
     found = _columns(frame, ranks)
     rows = sum(ranks.collect(len(frame)))
-    numeric = _fit_numbers([column.name for column in _numeric(found)], frame, ranks, rows)
-    return TableEncoder(ranks.together(lambda: [_merged(parts, numeric) for parts in zip(*found, strict=True)]))
+    whole = list(zip(*found, strict=True))  # every column as all ranks see it
+    names = [parts[0].name for parts in whole if all(isinstance(part, Numeric) for part in parts)]
+    numeric = _fit_numbers(names, frame, ranks, rows)
+    return TableEncoder(ranks.together(lambda: [_merged(parts, numeric) for parts in whole]))
 
 
 def _merged(parts: tuple[Column, ...], numeric: dict[str, tuple[float, ...]]) -> Column:
-    """A column of the whole table, from the ranks' columns."""
+    """A column of the whole table, from the ranks' columns; one whose shard is missing has no levels."""
     name, missing = parts[0].name, sum(part.missing for part in parts)
     if name not in numeric:
-        return Categorical(name, _levels(parts, missing), missing)
+        levels = {level for part in parts if isinstance(part, Categorical) for level in part.levels}
+        return Categorical(name, sorted_levels(name, levels | ({MISSING} if missing else set())), missing)
     mean, scale, median = numeric[name]
     return Numeric(name, mean, scale, median, missing)
 
 
-def mixed_columns(frame: "pd.DataFrame", ranks: Ranks) -> list[str]:
+def mixed_columns(frame: pd.DataFrame, ranks: Ranks) -> list[str]:
     """Columns that hold numbers on some ranks and strings on others; all ranks must read them as strings."""
     found = _columns(frame, ranks)
     empty = ranks.collect([bool(frame[name].isna().all()) for name in frame.columns])
@@ -46,39 +48,21 @@ def mixed_columns(frame: "pd.DataFrame", ranks: Ranks) -> list[str]:
     return [str(name) for name, kind in zip(frame.columns, kinds, strict=True) if len(kind) > 1]
 
 
-def _columns(frame: "pd.DataFrame", ranks: Ranks) -> list[list[Column]]:
+def _columns(frame: pd.DataFrame, ranks: Ranks) -> list[list[Column]]:
     """The columns that every rank learns from its own rows."""
     mine = ranks.together(lambda: TableEncoder().fit(frame).to_json())
     return [TableEncoder.from_json(state).columns for state in ranks.collect(mine)]
 
 
-def _numeric(found: list[list[Column]]) -> list[Column]:
-    return [parts[0] for parts in zip(*found, strict=True) if all(isinstance(part, Numeric) for part in parts)]
-
-
-def _levels(parts: tuple[Column, ...], missing: int) -> list[str]:
-    """All levels; a rank whose shard of a column is missing has none."""
-    levels = {level for part in parts if isinstance(part, Categorical) for level in part.levels}
-    levels |= {MISSING} if missing else set()
-    if len(levels) > _MOST_LEVELS:
-        raise ValueError(
-            f"column {parts[0].name!r} has {len(levels)} different texts, more than {_MOST_LEVELS}; drop it, or group "
-            "them."
-        )
-    return sorted(levels)
-
-
-def _fit_numbers(names: list[str], frame: "pd.DataFrame", ranks: Ranks, rows: int) -> dict[str, tuple[float, ...]]:
+def _fit_numbers(names: list[str], frame: pd.DataFrame, ranks: Ranks, rows: int) -> dict[str, tuple[float, ...]]:
     """Mean, scale and median of columns, with missing values replaced by the median."""
     raw = [Numeric(name, 0.0, 1.0, np.nan).encode(frame[name])[:, 0] for name in names]
     medians = _medians([np.sort(values[~np.isnan(values)]) for values in raw], ranks)
     filled = [np.where(np.isnan(values), median, values) for values, median in zip(raw, medians, strict=True)]
     means = _sums([values.sum() for values in filled], ranks) / rows
     squares = _sums([((values - mean) ** 2).sum() for values, mean in zip(filled, means, strict=True)], ranks)
-    ends = np.array(ranks.collect([(float(values.min()), float(values.max())) for values in filled])).reshape(
-        ranks.size, -1, 2
-    )
-    constant = ends[:, :, 0].min(0) == ends[:, :, 1].max(0)
+    ends = ranks.collect([(float(values.min()), float(values.max())) for values in filled])
+    constant = [len(set().union(*column)) == 1 for column in zip(*ends, strict=True)]
     scales = np.where(constant, 0.0, np.sqrt(squares / rows))
     fits = zip(means.tolist(), scales.tolist(), medians.tolist(), strict=True)
     return dict(zip(names, fits, strict=True))
@@ -124,15 +108,11 @@ def mapped_encoder(rows: MappedRows, columns: list[int], ranks: Ranks, tile: int
     """Means and deviations of the columns of an array on disk, in two passes; it must hold finite numbers only."""
     count = sum(ranks.collect(len(rows)))
     tiles = [slice(k, k + tile) for k in range(0, len(rows), tile)]
-    local = torch.zeros(len(columns), dtype=torch.float64)
-    for part in tiles:
-        local += rows.tile(part, torch.float64)[:, columns].sum(0)
-    mean = ranks.total(local) / count
+    sums = [rows.tile(part, torch.float64)[:, columns].sum(0) for part in tiles]
+    mean = ranks.total(torch.stack(sums).sum(0)) / count
     ranks.together(lambda: _check_finite(mean, columns))
-    local = torch.zeros_like(mean)
-    for part in tiles:
-        local += (rows.tile(part, torch.float64)[:, columns] - mean).square().sum(0)
-    scale = (ranks.total(local) / count).sqrt()
+    squares = [(rows.tile(part, torch.float64)[:, columns] - mean).square().sum(0) for part in tiles]
+    scale = (ranks.total(torch.stack(squares).sum(0)) / count).sqrt()
     scale = torch.where(scale > 1e-14 * mean.abs(), scale, 0.0)
     # no values are missing; those missing in a prediction become the mean
     return TableEncoder(
@@ -144,3 +124,48 @@ def _check_finite(mean: Float[Tensor, " k"], columns: list[int]) -> None:
     if not bool(torch.isfinite(mean).all()):
         worst = columns[int((~torch.isfinite(mean)).nonzero()[0])]
         raise ValueError(f"column {worst} of the array holds NaN or infinity; drop or correct those rows.")
+
+
+def gathered_targets(column: pd.Series, ranks: Ranks) -> pd.Series | None:
+    """The rows of all ranks as one column, on rank 0; a missing value on any rank is an error on all ranks."""
+    missing, rows = np.sum(ranks.collect([int(column.isna().sum()), len(column)]), axis=0).tolist()
+    ranks.together(lambda: _check_missing(column, missing, rows))
+    kinds, categories = set(ranks.collect(_kind(column))), any(ranks.collect(_is_category(column)))
+    if kinds == {"bool"} or kinds <= {"int", "float"}:
+        number = np.float64 if "float" in kinds else np.int64
+        plain = column.astype(column.cat.categories.dtype) if _is_category(column) else column
+        values = ranks.gather_rows(torch.from_numpy(plain.to_numpy(number).copy()), ranks.collect(len(column)))
+        whole = None if values is None else pd.Series(values.numpy(), name=column.name)
+        whole = whole.astype(bool) if whole is not None and kinds == {"bool"} else whole
+    else:
+        whole = _gathered_texts(column, ranks)
+    return whole.astype("category") if whole is not None and categories else whole
+
+
+def is_mixed(column: pd.Series, ranks: Ranks) -> bool:
+    """Whether ranks disagree on strings, booleans or numbers; then all must read the column as strings."""
+    kinds = {_kind(column).replace("float", "int")} if len(column.dropna()) else set()
+    return len(set().union(*ranks.collect(sorted(kinds)))) > 1
+
+
+def _kind(column: pd.Series) -> str:
+    values = column.cat.categories if _is_category(column) else column
+    return next((kind for test, kind in _KINDS if test(values)), "text")
+
+
+def _is_category(column: pd.Series) -> bool:
+    return isinstance(column.dtype, pd.CategoricalDtype)
+
+
+def _check_missing(column: pd.Series, missing: int, rows: int) -> None:
+    if missing:
+        raise ValueError(f"the target {column.name!r} is missing in {missing} of {rows} rows; drop those rows.")
+
+
+def _gathered_texts(column: pd.Series, ranks: Ranks) -> pd.Series | None:
+    places, mine = pd.factorize(np.array([str(value) for value in column.tolist()], dtype=object))
+    everywhere = sorted(set().union(*ranks.collect(list(mine))))
+    place = {text: k for k, text in enumerate(everywhere)}
+    mine_in_all = np.array([place[text] for text in mine], dtype=np.int64)
+    whole: Tensor | None = ranks.gather_rows(torch.from_numpy(mine_in_all[places]), ranks.collect(len(column)))
+    return None if whole is None else pd.Series(np.array(everywhere, dtype=object)[whole.numpy()], name=column.name)

@@ -1,8 +1,11 @@
-"""The gated-ReLU estimators, fitted to rows that are spread over ranks."""
+"""The gated-ReLU estimators, fitted to rows that are spread over ranks, with a checkpoint of the best point."""
 
 import os
-from dataclasses import replace
-from typing import Any, NamedTuple
+import time
+from dataclasses import dataclass, replace
+from math import inf
+from pathlib import Path
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import safetensors.torch
@@ -13,15 +16,15 @@ from torch import Tensor
 
 from bidual.architectures import GatedMLP
 from bidual.architectures.modules import NETWORKS, RebuildableModule
-from bidual.distributed.checkpoint import Checkpoint, CheckpointWriter
-from bidual.distributed.gates import shared_gates
-from bidual.distributed.rows import Rows
+from bidual.distributed.rows import Rows, shared_gates
 from bidual.estimators.mlp import ConvexMLPClassifier, ConvexMLPRegressor
 from bidual.estimators.programs import Expected, FixedProgram, WarmStart
 from bidual.losses.datafit import Datafit
 from bidual.operators.sharded import ShardedOperator, run_on_leader
+from bidual.problems.certificate import Certificate
 from bidual.problems.problem import Problem
 from bidual.problems.solution import Callback
+from bidual.runtime.container import Container, Header
 from bidual.runtime.ranks import Ranks
 
 Estimator = ConvexMLPClassifier | ConvexMLPRegressor
@@ -49,7 +52,8 @@ def fit_shards(
     training starts from the point of an existing one.
     """
     ranks.together(lambda: _check(estimator))
-    Y = ranks.together(lambda: _targets(estimator, data.targets, ranks.device))
+    coded = ranks.together(lambda: None if data.targets is None else estimator._encode_targets(data.targets))
+    Y = None if coded is None else torch.tensor(np.ascontiguousarray(coded), device=ranks.device)
     n_outputs = ranks.broadcast_json(None if Y is None else Y.shape[1])
     count, seed = estimator._gate_count(), estimator._seed()
     gates = shared_gates(data.rows.tiles, count, ranks.broadcast_json(seed), ranks, bias=estimator._biased)
@@ -81,10 +85,6 @@ def _check(estimator: Estimator) -> None:
         raise ValueError("own gates are for fits in one process; leave gates out.")
 
 
-def _targets(estimator: Estimator, y: NDArray[Any] | None, device: torch.device) -> Tensor | None:
-    return None if y is None else torch.tensor(np.ascontiguousarray(estimator._encode_targets(y)), device=device)
-
-
 def _train(
     estimator: Estimator,
     program: FixedProgram,
@@ -98,11 +98,11 @@ def _train(
     if checkpoint is not None:
         about = _configuration(estimator, program.problem.operator.block_shape, program.problem.datafit)
         found, watch = Checkpoint.read(checkpoint, about), CheckpointWriter(checkpoint, about)
-        like = program.problem.operator.like
-        points = None if found is None else (found.point.to(like.device), found.dual_point.to(like.device))
-        start = None if points is None else WarmStart(program.architecture, *points)
-    options = estimator._solver_options() | {"watch": watch}
-    fitted = program.train(estimator.beta_, start=start, callback=callback, **options)
+        device = program.problem.operator.like.device
+        if found is not None:
+            start = WarmStart(program.architecture, found.point.to(device), found.dual_point.to(device))
+    options = estimator._solver_options()
+    fitted = program.train(estimator.beta_, start=start, callback=callback, watch=watch, **options)
     estimator._store(fitted)
     return fitted.expected()
 
@@ -141,3 +141,59 @@ def _score(estimator: Estimator, outputs: Tensor, y: NDArray[Any]) -> float:
         return float(r2_score(y, outputs.numpy())) if len(np.unique(y)) > 1 else float("nan")
     chosen = outputs.argmax(1) if outputs.shape[1] > 1 else (outputs[:, 0] > 0).long()
     return float((estimator.classes_[chosen.numpy()] == y).mean())
+
+
+class _Story(Header):
+    configuration: dict[str, Any]
+    relative_gap: float
+
+
+_FILE = Container("checkpoint of a distributed fit", 2, _Story, "delete it")
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """A point and a dual point to start from. The run that resumes certifies both again, so nothing is trusted.
+
+    Attributes:
+        configuration: what the run was about; a checkpoint of another one is refused.
+        point, dual_point: of the best certificate so far.
+        relative_gap: of that certificate.
+    """
+
+    configuration: dict[str, Any]
+    point: Tensor
+    dual_point: Tensor
+    relative_gap: float
+
+    def write(self, path: str | os.PathLike[str]) -> None:
+        """Replace the file; a process that is killed meanwhile leaves the old one."""
+        story = _Story(configuration=self.configuration, relative_gap=self.relative_gap)
+        _FILE.write(path, story, {"point": self.point, "dual_point": self.dual_point})
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str], configuration: dict[str, Any]) -> Self | None:
+        """What is in the file, if it is about this configuration; None if there is no file."""
+        if not Path(path).exists():
+            return None
+        with _FILE.reading(path):
+            story, tensors = _FILE.read(path)
+            found = cls(story.configuration, tensors["point"], tensors["dual_point"], story.relative_gap)
+        if found.configuration != configuration:
+            raise ValueError(f"the checkpoint {path} is of another run; delete it, or give another name.")
+        return found
+
+
+class CheckpointWriter:
+    """Writes the best certificate to a file as it comes: when its gap has halved, or after ``every`` seconds."""
+
+    def __init__(self, path: str | os.PathLike[str], configuration: dict[str, Any], every: float = 5.0) -> None:
+        self.path, self.configuration, self.every = path, configuration, every
+        self.gap, self.last = inf, -inf
+
+    def __call__(self, certificate: Certificate) -> None:
+        gap = certificate.relative_gap
+        if gap > self.gap / 2 and time.monotonic() - self.last < self.every:
+            return
+        Checkpoint(self.configuration, certificate.point, certificate.dual_point, gap).write(self.path)
+        self.gap, self.last = gap, time.monotonic()

@@ -2,13 +2,13 @@
 
 import io
 import os
-import warnings
 from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from bidual.io import tables
 from bidual.operators.tiled import MappedRows
 from bidual.runtime.extras import extra
 from bidual.runtime.ranks import Ranks
@@ -16,7 +16,6 @@ from bidual.runtime.ranks import Ranks
 with extra("pandas"):
     import pandas as pd
 
-SUFFIXES = (".csv", ".parquet", ".pq", ".npy")
 _CHUNK = 2**24  # bytes of a CSV file that are scanned at a time
 _QUOTE, _NEWLINE = ord('"'), ord("\n")
 
@@ -30,13 +29,7 @@ def row_range(rows: int, ranks: Ranks) -> slice:
 
 def check_file(path: str | os.PathLike[str]) -> Path:
     """The path, if it can be read shard by shard."""
-    path = Path(path)
-    if not path.is_file():
-        what = "it is a folder" if path.is_dir() else "there is no such file"
-        raise ValueError(f"cannot read {path}: {what}; every rank needs the file under the same name.")
-    if path.suffix.lower() not in SUFFIXES:
-        raise ValueError(f"cannot read {path}: its suffix is {path.suffix!r}; use .csv, .parquet or .npy.")
-    return path
+    return tables.check_file(path, "every rank needs the file under the same name", ".npy")
 
 
 def mapped_shard(path: str | os.PathLike[str], ranks: Ranks) -> MappedRows:
@@ -53,32 +46,26 @@ def table_shard(path: str | os.PathLike[str], ranks: Ranks, texts: Collection[st
         frame = ranks.together(lambda: _csv_rows(path, edges, ranks.rank, texts))
     else:
         frame = ranks.together(lambda: _parquet_rows(path, ranks))
-    frame.columns = frame.columns.map(str)
-    ranks.together(lambda: _check_shard(path, frame, ranks.size))
-    return frame.reset_index(drop=True)
+    return ranks.together(lambda: _checked(path, frame, ranks.size))
 
 
-def _check_shard(path: Path, frame: pd.DataFrame, ranks: int) -> None:
-    if frame.columns.has_duplicates:
-        twice = sorted(set(frame.columns[frame.columns.duplicated()]))
-        raise ValueError(f"{path} has more than one column named {twice[0]!r}; rename them.")
+def _checked(path: Path, frame: pd.DataFrame, ranks: int) -> pd.DataFrame:
     if not len(frame):
         raise ValueError(f"{path} has too few rows for {ranks} ranks; start fewer.")
+    return tables.with_plain_names(path, frame)
 
 
 def _parquet_rows(path: Path, ranks: Ranks) -> pd.DataFrame:
     """A rank's rows, from the row groups that contain them."""
     with extra("pyarrow"):
         from pyarrow import parquet
-    try:
+    with tables.parsing(path):
         file = parquet.ParquetFile(path)
         sizes = [file.metadata.row_group(k).num_rows for k in range(file.metadata.num_row_groups)]
-        ends = np.cumsum(sizes)
-        rows = row_range(file.metadata.num_rows, ranks)
-        first, last = (int(np.searchsorted(ends, row, "right")) for row in (rows.start, rows.stop - 1))
+    ends, rows = np.cumsum(sizes), row_range(sum(sizes), ranks)
+    first, last = (int(np.searchsorted(ends, row, "right")) for row in (rows.start, rows.stop - 1))
+    with tables.parsing(path):
         table = file.read_row_groups(list(range(first, last + 1)))
-    except OSError as error:  # pyarrow's errors are, or are ValueErrors
-        raise ValueError(f"cannot read {path} as parquet: {' '.join(str(error).split())}.") from error
     return table.slice(rows.start - int(ends[first] - sizes[first]), rows.stop - rows.start).to_pandas()
 
 
@@ -87,14 +74,8 @@ def _csv_rows(path: Path, edges: list[int], rank: int, texts: Collection[str]) -
         header = file.read(edges[0])
         file.seek(edges[rank])
         body = file.read(edges[rank + 1] - edges[rank])
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", pd.errors.ParserWarning)
-            return pd.read_csv(io.BytesIO(header + body), index_col=False, dtype=dict.fromkeys(texts, str))
-    except pd.errors.ParserWarning as error:
-        raise ValueError(f"{path} has rows with more fields than its header; name every column.") from error
-    except (pd.errors.ParserError, UnicodeDecodeError) as error:
-        raise ValueError(f"cannot read {path} as csv: {' '.join(str(error).split())}.") from error
+    with tables.parsing(path):
+        return pd.read_csv(io.BytesIO(header + body), index_col=False, dtype=dict.fromkeys(texts, str))
 
 
 def record_offsets(path: Path, parts: int) -> list[int]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -10,11 +10,10 @@ from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from bidual.architectures import Architecture, GatedAttention, LinearAttention, ReluAttention
-from bidual.estimators.base import Samples
+from bidual.architectures import GatedAttention, LinearAttention, ReluAttention
+from bidual.estimators.base import ClassifierTargets, RegressorTargets, Samples
 from bidual.estimators.parameters import one_of, parameter
 from bidual.estimators.shaped import ShapedSamples, check_shape
-from bidual.estimators.targets import ClassifierTargets, RegressorTargets
 from bidual.losses.datafit import Datafit
 from bidual.operators.patches import TokenPairs
 
@@ -28,6 +27,7 @@ class ConvexAttention(ShapedSamples):
     _shape_parameter, _what = "token_shape", "sequences"
     _axes = _AXES
     _gate_rows = "features^2"
+    _families: ClassVar = {"linear": LinearAttention, "gated_relu": GatedAttention, "relu": ReluAttention}
     _auto_gates = 50
     _largest = 1e30  # predictions are of third order in X
 
@@ -45,14 +45,8 @@ class ConvexAttention(ShapedSamples):
     def _patches(self, X: Tensor) -> TokenPairs:
         return TokenPairs(X, self._average)
 
-    def _linear(self, X: Tensor) -> Architecture:
-        return LinearAttention(d=X.shape[2], average=self._average, penalty=self.penalty)
-
-    def _gated(self, X: Tensor, gates: Tensor) -> Architecture:
-        return GatedAttention(d=X.shape[2], average=self._average, penalty=self.penalty, gates=gates)
-
-    def _relu(self, X: Tensor, neurons: Tensor) -> Architecture:
-        return ReluAttention(d=X.shape[2], average=self._average, neurons=neurons)
+    def _settings(self, X: Tensor) -> dict[str, Any]:
+        return {"d": X.shape[2], "average": self._average}
 
 
 class ConvexAttentionClassifier(ClassifierTargets, ConvexAttention):

@@ -1,5 +1,6 @@
-"""The scikit-learn face shared by all network families: validate, build, solve, store. No mathematics here."""
+"""The scikit-learn face shared by all network families: validate, code targets, build, solve, store."""
 
+import os
 import warnings
 from abc import abstractmethod
 from dataclasses import dataclass
@@ -8,39 +9,27 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
+from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils import Tags, check_random_state
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d, validate_data
 from torch import Tensor
 
-from bidual.architectures import Architecture
-from bidual.estimators.onnx_export import OnnxExport
-from bidual.estimators.parameters import (
-    BETA,
-    COUNT,
-    SECONDS,
-    STEPS,
-    TOL,
-    check_device,
-    check_display,
-    check_parameters,
-    must,
-    one_of,
-    parameter,
-    restored_if_refused,
-)
+from bidual.estimators import parameters as checks
+from bidual.estimators.onnx_export import export
+from bidual.estimators.parameters import accepted_by, check_parameters, must, one_of, parameter, restored_if_refused
 from bidual.estimators.programs import Fitted, Program, WarmStart
 from bidual.estimators.progress import gap_progress
 from bidual.estimators.saving import SavedEstimator
 from bidual.losses import Loss, resolve_loss
 from bidual.losses.datafit import Datafit
-from bidual.problems.certificate import Certificate
-from bidual.problems.solution import Limits, Record
+from bidual.problems.solution import Limits
 from bidual.runtime.numerical_errors import LARGEST, check_magnitude
 from bidual.solvers.driver import Solver
 from bidual.solvers.plan import make_solver
-from bidual.training.plan import ORACLES
-from bidual.training.relu.plan import RELU_SOLVERS
+from bidual.training.relu.plan import ORACLES, RELU_SOLVERS
 
 
 class Samples(NamedTuple):
@@ -59,39 +48,38 @@ class Samples(NamedTuple):
         return self if self.weight is None else self.rows(self.weight > 0)
 
 
-SOLVER = must("a string or a Solver", lambda value: isinstance(value, (str, Solver)))
-
-
-def _check_loss(name: str, value: Any) -> None:
-    if not (isinstance(value, str) and value == "log_loss"):
-        resolve_loss(value)
+_SOLVER = must("a string or a Solver", lambda value: isinstance(value, (str, Solver)))
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class ConvexEstimator(OnnxExport, SavedEstimator):
-    """Fits one architecture to a certified optimum. Subclasses say which architecture and how targets are encoded."""
+class ConvexEstimator(SavedEstimator):
+    """Fits one architecture to a certified optimum. Subclasses define which architecture and how targets are coded."""
 
     activation: str = parameter("relu", one_of(("relu", "gated_relu", "linear")))
-    beta: float | str = parameter("auto", BETA)
+    beta: float | str = parameter("auto", checks.BETA)
     oracle: str = parameter("auto", one_of(ORACLES), activation="relu")
-    n_starts: int | str = parameter("auto", COUNT, activation="relu")
-    loss: str | Loss = parameter("auto", _check_loss)
-    solver: str | Solver = parameter(
-        "auto", must("a string or a Solver", lambda value: isinstance(value, (str, Solver)))
-    )
-    tol: float = parameter(1e-4, TOL)
-    max_iter: int | None = parameter(None, STEPS)
-    max_time: float | None = parameter(None, SECONDS)
+    n_starts: int | str = parameter("auto", checks.COUNT, activation="relu")
+    loss: str | Loss = parameter("auto", accepted_by(lambda value: resolve_loss(value, 1)))
+    solver: str | Solver = parameter("auto", _SOLVER)
+    tol: float = parameter(1e-4, checks.TOL)
+    max_iter: int | None = parameter(None, checks.STEPS)
+    max_time: float | None = parameter(None, checks.SECONDS)
     hidden_bias: bool = True
     fit_intercept: bool = True
     random_state: int | np.random.RandomState | None = 0
     warm_start: bool = False
-    verbose: int | bool = parameter(0, check_display)
-    device: str = parameter("cpu", check_device)
+    verbose: int | bool = parameter(0, checks.check_display)
+    device: str = parameter("cpu", checks.check_device)
 
     _relu_solvers: ClassVar[tuple[str, ...]] = RELU_SOLVERS
     _auto_fraction = 0.1  # of beta_max: where most of the UCI sets peak (docs/uci.md)
     _largest = LARGEST  # number in a sample
+    _numeric_targets: ClassVar[bool]
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = self._numeric_targets
+        return tags
 
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Train to a certified relative gap of ``tol``.
@@ -107,19 +95,19 @@ class ConvexEstimator(OnnxExport, SavedEstimator):
     def _fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> Self:
         self._check_parameters()
         samples = self._validate_fit(X, y, sample_weight)
-        program = self._build(samples)
+        program = self._program(samples)
+        self.beta_max_ = program.beta_max
         self.beta_ = self._choose_beta(samples)
         with gap_progress(self.verbose, self.tol) as callback:
             fitted = program.train(self.beta_, start=self._last_fit(), callback=callback, **self._solver_options())
         self._store(fitted)
-        self._check_network(samples.weighted().X, fitted)
+        with torch.no_grad():
+            fitted.expected().check(self.module_(samples.weighted().X))
         return self
 
-    def _check_network(self, X: Tensor, fitted: Fitted) -> None:
-        """The network must predict what its certificate is about."""
-        expected = fitted.expected()
-        with torch.no_grad():
-            expected.check(self.module_(X).reshape(expected.predictions.shape))
+    def to_onnx(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted network to an ONNX file, see :func:`bidual.estimators.onnx_export.export`."""
+        export(self, path)
 
     @abstractmethod
     def _make_program(self, X: Tensor, datafit: Datafit) -> Program: ...
@@ -138,9 +126,6 @@ class ConvexEstimator(OnnxExport, SavedEstimator):
     def _check_parameters(self) -> None:
         """Refuse what makes no sense whatever the data are: the one place where parameters are checked."""
         check_parameters(self)
-        self._check_solver()
-
-    def _check_solver(self) -> None:
         if self.activation != "relu":
             if self.solver != "auto":
                 make_solver(self.solver)
@@ -168,9 +153,8 @@ class ConvexEstimator(OnnxExport, SavedEstimator):
             self._encode_targets(targets[weight > 0])  # a class may have weight zero only
             Y = self._encode_targets(targets)
         device = torch.device(self.device)
-        tensors = [torch.tensor(np.ascontiguousarray(array), device=device) for array in (samples, Y)]
-        weights = None if weight is None else torch.tensor(weight, device=device)
-        return Samples(self._shaped(tensors[0]), tensors[1], weights)
+        X_there, Y_there = (torch.tensor(np.ascontiguousarray(array), device=device) for array in (samples, Y))
+        return Samples(self._shaped(X_there), Y_there, None if weight is None else torch.tensor(weight, device=device))
 
     def _flat_samples(self, X: ArrayLike, reset: bool) -> ArrayLike:
         """The samples as rows of numbers, for families whose samples have a shape; ``reset`` where it is learned."""
@@ -181,12 +165,7 @@ class ConvexEstimator(OnnxExport, SavedEstimator):
 
     def _shaped(self, X: Tensor) -> Tensor:
         """Rows of numbers in the shape that the network takes."""
-        return X
-
-    def _build(self, samples: Samples) -> Program:
-        program = self._program(samples)
-        self.beta_max_ = program.beta_max
-        return program
+        return X.reshape(len(X), *getattr(self, "sample_shape_", X.shape[1:]))
 
     def _program(self, samples: Samples) -> Program:
         """The program on these samples; those of weight zero are left out."""
@@ -234,27 +213,86 @@ class ConvexEstimator(OnnxExport, SavedEstimator):
         flat = validate_data(self, self._flat_samples(X, reset=False), dtype=np.float64, reset=False)
         return self._shaped(torch.tensor(np.ascontiguousarray(flat)))
 
-    def _try_network(self) -> None:
-        """Predict a sample of zeros; a network for other samples fails."""
-        found, names = self.n_features_in_, getattr(self, "feature_names_in_", None)
-        if names is not None and len(names) != found:
-            raise ValueError(f"there are {len(names)} names of features, and n_features_in_={found}")
-        try:
-            with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", "X does not have valid feature names")
-                self.predict(np.zeros((1, found)))
-        except (RuntimeError, ValueError) as error:
-            raise ValueError(f"the network does not take samples of n_features_in_={found} numbers") from error
 
-    def _check_loaded(self) -> None:
-        family, certificate, history = self.architecture_, self.certificate_, self.history_
-        right = isinstance(family, Architecture) and isinstance(certificate, Certificate)
-        if not right or not all(isinstance(record, Record) for record in history):
-            raise ValueError("its architecture, certificate or history is something else")
-        n_outputs, n_classes = self.module_.sizes["n_outputs"], len(getattr(self, "classes_", ()))
-        if len({family.n_outputs(certificate.point), certificate.dual_point.shape[1], n_outputs}) > 1:
-            raise ValueError("certificate, architecture and network are of different sizes")
-        family.check_samples(getattr(self, "sample_shape_", (self.n_features_in_,)))
-        self._try_network()
-        if n_classes and n_outputs != n_classes and (n_classes, n_outputs) != (2, 1):
-            raise ValueError(f"{n_classes} classes do not match a network with {n_outputs} outputs")
+def _has_probabilities(estimator: Any) -> bool:
+    try:
+        return resolve_loss(estimator.loss, 1).gives_probabilities
+    except ValueError:  # no loss at all, which fit refuses
+        return False
+
+
+def classes_and_codes(y: ArrayLike) -> tuple[NDArray[Any], NDArray[np.intp]]:
+    """The classes in order, at least two, and the index of every label."""
+    y = column_or_1d(y, warn=True)
+    check_classification_targets(y)
+    classes, codes = np.unique(y, return_inverse=True)
+    if len(classes) < 2:
+        raise ValueError(
+            f"a classifier needs at least two classes in y of positive weight, got one class only: {classes}; add "
+            "samples of another class."
+        )
+    return classes, codes
+
+
+class ClassifierTargets(ClassifierMixin):
+    """The loss says how labels become targets, and how outputs become probabilities.
+
+    ``loss="auto"`` is squared loss, as in the papers: it was the most accurate on the UCI sets (docs/uci.md) and is the
+    fastest. ``"log_loss"`` is logistic for two classes and softmax cross-entropy for more, and gives probabilities.
+    """
+
+    _numeric_targets = False
+
+    def _make_loss(self) -> Loss:
+        return resolve_loss(self.loss, 1 if len(self.classes_) == 2 else len(self.classes_))
+
+    def _encode_targets(self, y: NDArray[Any]) -> NDArray[np.float64]:
+        self.classes_, codes = classes_and_codes(y)
+        loss = self._make_loss()
+        return loss.encode(codes, loss.n_outputs(len(self.classes_)))
+
+    def decision_function(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Raw scores: shape (n,) for two classes (positive means the second), else (n, n_classes)."""
+        outputs = self._outputs(X)
+        if outputs.shape[1] == 2:
+            return outputs[:, 1] - outputs[:, 0]
+        return outputs[:, 0] if outputs.shape[1] == 1 else outputs
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """The most likely class of every sample."""
+        scores = self.decision_function(X)
+        index = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(1)
+        return self.classes_[index]
+
+    @available_if(_has_probabilities)
+    def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Class probabilities; only for the losses that define them, such as logistic and softmax."""
+        return self._make_loss().probabilities(torch.from_numpy(self._outputs(X))).numpy()
+
+    @available_if(_has_probabilities)
+    def predict_log_proba(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Logarithms of :meth:`predict_proba`."""
+        return np.log(self.predict_proba(X))
+
+
+class RegressorTargets(RegressorMixin):
+    """Targets as they are, one output per column; ``loss="auto"`` is squared."""
+
+    _numeric_targets = True
+
+    def _make_loss(self) -> Loss:
+        loss = resolve_loss(self.loss)
+        if loss.classification:
+            raise ValueError(f"{loss.name} loss is for classifiers; use 'squared', 'huber' or 'absolute' here.")
+        return loss
+
+    def _encode_targets(self, y: NDArray[Any]) -> NDArray[np.float64]:
+        self._make_loss()
+        self._flat = y.ndim == 1
+        return np.asarray(y, dtype=np.float64).reshape(len(y), -1)
+
+    def predict(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Predicted targets, of the shape that y had."""
+        check_is_fitted(self)
+        outputs = self._outputs(X)
+        return outputs[:, 0] if self._flat else outputs

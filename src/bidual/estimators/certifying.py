@@ -1,4 +1,4 @@
-"""How far a two-layer ReLU network, trained by anybody, is from the best one there is."""
+"""How far a two-layer ReLU network, trained anywhere, is from the best one there is."""
 
 import math
 import os
@@ -17,7 +17,7 @@ from torch import Tensor
 from bidual.architectures import ReluMLP
 from bidual.architectures.modules import RebuildableModule, ReluNetwork
 from bidual.estimators.base import ConvexEstimator
-from bidual.estimators.parameters import COUNT, FRACTION, POSITIVE, SECONDS, one_of
+from bidual.estimators.parameters import COUNT, FRACTION, POSITIVE, SECONDS, as_count, one_of
 from bidual.estimators.saving import read_saved
 from bidual.io import foreign
 from bidual.io.foreign import TwoLayerWeights, class_targets, from_module, number_targets
@@ -28,11 +28,10 @@ from bidual.numerics.rounding import TINY, gamma, largest_sum, length, rounded_u
 from bidual.patterns import with_constant
 from bidual.problems.certificate import Certificate, SoundnessError
 from bidual.problems.relu import ReluProblem
-from bidual.problems.solution import Limits, Solution
+from bidual.problems.solution import Limits
 from bidual.runtime.json_text import one_line
 from bidual.runtime.numerical_errors import check_magnitude, numerical_errors_as_value_error
-from bidual.training.plan import ORACLES
-from bidual.training.relu.plan import ReluPlan
+from bidual.training.relu.plan import ORACLES, ReluPlan
 from bidual.types import Matrix
 
 Network: TypeAlias = foreign.Network | ConvexEstimator
@@ -114,7 +113,7 @@ def certify(
     if len(Y) != len(samples):
         raise ValueError(f"X has {len(samples)} samples and y has {len(Y)}; they must be as many.")
     problem = ReluProblem(samples, Datafit(chosen, Y, intercept=weights.output_bias is not None), float(beta))
-    plan = ReluPlan(samples, oracle, n_starts if isinstance(n_starts, str) else int(n_starts))
+    plan = ReluPlan(samples, oracle, as_count(n_starts, "auto"))
     limits = Limits(float(tol), max_time=None if max_time is None else float(max_time))
     with numerical_errors_as_value_error():
         return _certify(weights, problem, plan, limits)
@@ -144,17 +143,19 @@ def _certify(weights: TwoLayerWeights, problem: ReluProblem, plan: ReluPlan, lim
     certificate = done.certificate
     if certificate.dual > own.most:
         raise SoundnessError(f"lower bound {certificate.dual!r} exceeds {own.most!r}; please report this network.")
-    module = _module(done, weights.hidden_bias is not None)
-    found = _objective(_weights(module, weights), problem).most
-    return NetworkCertificate(
-        own.most,
-        certificate.dual,
-        _relative_gap(own.most, certificate.dual),
-        certificate,
-        module if found < own.least else None,
-        found if found < own.least else own.most,
-        _status(done, limits.tol),
-    )
+    module = ReluMLP(done.neurons, weights.hidden_bias is not None).decode(done.Z, done.problem.predictions(done.Z)[1])
+    assert isinstance(module, ReluNetwork)
+    hidden_bias = None if weights.hidden_bias is None else module.hidden.bias
+    output_bias = None if weights.output_bias is None else module.output.bias
+    as_given = TwoLayerWeights.of(module.hidden.weight, module.output.weight, hidden_bias, output_bias)
+    found = _objective(as_given, problem).most
+    gap, status = certificate.relative_gap, done.status.value
+    if gap <= limits.tol:
+        status = f"the best network that was found is optimal up to {gap:.1e}"
+    improved = found < own.least
+    better, best = module if improved else None, found if improved else own.most
+    own_gap = _relative_gap(own.most, certificate.dual)
+    return NetworkCertificate(own.most, certificate.dual, own_gap, certificate, better, best, status)
 
 
 def _relative_gap(objective: float, lower_bound: float) -> float:
@@ -162,13 +163,6 @@ def _relative_gap(objective: float, lower_bound: float) -> float:
     if not math.isfinite(objective):
         return 1.0
     return max(objective - lower_bound, 0.0) / objective if objective > 0 else 0.0
-
-
-def _status(done: Solution, tol: float) -> str:
-    gap = done.certificate.relative_gap
-    if gap <= tol:
-        return f"the best network that was found is optimal up to {gap:.1e}"
-    return done.status.value
 
 
 class _Objective(NamedTuple):
@@ -208,19 +202,6 @@ def _neurons(weights: TwoLayerWeights) -> Float[Tensor, "m d"]:
     if weights.hidden_bias is None:
         return weights.hidden
     return torch.cat([weights.hidden, weights.hidden_bias[:, None]], 1)
-
-
-def _module(done: Solution, bias: bool) -> ReluNetwork:
-    module = ReluMLP(done.neurons, bias).decode(done.Z, done.problem.predictions(done.Z)[1])
-    assert isinstance(module, ReluNetwork)
-    return module
-
-
-def _weights(module: ReluNetwork, like: TwoLayerWeights) -> TwoLayerWeights:
-    """The weights of a network that was found, with the biases that another one has."""
-    hidden_bias = None if like.hidden_bias is None else module.hidden.bias
-    output_bias = None if like.output_bias is None else module.output.bias
-    return TwoLayerWeights.of(module.hidden.weight, module.output.weight, hidden_bias, output_bias)
 
 
 def _samples(X: ArrayLike, weights: TwoLayerWeights) -> Float[Tensor, "n d"]:

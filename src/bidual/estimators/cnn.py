@@ -2,18 +2,17 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from bidual.architectures import Architecture, GatedCNN, LinearCNN, ReluCNN
-from bidual.estimators.network import matrix
+from bidual.architectures import GatedCNN, LinearCNN, ReluCNN
+from bidual.estimators.base import ClassifierTargets, RegressorTargets
 from bidual.estimators.parameters import Check, is_whole, must, parameter
 from bidual.estimators.shaped import ShapedSamples, check_shape
-from bidual.estimators.targets import ClassifierTargets, RegressorTargets
 from bidual.operators.patches import Convolution, ImagePatches
 
 _AXES = {2: "(channels, length)", 3: "(channels, height, width)"}
@@ -42,6 +41,7 @@ class ConvexCNN(ShapedSamples):
     _shape_parameter, _what = "image_shape", "images"
     _axes = _AXES
     _gate_rows = "numbers in a patch"
+    _families: ClassVar = {"linear": LinearCNN, "gated_relu": GatedCNN, "relu": ReluCNN}
     _auto_gates = 100
     _auto_fraction = 0.01
 
@@ -68,22 +68,14 @@ class ConvexCNN(ShapedSamples):
             return () if self.pooling == "global" else tuple(map(_finest, patches))
         if np.ndim(self.pooling) < 2:
             return _per_dimension("pooling", self.pooling, len(patches))
-        return torch.tensor(matrix(self.pooling))
+        pooling: Any = self.pooling
+        return torch.tensor(np.asarray(pooling.detach().cpu() if isinstance(pooling, Tensor) else pooling, np.float64))
 
-    def _shape(self) -> dict[str, Any]:
+    def _settings(self, X: Tensor) -> dict[str, Any]:
         return {"image_shape": self.sample_shape_, "convolution": self._convolution(), "bias": self._biased}
 
     def _patches(self, X: Tensor) -> ImagePatches:
         return ImagePatches(X, self._convolution(), self._biased)
-
-    def _linear(self, X: Tensor) -> Architecture:
-        return LinearCNN(**self._shape(), penalty=self.penalty)
-
-    def _gated(self, X: Tensor, gates: Tensor) -> Architecture:
-        return GatedCNN(**self._shape(), penalty=self.penalty, gates=gates)
-
-    def _relu(self, X: Tensor, neurons: Tensor) -> Architecture:
-        return ReluCNN(**self._shape(), neurons=neurons)
 
 
 def _per_dimension(name: str, value: Any, dims: int) -> tuple[int, ...]:

@@ -13,16 +13,15 @@ from numpy.typing import NDArray
 from sklearn.model_selection import check_cv
 from torch import Tensor
 
-from bidual.estimators.base import Samples
+from bidual.estimators.base import ClassifierTargets, RegressorTargets, Samples
 from bidual.estimators.mlp import ConvexMLP
-from bidual.estimators.parameters import FRACTION, is_whole, must, parameter
-from bidual.estimators.targets import ClassifierTargets, RegressorTargets
+from bidual.estimators.parameters import FRACTION, accepted_by, is_whole, must, parameter
 from bidual.losses import Loss
 from bidual.runtime.jobs import Task, run_all
 from bidual.solvers.plan import beta_grid, check_betas
 
 
-def _check_betas(name: str, value: Any) -> None:
+def _check_betas(value: Any) -> None:
     if value is not None:
         check_betas(value)
 
@@ -35,7 +34,7 @@ class CrossValidated(ConvexMLP):
     samples is not regularised harder.
     """
 
-    betas: Sequence[float] | None = parameter(None, _check_betas)
+    betas: Sequence[float] | None = parameter(None, accepted_by(_check_betas))
     n_betas: int = parameter(12, must("a positive whole number", lambda value: is_whole(value, 1)))
     beta_ratio: float = parameter(3e-3, FRACTION)
     cv: Any = None
@@ -48,16 +47,13 @@ class CrossValidated(ConvexMLP):
         """By cross-validation; weights count in the fits and in the scores."""
         assert samples is not None
         scale = self.beta_max_ or 1.0  # a constant target: the zero network is best for every beta
-        self.betas_ = np.array(self._grid(scale))
-        self.cv_scores_ = self._scores(samples, self.betas_ / scale)
-        self.best_index_ = _largest_of_the_best(self.cv_scores_.mean(1), self.betas_)
-        return float(self.betas_[self.best_index_])
-
-    def _grid(self, beta_max: float) -> list[float]:
-        if self.betas is not None:
-            return [float(beta) for beta in self.betas]
         # beta_max itself gives the zero network: the path starts one step below it
-        return beta_grid(beta_max, self.n_betas + 1, self.beta_ratio)[1:]
+        grid = beta_grid(scale, self.n_betas + 1, self.beta_ratio)[1:] if self.betas is None else self.betas
+        self.betas_ = np.array(grid, dtype=np.float64)
+        self.cv_scores_ = self._scores(samples, self.betas_ / scale)
+        scores = self.cv_scores_.mean(1)
+        self.best_index_ = max(range(len(scores)), key=lambda k: (scores[k], self.betas_[k]))  # of equals, the largest
+        return float(self.betas_[self.best_index_])
 
     def _scores(self, samples: Samples, fractions: NDArray[np.float64]) -> NDArray[np.float64]:
         """Mean negative loss per sample on the held-out part, for every fraction and fold."""
@@ -87,9 +83,8 @@ class CrossValidated(ConvexMLP):
         """The user's folds; by default five, or as many as the smallest class (or the data) has samples."""
         if self.cv is not None:
             return self.cv
-        if self._numeric_targets:
-            return int(np.clip(len(Y), 2, 5))
-        return int(np.clip(np.unique(self._fold_labels(Y), return_counts=True)[1].min(), 2, 5))
+        count = len(Y) if self._numeric_targets else np.unique(self._fold_labels(Y), return_counts=True)[1].min()
+        return int(np.clip(count, 2, 5))
 
     def _fold_labels(self, Y: Tensor) -> NDArray[Any]:
         codes = Y.cpu().numpy()
@@ -120,12 +115,6 @@ def _score(module: torch.nn.Module, loss: Loss, held_out: Samples) -> float:
         losses = loss.value(module(held_out.X), held_out.Y)
     share = torch.ones_like(losses) if held_out.weight is None else held_out.weight
     return -float((share * losses).sum() / share.sum())
-
-
-def _largest_of_the_best(scores: NDArray[np.float64], betas: NDArray[np.float64]) -> int:
-    """The index of the best score; between equals, of the largest beta."""
-    best = np.flatnonzero(scores >= scores.max())
-    return int(best[np.argmax(betas[best])])
 
 
 class ConvexMLPClassifierCV(ClassifierTargets, CrossValidated):

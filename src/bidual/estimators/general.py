@@ -8,12 +8,10 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from bidual.architectures import Architecture, LinearMLP
-from bidual.estimators.base import ConvexEstimator
+from bidual.estimators.base import ClassifierTargets, ConvexEstimator, RegressorTargets
 from bidual.estimators.parameters import must, parameter
 from bidual.estimators.programs import FixedProgram, Program
-from bidual.estimators.targets import ClassifierTargets, RegressorTargets
 from bidual.losses.datafit import Datafit
-from bidual.problems.problem import Problem
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -32,25 +30,18 @@ class ConvexModel(ConvexEstimator):
     def _make_program(self, X: Tensor, datafit: Datafit) -> Program:
         architecture = LinearMLP(bias=True) if self.architecture is None else self.architecture
         architecture.check_samples(tuple(X.shape[1:]))
-        operator = architecture.lift(X, datafit.targets.shape[1])
-        return FixedProgram(Problem(operator, datafit, architecture.gauge(), 1.0), architecture)
+        return FixedProgram.of(architecture, X, datafit)
 
     def _flat_samples(self, X: Any, reset: bool) -> ArrayLike:
         array = X.detach().cpu().numpy() if isinstance(X, Tensor) else X
         found = tuple(int(side) for side in getattr(array, "shape", ())[1:])
         if reset:
-            self._found = found
+            self.__dict__.pop("sample_shape_", None)
+            if len(found) > 1:
+                self.sample_shape_ = found
         elif len(found) > 1 and found != getattr(self, "sample_shape_", found):
             raise ValueError(f"the network was trained on samples of shape {self.sample_shape_}, got {found}.")
         return array.reshape(len(array), prod(found)) if len(found) > 1 else array
-
-    def _learn_shape(self, n_features: int) -> None:
-        self.__dict__.pop("sample_shape_", None)
-        if len(found := self.__dict__.pop("_found")) > 1:
-            self.sample_shape_ = found
-
-    def _shaped(self, X: Tensor) -> Tensor:
-        return X.reshape(len(X), *getattr(self, "sample_shape_", X.shape[1:]))
 
 
 class ConvexClassifier(ClassifierTargets, ConvexModel):

@@ -15,20 +15,18 @@ from scipy.special import softmax
 from sklearn.base import ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_array, check_consistent_length, check_random_state
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, column_or_1d
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from bidual.architectures.modules.layerwise import LayerwiseNetwork
 from bidual.estimators import layerwise_checks as checks
+from bidual.estimators.base import classes_and_codes
 from bidual.estimators.parameters import FLAG, check_display, check_parameters, parameter, restored_if_refused, whole
 from bidual.estimators.saving import SavedEstimator
 from bidual.runtime.ranks import ALONE, Ranks
 from bidual.training.layerwise.certificates import StageCertificate, certify_stage
-from bidual.training.layerwise.checkpoint import Checkpoint, check_folder
+from bidual.training.layerwise.checkpoint import Checkpoint, EpochRecord, Settings, check_folder
 from bidual.training.layerwise.progress import epoch_progress
-from bidual.training.layerwise.settings import Settings
-from bidual.training.layerwise.stage_descent import EpochRecord
 from bidual.training.layerwise.trainer import LayerwiseResult, LayerwiseTrainer
 
 _AT_ONCE = 500  # images that are predicted together
@@ -117,9 +115,8 @@ class LayerwiseCNNClassifier(ClassifierMixin, SavedEstimator):
         device = torch.device(self.device) if ranks.size == 1 or self.device == "cpu" else ranks.device
         settings = self._settings()
         settings = replace(settings, seed=ranks.broadcast_json(settings.seed))  # rank 0's, should it be a random one
-        self._store(
-            self._run(LayerwiseTrainer(settings, images, labels, len(self.classes_), device, ranks=ranks)), ranks
-        )
+        trainer = LayerwiseTrainer(settings, images, labels, len(self.classes_), device, ranks=ranks)
+        self._store(self._run(trainer), ranks)
         self.certificates_ = self._certificates(images, labels) if ranks.leads else ()
         return self
 
@@ -127,10 +124,11 @@ class LayerwiseCNNClassifier(ClassifierMixin, SavedEstimator):
         """Images and labels, once nothing is wrong with them or the parameters."""
         self._check_parameters(ranks)
         images = self._images(X, reset=True)
-        labels = self._labels(y, len(images))
+        self.classes_, codes = classes_and_codes(y)
+        check_consistent_length(images, codes)
         self._check_maps()
         checks.check_memory(self, self.sample_shape_)
-        return images, labels
+        return images, torch.tensor(codes, dtype=torch.long)
 
     def _check_parameters(self, ranks: Ranks = ALONE) -> None:
         """Refuse what makes no sense whatever the data are."""
@@ -206,8 +204,7 @@ class LayerwiseCNNClassifier(ClassifierMixin, SavedEstimator):
         some, found = order[: self.certificate_samples], []
         try:
             for count in range(1, len(self.module_.stages) + 1 if len(some) else 1):
-                part = self.module_.upto(count)
-                found.append(certify_stage(part, images[some], labels[some], self.weight_decay))
+                found.append(certify_stage(self.module_.upto(count), images[some], labels[some], self.weight_decay))
         except (KeyboardInterrupt, MemoryError, RuntimeError) as error:
             reason = str(error) or type(error).__name__
             warnings.warn(f"only {len(found)} stages were certified: {reason}", ConvergenceWarning, stacklevel=4)
@@ -264,34 +261,22 @@ class LayerwiseCNNClassifier(ClassifierMixin, SavedEstimator):
             if prod(shape) != prod(found):
                 raise ValueError(f"image_shape={shape} does not fit images of shape {found}.")
             return shape
-        if len(found) == 2:
-            return (1, *found)
-        if len(found) != 3:
+        if len(found) not in (2, 3):
             raise ValueError(
                 f"images must have shape (channels, height, width) or (height, width), got {found}; set image_shape."
             )
-        return tuple(found)
-
-    def _labels(self, y: ArrayLike, n: int) -> Tensor:
-        labels = column_or_1d(y, warn=True)
-        check_classification_targets(labels)
-        check_consistent_length(labels, range(n))
-        self.classes_, codes = np.unique(labels, return_inverse=True)
-        if len(self.classes_) < 2:
-            raise ValueError(f"a classifier needs at least two classes in y, got {self.classes_} only; add another.")
-        return torch.tensor(codes, dtype=torch.long)
+        return found if len(found) == 3 else (1, *found)
 
     def _check_maps(self) -> None:
         """Whether every downsampling finds an even map, and pooling one that is large enough."""
         height, width = self.sample_shape_[1:]
-        for stage in range(1, self.stages + 1):
-            if stage in self.downsample:
-                if height % 2 or width % 2:
-                    raise ValueError(
-                        f"stage {stage} cannot downsample a {height} x {width} map, which is odd; leave it out of "
-                        f"downsample, or pad the images."
-                    )
-                height, width = height // 2, width // 2
+        for stage in sorted(set(self.downsample)):
+            if height % 2 or width % 2:
+                raise ValueError(
+                    f"stage {stage} cannot downsample a {height} x {width} map, which is odd; leave it out of "
+                    f"downsample, or pad the images."
+                )
+            height, width = height // 2, width // 2
         if min(height, width) < self.pooling:
             raise ValueError(
                 f"the last map is {height} x {width}, smaller than pooling={self.pooling}; downsample less often."

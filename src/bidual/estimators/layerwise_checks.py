@@ -3,11 +3,10 @@
 import re
 from typing import Any
 
-import numpy as np
 import torch
 
+from bidual.estimators import parameters
 from bidual.estimators.parameters import is_auto, is_list, is_number, is_whole, must, whole
-from bidual.runtime.memory import available_bytes, human_bytes
 from bidual.runtime.ranks import Ranks
 
 _LARGEST = 1e30  # whose products are numbers in float32
@@ -44,31 +43,19 @@ def check_together(estimator: Any) -> None:
     stages, downsample = estimator.stages, estimator.downsample
     if not is_list(downsample) or not all(is_whole(stage, 1) and stage <= stages for stage in downsample):
         raise ValueError(f"downsample must list stages from 1 to {stages}, like (2,), got {downsample!r}.")
-    if not is_auto(estimator.learning_rate) and not _are_rates(estimator.learning_rate, stages):
-        raise ValueError(
-            f"learning_rate must be 'auto', a positive number below {_LARGEST:g}, or one for each of {stages} stages, "
-            f"got {estimator.learning_rate!r}."
-        )
+    wanted = f"'auto', a positive number below {_LARGEST:g}, or one for each of {stages} stages"
+    must(wanted, lambda rate: is_auto(rate) or _are_rates(rate, stages))("learning_rate", estimator.learning_rate)
     if estimator.resume and estimator.checkpoint is None:
         raise ValueError("resume=True needs the folder of a checkpoint; set checkpoint.")
 
 
 def _are_rates(rate: Any, stages: int) -> bool:
-    try:
-        numbers = np.atleast_1d(np.asarray(rate, dtype=np.float64))
-    except (TypeError, ValueError, OverflowError):
-        return False
-    right = not isinstance(rate, str) and numbers.ndim == 1 and len(numbers) in (1, stages)
-    return right and bool(((numbers > 0) & (numbers < _LARGEST)).all())
+    rates = [rate] if is_number(rate) else list(rate)
+    return len(rates) in (1, stages) and all(is_number(one) and 0 < one < _LARGEST for one in rates)
 
 
 def check_ranks(estimator: Any, ranks: Ranks) -> None:
     """Raise a ValueError if these ranks cannot train together."""
-    if estimator.batch_size < ranks.size:
-        raise ValueError(
-            f"{ranks.size} ranks cannot share batches of {estimator.batch_size} images; start at most "
-            f"{estimator.batch_size}, or make batch_size larger."
-        )
     if ranks.size > 1 and estimator.device not in ("cpu", "cuda"):
         raise ValueError(f"every rank takes a GPU of its own; use device='cuda', got {estimator.device!r}.")
     if ranks.size > 1 and estimator.device == "cuda" and ranks.device.type != "cuda":
@@ -84,8 +71,5 @@ def check_memory(estimator: Any, sample_shape: tuple[int, ...]) -> None:
     seen = 4 * max(channels, estimator.n_gates * estimator.factors)
     batch = min(estimator.batch_size, 128) * height * width
     need = 4 * per_stage * (seen * estimator.kernel_size**2 + batch)
-    if need > (there := available_bytes(torch.device(estimator.device))):
-        raise ValueError(
-            f"a stage of {estimator.n_gates} gates with {estimator.factors} factors and {estimator.units} units would "
-            f"need {human_bytes(need)}, and {human_bytes(there)} are free; use fewer."
-        )
+    what = f"a stage of {estimator.n_gates} gates with {estimator.factors} factors and {estimator.units} units"
+    parameters.check_memory(need, torch.device(estimator.device), what, "use fewer")

@@ -1,28 +1,134 @@
-"""Two-layer networks as scikit-learn estimators."""
+"""Two-layer networks as scikit-learn estimators: what all families share, and the fully connected one."""
 
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from bidual.architectures import Architecture, GatedMLP, LinearMLP, ReluMLP
-from bidual.estimators.network import ConvexNetwork
-from bidual.estimators.targets import ClassifierTargets, RegressorTargets
+from bidual.architectures.base import make_gauge
+from bidual.estimators.base import ClassifierTargets, ConvexEstimator, RegressorTargets
+from bidual.estimators.parameters import COUNT, accepted_by, as_count, check_memory, parameter
+from bidual.estimators.programs import FixedProgram, NeuronProgram, Program
+from bidual.gauges import Gauge
 from bidual.losses.datafit import Datafit
-from bidual.patterns import with_constant
+from bidual.patterns import sample_gates, with_constant
 from bidual.problems.relu import ReluProblem
+from bidual.training.relu.plan import ReluPlan
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class ConvexNetwork(ConvexEstimator):
+    """A two-layer network with a choice of activation. Subclasses define what its neurons see."""
+
+    n_gates: int | str = parameter("auto", COUNT, activation="gated_relu")
+    gates: ArrayLike | None = parameter(None, activation="gated_relu")
+    penalty: str | Gauge = parameter("nuclear", accepted_by(make_gauge))
+
+    _auto_gates = 200
+    _gate_rows: ClassVar[str]  # what a gate has one number for
+    _families: ClassVar[dict[str, Any]]  # the architecture of each activation
+
+    @abstractmethod
+    def _settings(self, X: Tensor) -> dict[str, Any]:
+        """What the architectures of all activations need to know."""
+
+    @abstractmethod
+    def _relu_problem(self, X: Tensor, datafit: Datafit) -> ReluProblem: ...
+
+    @abstractmethod
+    def _seen(self, X: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """The rows that gates are sampled for, without the constant of a hidden bias, and their weights."""
+
+    @abstractmethod
+    def _bytes(self, X: Tensor, count: int, n_outputs: int) -> int:
+        """About what a program with this many gates, or starts of a search, needs."""
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if self.activation == "relu" and self.penalty != "nuclear":
+            raise ValueError(f"a relu network has the price of weight decay, penalty='nuclear'; got {self.penalty!r}.")
+
+    @property
+    def _biased(self) -> bool:
+        return bool(self.hidden_bias)
+
+    def _make_program(self, X: Tensor, datafit: Datafit) -> Program:
+        n_outputs = datafit.targets.shape[1]
+        if self.activation == "relu":
+            self._refuse_beyond_memory(X, as_count(self.n_starts, 0), n_outputs)
+            problem = self._relu_problem(X, datafit)
+            plan = ReluPlan(problem.X, self.oracle, as_count(self.n_starts, "auto"), self._seed(), problem.readout)
+            plan.check(problem, str(self.solver), self.max_time)
+            return NeuronProgram(problem, lambda neurons: self._architecture(X, neurons=neurons), plan)
+        if self.activation == "linear":
+            self._refuse_beyond_memory(X, 1, n_outputs)
+            return FixedProgram.of(self._architecture(X, penalty=self.penalty), X, datafit)
+        gates = self._make_gates(X, datafit.weight, n_outputs)
+        return FixedProgram.of(self._architecture(X, penalty=self.penalty, gates=gates), X, datafit)
+
+    def _architecture(self, X: Tensor, **settings: Any) -> Architecture:
+        return self._families[self.activation](**self._settings(X), **settings)
+
+    def _make_gates(self, X: Tensor, weight: Tensor | None, n_outputs: int) -> Tensor:
+        """The last fit's gates if they may be kept, else the user's or sampled ones; a hidden bias is one row more."""
+        last: Any = getattr(getattr(self, "architecture_", None), "gates", None)
+        settings = self._current_gate_settings()
+        same = last is not None and getattr(self, "_gate_settings", None) == settings
+        if self.warm_start and same and len(last) == self._seen(X[:1], None)[0].shape[1] + self._biased:
+            return last
+        self._gate_settings = settings
+        rows, weight = self._seen(X, weight)
+        count = self._gate_count() if self.gates is None else np.asarray(self.gates).shape[-1]
+        self._refuse_beyond_memory(X, count, n_outputs)
+        if self.gates is not None:
+            return self._given_gates(rows)
+        generator = torch.Generator().manual_seed(self._seed())
+        return sample_gates(rows, count, generator, bias=self._biased, weight=weight)
+
+    def _gate_count(self) -> int:
+        return as_count(self.n_gates, self._auto_gates)
+
+    def _given_gates(self, rows: Tensor) -> Tensor:
+        """The user's gates act on rows as they are; they have no threshold, so a bias row of zeros is added."""
+        gates = np.asarray(self.gates, dtype=np.float64)
+        if gates.ndim != 2 or gates.shape[0] != rows.shape[1] or not gates.shape[1]:
+            raise ValueError(
+                f"gates must have shape ({self._gate_rows}, P) with {rows.shape[1]} rows, got {gates.shape}."
+            )
+        if not np.isfinite(gates).all():
+            raise ValueError("gates must be finite, got NaN or infinity.")
+        if self._biased:
+            gates = np.vstack([gates, np.zeros(gates.shape[1])])
+        return torch.tensor(gates, device=rows.device)
+
+    def _current_gate_settings(self) -> tuple[object, ...]:
+        own = None if self.gates is None else np.asarray(self.gates).tobytes()
+        return (self.n_gates, self._biased, repr(self.random_state), own, *self._geometry())
+
+    def _geometry(self) -> tuple[object, ...]:
+        """What makes gates of one fit useless for another, besides parameters of gates."""
+        return ()
+
+    def _refuse_beyond_memory(self, X: Tensor, count: int, n_outputs: int) -> None:
+        name = {"relu": "n_starts", "gated_relu": "n_gates"}.get(self.activation)
+        size = f"{len(X)} samples with {n_outputs} outputs" + ("" if name is None else f" and {name}={count}")
+        remedy = "use fewer samples" if name is None else f"lower {name}, or use fewer samples"
+        check_memory(self._bytes(X, count, n_outputs), X.device, size, remedy)
 
 
 class ConvexMLP(ConvexNetwork):
     """What the two-layer classifier and regressor share: parameters, and neurons that see whole samples."""
 
     _gate_rows = "n_features"
+    _families: ClassVar = {"linear": LinearMLP, "gated_relu": GatedMLP, "relu": ReluMLP}
 
-    def _linear(self, X: Tensor) -> Architecture:
-        return LinearMLP(self.penalty, self.hidden_bias)
-
-    def _gated(self, X: Tensor, gates: Tensor) -> Architecture:
-        return GatedMLP(gates, self.penalty, self.hidden_bias)
-
-    def _relu(self, X: Tensor, neurons: Tensor) -> Architecture:
-        return ReluMLP(neurons, bool(self.hidden_bias))
+    def _settings(self, X: Tensor) -> dict[str, Any]:
+        return {"bias": self._biased}
 
     def _relu_problem(self, X: Tensor, datafit: Datafit) -> ReluProblem:
         return ReluProblem(with_constant(X) if self.hidden_bias else X, datafit, 1.0)

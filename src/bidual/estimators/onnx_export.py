@@ -20,17 +20,8 @@ from bidual.runtime.extras import need
 from bidual.runtime.files import check_target, write_atomically
 
 
-class OnnxExport:
-    """An estimator whose fitted network can be written as ONNX."""
-
-    def to_onnx(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted network to an ONNX file."""
-        export(self, path)
-
-
 def export(estimator: Any, path: str | os.PathLike[str]) -> None:
-    """Write the fitted network as ONNX; the input is ``X``, float64 of shape (n, d), or of n images or
-    sequences, for any n.
+    """Write the fitted network as ONNX; the input is ``X``, float64 of shape (n, d), or of n images or sequences.
 
     A regressor's output is ``predictions``, shaped as ``predict``. A classifier's are ``scores`` (as
     ``decision_function``), ``label`` (an index into the metadata property "classes", a JSON list) and, where the
@@ -81,8 +72,7 @@ class _Classifier(nn.Module):
 
 def _graph(head: nn.Module, names: list[str], estimator: Any) -> bytes:
     example = estimator._shaped(torch.zeros(3, estimator.n_features_in_, dtype=torch.float64))
-    shapes = {"X": {0: torch.export.Dim("n")}}
-    head = deepcopy(head).cpu()
+    shapes, head = {"X": {0: torch.export.Dim("n")}}, deepcopy(head).cpu()
     with _quiet(), torch.no_grad():
         program = torch.onnx.export(
             head, (example,), dynamo=True, verbose=False, input_names=["X"], output_names=names, dynamic_shapes=shapes
@@ -91,17 +81,12 @@ def _graph(head: nn.Module, names: list[str], estimator: Any) -> bytes:
         raise RuntimeError("the ONNX exporter returned no graph.")
     model = program.model_proto
     model.producer_name, model.producer_version = "bidual", version("bidual")
-    for key, value in _properties(estimator).items():
-        model.metadata_props.add(key=key, value=value)
-    return model.SerializeToString()
-
-
-def _properties(estimator: Any) -> dict[str, str]:
-    properties = {"estimator": type(estimator).__name__, "certificate": str(estimator.certificate_)}
+    model.metadata_props.add(key="estimator", value=type(estimator).__name__)
+    model.metadata_props.add(key="certificate", value=str(estimator.certificate_))
     for key, attribute in (("classes", "classes_"), ("feature_names", "feature_names_in_")):
         if hasattr(estimator, attribute):
-            properties[key] = json.dumps(getattr(estimator, attribute).tolist())
-    return properties
+            model.metadata_props.add(key=key, value=json.dumps(getattr(estimator, attribute).tolist()))
+    return model.SerializeToString()
 
 
 @contextmanager

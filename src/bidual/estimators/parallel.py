@@ -1,37 +1,29 @@
 """Parallel networks of three layers and more as scikit-learn estimators."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from bidual.architectures import GatedParallel, ParallelMLP
-from bidual.architectures.sub_network_gates import SubNetworkGates
-from bidual.estimators.base import ConvexEstimator
-from bidual.estimators.parameters import COUNT, one_of, parameter
+from bidual.architectures.gated_parallel import SubNetworkGates
+from bidual.estimators.base import ClassifierTargets, ConvexEstimator, RegressorTargets
+from bidual.estimators.parameters import COUNT, accepted_by, as_count, check_memory, one_of, parameter
 from bidual.estimators.programs import FixedProgram, NeuronProgram, Program
-from bidual.estimators.targets import ClassifierTargets, RegressorTargets
 from bidual.losses.datafit import Datafit
 from bidual.operators.parallel import as_widths
 from bidual.patterns import with_constant
-from bidual.problems.parallel import ParallelProblem
-from bidual.problems.problem import Problem
-from bidual.runtime.memory import available_bytes, human_bytes
+from bidual.problems.relu import ParallelProblem
 from bidual.training.parallel.plan import PARALLEL_SOLVERS, ParallelPlan
 
 _SAMPLED = 40  # sub-networks of the gated model, as in PR A.1
-
-
-def _check_widths(name: str, value: Any) -> None:
-    as_widths(value)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class ConvexParallel(ConvexEstimator):
     """What the parallel classifier and regressor share: parameters, and the program for an activation."""
 
-    widths: int | tuple[int, ...] = parameter(3, _check_widths)
+    widths: int | tuple[int, ...] = parameter(3, accepted_by(as_widths))
     activation: str = parameter("relu", one_of(("relu", "gated_relu")))
     n_subnetworks: int | str = parameter("auto", COUNT, activation="gated_relu")
 
@@ -48,31 +40,25 @@ class ConvexParallel(ConvexEstimator):
     def _relu(self, X: Tensor, datafit: Datafit) -> Program:
         widths, bias = as_widths(self.widths), bool(self.hidden_bias)
         problem = ParallelProblem(with_constant(X) if bias else X, datafit, 1.0, widths)
-        n_starts = self.n_starts if isinstance(self.n_starts, str) else int(self.n_starts)
-        plan = ParallelPlan(problem.X, widths, self.oracle, n_starts, self._seed())
+        plan = ParallelPlan(problem.X, widths, self.oracle, as_count(self.n_starts, "auto"), self._seed())
         return NeuronProgram(problem, lambda neurons: ParallelMLP(neurons, widths, bias), plan)
 
     def _gated(self, X: Tensor, datafit: Datafit) -> Program:
-        n_outputs = datafit.targets.shape[1]
-        architecture = GatedParallel(self._cells(X, n_outputs), bool(self.hidden_bias))
-        operator = architecture.lift(X, n_outputs)
-        return FixedProgram(Problem(operator, datafit, architecture.gauge(), 1.0), architecture)
+        cells = self._cells(X, datafit.targets.shape[1])
+        return FixedProgram.of(GatedParallel(cells, bool(self.hidden_bias)), X, datafit)
 
     def _cells(self, X: Tensor, n_outputs: int) -> SubNetworkGates:
         """The last fit's, where that may be continued, or new ones."""
         last = getattr(getattr(self, "architecture_", None), "gates", None)
         d, (width,) = X.shape[1] + bool(self.hidden_bias), as_widths(self.widths)
-        count = _SAMPLED if isinstance(self.n_subnetworks, str) else int(self.n_subnetworks)
+        count = as_count(self.n_subnetworks, _SAMPLED)
         settings = (count, d, width, repr(self.random_state))
         if self.warm_start and last is not None and getattr(self, "_cell_settings", None) == settings:
             return last
         self._cell_settings = settings
         need = 8 * count * (len(X) * (len(X) + width) + 12 * width * d * n_outputs)
-        if need > available_bytes(X.device):
-            raise ValueError(
-                f"{count} sub-networks on {len(X)} samples would need {human_bytes(need)}, and "
-                f"{human_bytes(available_bytes(X.device))} are free; lower n_subnetworks, or use fewer samples."
-            )
+        what = f"{count} sub-networks on {len(X)} samples"
+        check_memory(need, X.device, what, "lower n_subnetworks, or use fewer samples")
         return SubNetworkGates.sample(d, count, width, torch.Generator().manual_seed(self._seed())).to(X)
 
 

@@ -7,15 +7,17 @@ them from the signature. Subclasses inherit them, may change a default (the chec
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import Field, field, fields
-from typing import Any
+from dataclasses import field, fields
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 
 from bidual.runtime.extras import need
+from bidual.runtime.memory import available_bytes, human_bytes
 from bidual.runtime.numerical_errors import numerical_errors_as_value_error
 
+T = TypeVar("T")
 Check = Callable[[str, Any], None]
 
 
@@ -31,10 +33,9 @@ def check_parameters(estimator: Any) -> None:
         if found.get("check") is not None:
             found["check"](each.name, getattr(estimator, each.name))
     for each, found in declared:
-        wanted = found.get("activation")
-        if wanted is None or wanted == estimator.activation:
-            continue
-        if _is_given(getattr(estimator, each.name), each):
+        value, wanted = getattr(estimator, each.name), found.get("activation")
+        given = value is not each.default and not (isinstance(value, str) and value == each.default)
+        if given and wanted is not None and wanted != estimator.activation:
             raise ValueError(
                 f"the parameter {each.name} is for activation={wanted!r}, got activation={estimator.activation!r}; "
                 "leave it out."
@@ -45,11 +46,6 @@ def _declaration(cls: type, name: str) -> dict[str, Any]:
     """The check nearest to a class: one that changes a default only has none of its own."""
     found = (vars(base).get("__dataclass_fields__", {}).get(name) for base in cls.__mro__)
     return next((dict(each.metadata) for each in found if each is not None and each.metadata), {})
-
-
-def _is_given(value: Any, declared: "Field[Any]") -> bool:
-    default = declared.default
-    return value is not default and not (isinstance(value, str) and value == default)
 
 
 @contextmanager
@@ -79,6 +75,15 @@ def must(be: str, holds: Callable[[Any], bool], hint: str = "") -> Check:
     return check
 
 
+def accepted_by(function: Callable[[Any], object]) -> Check:
+    """A check by a function that raises a ValueError itself."""
+
+    def check(name: str, value: Any) -> None:
+        function(value)
+
+    return check
+
+
 def one_of(words: Collection[str]) -> Check:
     return must(f"one of {list(words)}", lambda value: isinstance(value, str) and value in words)
 
@@ -100,6 +105,10 @@ def is_number(value: object) -> bool:
     return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
 
 
+def is_positive(value: Any) -> bool:
+    return is_number(value) and 0 < value < np.inf
+
+
 def is_whole(value: Any, least: int) -> bool:
     """Whether a parameter is a whole number of at least ``least``."""
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and bool(value >= least)
@@ -107,6 +116,11 @@ def is_whole(value: Any, least: int) -> bool:
 
 def is_auto(value: Any) -> bool:
     return isinstance(value, str) and value == "auto"
+
+
+def as_count(value: int | str, auto: T) -> int | T:
+    """What :data:`COUNT` allows, as a plain number."""
+    return auto if isinstance(value, str) else int(value)
 
 
 def is_list(value: Any) -> bool:
@@ -126,20 +140,17 @@ def check_device(name: str, value: Any) -> None:
         raise ValueError(f"{name} must be one that torch has here, such as 'cpu', got {value!r}.") from error
 
 
+def check_memory(need: int, device: torch.device, what: str, remedy: str) -> None:
+    """Raise a ValueError if something needs more memory than there is."""
+    if need > (there := available_bytes(device)):
+        raise ValueError(f"{what} would need {human_bytes(need)}, and {human_bytes(there)} are free; {remedy}.")
+
+
 FLAG = must("True or False", lambda value: isinstance(value, (bool, np.bool_)))
 COUNT = must("'auto' or a positive whole number", lambda value: is_auto(value) or is_whole(value, 1))
-FRACTION = must("between 0 and 1", lambda value: is_number(value) and 0 < value < 1)
-TOL = must(
-    "between 0 and 1",
-    lambda value: is_number(value) and 0 < value < 1,
-    " It is a relative duality gap, like 1e-4.",
-)
+FRACTION = must("between 0 and 1", lambda value: is_positive(value) and value < 1)
+TOL = must("between 0 and 1", lambda value: is_positive(value) and value < 1, " It is a relative gap, like 1e-4.")
 SECONDS = must("None or positive", lambda value: value is None or (is_number(value) and value > 0))
-STEPS = must(
-    "None or a positive whole number",
-    lambda value: value is None or (is_number(value) and value > 0 == value % 1),
-)
-POSITIVE = must("positive and finite", lambda value: is_number(value) and 0 < value < np.inf)
-BETA = must(
-    "'auto' or a positive finite number", lambda value: is_auto(value) or (is_number(value) and 0 < value < np.inf)
-)
+STEPS = must("None or a positive whole number", lambda value: value is None or (is_positive(value) and value % 1 == 0))
+POSITIVE = must("positive and finite", is_positive)
+BETA = must("'auto' or a positive finite number", lambda value: is_auto(value) or is_positive(value))

@@ -27,7 +27,6 @@ class Path:
         beta_max: the smallest beta whose optimum is the zero network.
         solutions: what the solver returned for each, with its certificate.
         modules: the decoded networks.
-        n_neurons: their sizes.
         losses: the data term F at each (the primal without the price of the weights).
     """
 
@@ -35,8 +34,12 @@ class Path:
     beta_max: float
     solutions: list[Solution]
     modules: list[RebuildableModule]
-    n_neurons: list[int]
     losses: list[float]
+
+    @property
+    def n_neurons(self) -> list[int]:
+        """The sizes of the networks."""
+        return [module.n_neurons for module in self.modules]
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -124,19 +127,12 @@ def _path(
     estimator._check_parameters()
     if betas is not None:
         check_betas(betas)
-    program = estimator._build(estimator._validate_fit(X, y, sample_weight))
-    beta_max = estimator.beta_max_
+    program = estimator._program(estimator._validate_fit(X, y, sample_weight))
+    beta_max = program.beta_max
     grid = beta_grid(beta_max or 1.0, n_betas, ratio) if betas is None else [float(beta) for beta in betas]
     fits = program.path(grid, **estimator._solver_options())
-    modules = [fit.module() for fit in fits]
-    return Path(
-        grid,
-        beta_max,
-        [fit.solution for fit in fits],
-        modules,
-        [module.n_neurons for module in modules],
-        [fit.loss for fit in fits],
-    )
+    modules, losses = [fit.module() for fit in fits], [fit.loss for fit in fits]
+    return Path(grid, beta_max, [fit.solution for fit in fits], modules, losses)
 
 
 def _warn_of_gaps(paths: Sequence[Path], tol: float) -> None:

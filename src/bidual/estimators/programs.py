@@ -3,19 +3,19 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from torch import Tensor
 
 from bidual.architectures import Architecture
 from bidual.architectures.modules import RebuildableModule
+from bidual.losses.datafit import Datafit
 from bidual.polar import Neurons
 from bidual.problems.certificate import SoundnessError
-from bidual.problems.neuron_problem import NeuronProblem
-from bidual.problems.problem import Problem
-from bidual.problems.solution import Callback, Limits, Solution
+from bidual.problems.problem import NeuronProblem, Problem
+from bidual.problems.solution import Limits, Solution
 from bidual.solvers.plan import solve_auto
-from bidual.training.plan import NeuronPlan
+from bidual.training.relu.plan import NeuronPlan
 from bidual.types import Blocks, Matrix
 
 
@@ -65,8 +65,8 @@ class Expected:
     tolerance: float
 
     def check(self, outputs: Matrix) -> None:
-        """A bug in decoding would show here, not a rounding."""
-        error = float((outputs - self.predictions.to(outputs.device)).abs().max())
+        """Raise for a network that is not the one of the certificate, by a bug in decoding; rounding is allowed for."""
+        error = float((outputs.reshape(self.predictions.shape) - self.predictions.to(outputs.device)).abs().max())
         if error > self.tolerance:
             raise SoundnessError(
                 f"the network's predictions differ by {error:.1e} from those that were certified; please report this."
@@ -82,17 +82,11 @@ class Program(ABC):
         """The smallest beta whose optimum is the zero network."""
 
     @abstractmethod
-    def train(
-        self,
-        beta: float,
-        limits: Limits,
-        *,
-        solver: str = "auto",
-        start: WarmStart | None = None,
-        callback: Callback | None = None,
-        prove: bool = True,
-    ) -> Fitted:
-        """Train for one beta, from an earlier solution if given; without ``prove``, certificates may be weaker."""
+    def train(self, beta: float, limits: Limits, *, start: WarmStart | None = None, **options: Any) -> Fitted:
+        """Train for one beta, from an earlier solution if given.
+
+        Options are ``solver``, ``callback``, and ``prove``, without which certificates may be weaker.
+        """
 
     def path(self, betas: Sequence[float], limits: Limits, **options: Any) -> list[Fitted]:
         """Train for every beta, largest first, each from the last; in the order in which betas were given."""
@@ -114,6 +108,12 @@ class FixedProgram(Program):
     problem: Problem
     architecture: Architecture
 
+    @classmethod
+    def of(cls, architecture: Architecture, X: Tensor, datafit: Datafit) -> Self:
+        """The program of an architecture on samples."""
+        operator = architecture.lift(X, datafit.targets.shape[1])
+        return cls(Problem(operator, datafit, architecture.gauge(), 1.0), architecture)
+
     @property
     def beta_max(self) -> float:
         return self.problem.beta_max
@@ -121,14 +121,12 @@ class FixedProgram(Program):
     def train(
         self, beta: float, limits: Limits, *, start: WarmStart | None = None, prove: bool = True, **options: Any
     ) -> Fitted:
-        point, dual = (None, None) if start is None else self._warm(start)
+        point, dual = None, None
+        if start is not None and tuple(start.point.shape) == self.problem.operator.block_shape:
+            point = start.point
+            dual = start.dual if start.dual.shape == self.problem.datafit.targets.shape else None
         problem = self.problem.with_beta(beta)
         return Fitted(self.architecture, solve_auto(problem, limits, start=point, dual=dual, **options))
-
-    def _warm(self, start: WarmStart) -> tuple[Tensor | None, Tensor | None]:
-        if tuple(start.point.shape) != self.problem.operator.block_shape:
-            return None, None
-        return start.point, start.dual if start.dual.shape == self.problem.datafit.targets.shape else None
 
     def _predict(self, last: list[Fitted], beta: float) -> WarmStart | None:
         """On a straight line in beta through the last two: for squared loss and norms that is nearly how paths run."""

@@ -8,14 +8,13 @@ from bidual.problems.solution import Callback, Record
 from bidual.runtime.extras import extra
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.table import Table
 
 _LINES = 12
 
 
 @contextmanager
-def gap_progress(verbose: int | bool, tol: float, console: "Console | None" = None) -> Iterator[Callback | None]:
+def gap_progress(verbose: int | bool, tol: float) -> Iterator[Callback | None]:
     """A callback that shows the last certificates on standard error; None if not verbose."""
     if not verbose:
         yield None
@@ -24,7 +23,7 @@ def gap_progress(verbose: int | bool, tol: float, console: "Console | None" = No
         from rich.console import Console
         from rich.live import Live
     records: list[Record] = []
-    with Live(console=console or Console(stderr=True), refresh_per_second=8) as live:
+    with Live(console=Console(stderr=True), refresh_per_second=8) as live:
 
         def show(record: Record) -> None:
             records.append(record)
@@ -40,6 +39,6 @@ def _table(records: list[Record], tol: float) -> "Table":
     for name in ("seconds", "solver", "step", "primal", "dual", "gap"):
         table.add_column(name, justify="left" if name == "solver" else "right")
     for r in records:
-        gap = f"{r.relative_gap:.2e}"
-        table.add_row(f"{r.seconds:.2f}", r.solver, str(r.step), f"{r.primal:.6g}", f"{r.dual:.6g}", gap)
+        numbers = f"{r.primal:.6g}", f"{r.dual:.6g}", f"{r.relative_gap:.2e}"
+        table.add_row(f"{r.seconds:.2f}", r.solver, str(r.step), *numbers)
     return table

@@ -1,25 +1,39 @@
-"""Model files: one safetensors file with the tensors, and everything else as JSON in its header."""
+"""Model files: one safetensors file with the tensors, and everything else as JSON in its header.
+
+Nothing in a header can name code to run.
+"""
 
 import math
 import os
 import re
+import warnings
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
 
+from bidual.architectures import ARCHITECTURES, Architecture
 from bidual.architectures.modules import NETWORKS, RebuildableModule
-from bidual.io.model_header import pack, unpack
+from bidual.gauges import GAUGES
+from bidual.losses import LOSSES
+from bidual.problems.certificate import Certificate
+from bidual.problems.solution import Record
 from bidual.runtime.container import Container, Header, Tensors, is_ours
-from bidual.runtime.registry import Registry
+from bidual.runtime.registry import PARTS, Registry, settings_of
+from bidual.solvers import SOLVERS
 
 if TYPE_CHECKING:
     from bidual.io.tables import TableEncoder
 
 _MOST_NUMBERS = 2**26  # of a sample
 _FITTED_NAME = re.compile(r"[a-z]\w*_|_flat")
+_ROOMS: dict[str, Registry[Any]] = {room.what: room for room in (LOSSES, GAUGES, SOLVERS, ARCHITECTURES, PARTS)}
 
 
 class _Network(Header):
@@ -50,6 +64,7 @@ class SavedEstimator(BaseEstimator):
 
     def _check_loaded(self) -> None:
         """Raise if the parts that came from a file do not fit together, so that predictions cannot fail later."""
+        _check_certified(self)
 
 
 ESTIMATORS: Registry[SavedEstimator] = Registry(
@@ -145,3 +160,92 @@ def _check_sample(size: Any) -> None:
     sides = size if isinstance(size, tuple) else (size,)
     if not all(isinstance(side, int) and side >= 0 for side in sides) or math.prod(sides) > _MOST_NUMBERS:
         raise ValueError(f"samples of {str(size)[:60]} numbers cannot be")
+
+
+def _check_certified(model: Any) -> None:
+    """Whether network, architecture, certificate and history of a certified estimator belong together."""
+    family, certificate, history = model.architecture_, model.certificate_, model.history_
+    right = isinstance(family, Architecture) and isinstance(certificate, Certificate)
+    if not right or not all(isinstance(record, Record) for record in history):
+        raise ValueError("its architecture, certificate or history is something else")
+    n_outputs, n_classes = model.module_.sizes["n_outputs"], len(getattr(model, "classes_", ()))
+    if len({family.n_outputs(certificate.point), certificate.dual_point.shape[1], n_outputs}) > 1:
+        raise ValueError("certificate, architecture and network are of different sizes")
+    family.check_samples(getattr(model, "sample_shape_", (model.n_features_in_,)))
+    _try_network(model)
+    if n_classes and n_outputs != n_classes and (n_classes, n_outputs) != (2, 1):
+        raise ValueError(f"{n_classes} classes do not match a network with {n_outputs} outputs")
+
+
+def _try_network(model: Any) -> None:
+    """Predict a sample of zeros; a network for other samples fails."""
+    found, names = model.n_features_in_, getattr(model, "feature_names_in_", None)
+    if names is not None and len(names) != found:
+        raise ValueError(f"there are {len(names)} names of features, and n_features_in_={found}")
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "X does not have valid feature names")
+            model.predict(np.zeros((1, found)))
+    except (RuntimeError, ValueError) as error:
+        raise ValueError(f"the network does not take samples of n_features_in_={found} numbers") from error
+
+
+def pack(value: Any, name: str, tensors: Tensors) -> Any:
+    """A JSON value for ``value``; arrays with more than one axis go to ``tensors`` under ``name``.
+
+    Losses, gauges, solvers, architectures and parts become the name of their class and their settings.
+    """
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, Enum):
+        return value.name
+    if isinstance(value, np.generic):
+        return pack(value.item(), name, tensors)
+    if isinstance(value, Tensor):
+        tensors[name] = value
+        return {"tensor": name}
+    for what, room in _ROOMS.items():
+        if isinstance(value, room.base):
+            settings = settings_of(value).items()
+            return {what: room.name_of(value), "settings": {k: pack(v, f"{name}.{k}", tensors) for k, v in settings}}
+    if isinstance(value, (list, tuple)) and not any(isinstance(item, (list, tuple, np.ndarray)) for item in value):
+        items = [pack(item, f"{name}.{k}", tensors) for k, item in enumerate(value)]
+        return {"tuple": items} if isinstance(value, tuple) else items
+    if isinstance(value, (list, tuple)) or hasattr(value, "__array__"):
+        return _pack_array(np.asarray(value), name, tensors)
+    raise ValueError(
+        f"cannot save {name}={value!r}: a model file holds numbers, strings, arrays, losses, gauges and solvers; "
+        f"replace it with set_params({name}=...) before saving."
+    )
+
+
+def unpack(value: Any, tensors: Tensors) -> Any:
+    """What :func:`pack` was given."""
+    if isinstance(value, list):
+        return [unpack(item, tensors) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if "tensor" in value:
+        return tensors[value["tensor"]]
+    if "array" in value:
+        return tensors[value["array"]].numpy()
+    if "tuple" in value:
+        return tuple(unpack(item, tensors) for item in value["tuple"])
+    for what, room in _ROOMS.items():
+        if what in value:
+            return room.make(value[what], {k: unpack(v, tensors) for k, v in value["settings"].items()})
+    if np.dtype(value["dtype"]).kind not in "biufUO":
+        raise ValueError(f"a vector of type {value['dtype']!r} is not known")
+    return np.array(value["values"], dtype=value["dtype"])
+
+
+def _pack_array(array: NDArray[Any], name: str, tensors: Tensors) -> dict[str, Any]:
+    if array.dtype.kind not in "biufUO" or (array.dtype.kind in "UO" and array.ndim != 1):
+        raise ValueError(f"cannot save {name}: its values are of type {array.dtype}; use numbers or strings.")
+    if array.ndim == 1:
+        if strange := [item for item in array.tolist() if not isinstance(item, (bool, int, float, str))]:
+            raise ValueError(f"cannot save {name}: it holds {strange[0]!r}; use numbers or strings.")
+        return {"values": array.tolist(), "dtype": {"U": "str", "O": "object"}.get(array.dtype.kind, array.dtype.name)}
+    native = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
+    tensors[name] = torch.tensor(native)
+    return {"array": name}

@@ -1,7 +1,6 @@
 """Samples that are not rows of numbers: images and sequences."""
 
 from abc import abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, ClassVar
@@ -10,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from bidual.estimators.network import ConvexNetwork
+from bidual.estimators.mlp import ConvexNetwork
 from bidual.estimators.parameters import Check, is_list, is_whole, must
 from bidual.losses.datafit import Datafit
 from bidual.operators.patches import Patches
@@ -66,15 +65,20 @@ class ShapedSamples(ConvexNetwork):
     def _flat_samples(self, X: ArrayLike, reset: bool) -> ArrayLike:
         array = self._as_array(X)
         found: tuple[int, ...] = getattr(array, "shape", ())[1:]
+        learned = getattr(self, "sample_shape_", found)
         if reset:
             self._found = found if len(found) > 1 else None
-        elif len(found) > 1:
-            self._check_shape(found)
+        elif len(found) > 1 and found != learned and getattr(self, self._shape_parameter) is None:
+            raise ValueError(f"the network was trained on {self._what} of shape {learned}, got {found}.")
         return array.reshape(len(array), prod(found)) if len(found) > 1 else array
 
     def _learn_shape(self, n_features: int) -> None:
-        found = self.__dict__.pop("_found")
-        self.sample_shape_ = self._shape_of_flat(n_features) if found is None else self._shape_of(found)
+        found: tuple[int, ...] | None = self.__dict__.pop("_found")
+        shape = getattr(self, self._shape_parameter)
+        if shape is None:
+            self.sample_shape_ = self._found_shape(found, n_features)
+        else:
+            self.sample_shape_ = self._given_shape(tuple(shape), found, n_features)
 
     def _as_array(self, X: Any) -> Any:
         """Tensors and nested lists as arrays; tables and what scikit-learn should judge stay what they are."""
@@ -89,43 +93,29 @@ class ShapedSamples(ConvexNetwork):
             raise ValueError(f"all {self._what} must have one shape, which they do not; pad or cut them.") from error
         return array if array.dtype != object else X
 
-    def _shape_of(self, found: tuple[int, ...]) -> tuple[int, ...]:
+    def _found_shape(self, found: tuple[int, ...] | None, n_features: int) -> tuple[int, ...]:
         """The shape of samples that come with one."""
-        shape = getattr(self, self._shape_parameter)
-        if shape is not None:
-            if sorted(found) == sorted(shape) and tuple(found) != tuple(shape):
-                raise ValueError(
-                    f"{self._what} have shape {tuple(found)}, the axes of {self._shape_parameter}={tuple(shape)} in "
-                    "another order; move the axes first."
-                )
-            return self._resolved(shape, prod(found), f"of shape {tuple(found)}")
+        if found is None:
+            raise ValueError(
+                f"X has shape (n, {n_features}), and {self._shape_parameter} does not say what {self._what} these "
+                f"numbers make; set it to {self._shapes}, or pass X with these axes."
+            )
         if len(found) not in self._axes:
             raise ValueError(
-                f"{self._what} must have shape {self._shapes}, got {tuple(found)}; give "
-                f"{self._shape_parameter} to have them reshaped."
+                f"{self._what} must have shape {self._shapes}, got {found}; give {self._shape_parameter} to have them "
+                "reshaped."
             )
         return tuple(int(k) for k in found)
 
-    def _shape_of_flat(self, features: int) -> tuple[int, ...]:
-        shape = getattr(self, self._shape_parameter)
-        if shape is None:
+    def _given_shape(self, shape: tuple[int, ...], found: tuple[int, ...] | None, n_features: int) -> tuple[int, ...]:
+        """The shape in the parameter, where it fits the samples."""
+        if found is not None and sorted(found) == sorted(shape) and found != shape:
             raise ValueError(
-                f"X has shape (n, {features}), and {self._shape_parameter} does not say what {self._what} these "
-                f"numbers make; set it to {self._shapes}, or pass X with these axes."
+                f"{self._what} have shape {found}, the axes of {self._shape_parameter}={shape} in another order; move "
+                "the axes first."
             )
-        return self._resolved(shape, features, f"of {features} numbers")
-
-    def _resolved(self, shape: Sequence[int], size: int, found: str) -> tuple[int, ...]:
         known = prod(k for k in shape if k != -1)
-        if not size or (size % known if -1 in shape else size != known):
-            raise ValueError(f"{self._shape_parameter}={tuple(shape)} does not fit {self._what} {found}.")
-        return tuple(size // known if k == -1 else int(k) for k in shape)
-
-    def _check_shape(self, found: tuple[int, ...]) -> None:
-        """Samples of another shape are reshaped only where the shape is a parameter."""
-        learned = getattr(self, "sample_shape_", found)
-        if tuple(found) != learned and getattr(self, self._shape_parameter) is None:
-            raise ValueError(f"the network was trained on {self._what} of shape {learned}, got {tuple(found)}.")
-
-    def _shaped(self, X: Tensor) -> Tensor:
-        return X.reshape(len(X), *self.sample_shape_)
+        if n_features % known if -1 in shape else n_features != known:
+            size = f"of {n_features} numbers" if found is None else f"of shape {found}"
+            raise ValueError(f"{self._shape_parameter}={shape} does not fit {self._what} {size}.")
+        return tuple(n_features // known if k == -1 else int(k) for k in shape)

@@ -1,13 +1,15 @@
 """ZCA whitening as a scikit-learn transformer, scaled so that X X^T = I, the hypothesis of CP Theorem 2."""
 
 import math
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import svd
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, validate_data
+
+from bidual.estimators.parameters import FLAG, must
 
 Array = NDArray[np.float64]
 
@@ -57,14 +59,15 @@ class ZCAWhitening(TransformerMixin, BaseEstimator):
         mean = samples.mean(0) if self.center else np.zeros(samples.shape[1])
         size = float(np.abs(samples).max())
         _, values, rows = svd((samples - mean) / (size or 1.0), full_matrices=False)
-        kept = values > self._cut(
-            samples.shape, float(values[0]), math.sqrt(n) * float(np.linalg.norm(mean / (size or 1.0)))
-        )
+        rtol = max(samples.shape) * np.finfo(np.float64).eps if self.rtol is None else self.rtol
+        offset = math.sqrt(n) * float(np.linalg.norm(mean / (size or 1.0)))
+        kept = values > rtol * math.hypot(values[0], offset)
         if not kept.any():
             raise ValueError(f"X must vary, got {'equal rows' if self.center else 'zeros only'}: nothing to whiten.")
         self.mean_, self.components_, self.singular_values_ = mean, rows[kept], values[kept] * size
         self.rank_, self.constant_ = int(kept.sum()), 1 / math.sqrt(n)
-        self.spike_free_ = _has_orthonormal_rows(self._map(samples))
+        white = self._map(samples)
+        self.spike_free_ = n <= white.shape[1] and bool(np.allclose(white @ white.T, np.eye(n), rtol=0, atol=1e-6))
         return self
 
     def transform(self, X: ArrayLike) -> Array:
@@ -91,19 +94,7 @@ class ZCAWhitening(TransformerMixin, BaseEstimator):
         white = ((X - self.mean_) @ self.components_.T / self.singular_values_) @ self.components_
         return np.column_stack([white, np.full(len(X), self.constant_)]) if self._appends else white
 
-    def _cut(self, shape: tuple[int, ...], largest: float, offset: float) -> float:
-        rtol = max(shape) * np.finfo(np.float64).eps if self.rtol is None else self.rtol
-        return float(rtol * math.hypot(largest, offset))
-
     def _check_parameters(self) -> None:
-        for name in ("center", "constant_column"):
-            if not isinstance(getattr(self, name), (bool, np.bool_)):
-                raise ValueError(f"{name} must be True or False, got {getattr(self, name)!r}.")
-        rtol: Any = self.rtol
-        if rtol is not None and not (isinstance(rtol, (int, float)) and 0 <= rtol < 1):
-            raise ValueError(f"rtol must be None or a number from 0 to below 1, got {rtol!r}.")
-
-
-def _has_orthonormal_rows(X: Array, tol: float = 1e-6) -> bool:
-    n, d = X.shape
-    return n <= d and float(np.abs(X @ X.T - np.eye(n)).max()) <= tol
+        FLAG("center", self.center)
+        FLAG("constant_column", self.constant_column)
+        must("None or a number from 0 to below 1", lambda value: value is None or 0 <= value < 1)("rtol", self.rtol)

@@ -11,20 +11,24 @@ from bidual.gauges.base import (
     Gauge,
     Proximable,
 )
-from bidual.gauges.columns import LargestPerOutput, PerOutput
 from bidual.gauges.group import Group
+from bidual.gauges.norm_pairs import Entries, Largest, LargestPerOutput, PerInput, PerOutput, RowGauge
 from bidual.gauges.nuclear import Nuclear
-from bidual.gauges.pairs import output_gauge, pair_gauge
-from bidual.gauges.rows import Entries, Largest, PerInput, RowGauge
+from bidual.numerics.norms import Norm
 from bidual.runtime.registry import Registry
-from bidual.types import Blocks
 
 GAUGES: Registry[Gauge] = Registry(Gauge, "gauge")
+_OUTPUTS: dict[str, type[Gauge]] = {"l1": PerOutput, "l2": Group, "linf": Largest}
+
+
+def output_gauge(output: Norm) -> Gauge:
+    """sum_j |z_j|_R on a dictionary of neurons, blocks (1, c), whose hidden norm is one."""
+    return _OUTPUTS[output.name]()
+
 
 __all__ = [
     "GAUGES",
     "BlockGauge",
-    "Blocks",
     "Bracket",
     "Conic",
     "Entries",
@@ -42,5 +46,4 @@ __all__ = [
     "Proximable",
     "RowGauge",
     "output_gauge",
-    "pair_gauge",
 ]

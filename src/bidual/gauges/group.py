@@ -2,7 +2,7 @@ import torch
 from torch import Tensor
 
 from bidual.gauges.base import BlockGauge, Factors
-from bidual.gauges.factor_prices import half_square_prox
+from bidual.gauges.norm_pairs import half_square_prox, inverse
 from bidual.numerics.norms import LINF
 
 
@@ -61,8 +61,3 @@ class Group(BlockGauge):
 def shrink(norm: Tensor, step: float) -> Tensor:
     """(1 - step / norm)_+, the factor of a soft threshold, 0 at norm 0."""
     return (1 - step / norm.clamp(min=torch.finfo(norm.dtype).tiny)).clamp(min=0)
-
-
-def inverse(x: Tensor) -> Tensor:
-    """1 / x, and 0 where x is 0."""
-    return torch.where(x > 0, 1 / torch.where(x > 0, x, 1.0), 0.0)

@@ -4,8 +4,8 @@ import torch
 from torch import Tensor
 
 from bidual.gauges.base import BlockGauge, Bracket, Factors
-from bidual.gauges.factor_prices import NormPair
 from bidual.gauges.group import shrink
+from bidual.gauges.norm_pairs import NormPair
 from bidual.numerics.eigenvalue_bounds import largest_eigenvalues
 from bidual.numerics.norms import L2
 from bidual.numerics.rounding import gamma

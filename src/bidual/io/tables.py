@@ -1,66 +1,89 @@
-"""Tables from files, and how their columns become numbers."""
+"""Tables from files, and how their columns become numbers: standardised, or one-hot."""
 
 import difflib
 import os
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bidual.io.columns import Categorical, Column, Numeric, check_flat, column_from_json, fit_column
 from bidual.runtime.extras import extra, need
 from bidual.runtime.json_text import one_line
 
 with extra("pandas"):
     import pandas as pd
+    from pandas.api import types
 
-_SUFFIXES = (".csv", ".parquet", ".pq")
+Encoded = NDArray[np.float64]
+MISSING = "missing"
+_MOST_LEVELS = 1000
 _MOST_CLASSES = 20
+_LARGEST = 1e100  # squares must not overflow
+_NUMBER_OBJECTS = {"integer", "floating", "mixed-integer-float", "decimal"}
+_LABEL_KINDS = (
+    (types.is_bool_dtype, np.bool_),
+    (types.is_unsigned_integer_dtype, np.uint64),
+    (types.is_integer_dtype, np.int64),
+    (types.is_float_dtype, np.float64),
+)
 
 
 def read_table(path: str | os.PathLike[str]) -> pd.DataFrame:
     """A CSV or Parquet file (by its suffix) with a header and at least one row."""
-    path = Path(path)
-    if not path.is_file():
-        what = "it is a folder" if path.is_dir() else "there is no such file"
-        raise ValueError(f"cannot read {path}: {what}; give a CSV or Parquet file.")
-    if path.suffix.lower() not in _SUFFIXES:
-        raise ValueError(f"cannot read {path}: its suffix is {path.suffix!r}; use .csv or .parquet.")
+    path = check_file(path, "give a CSV or Parquet file")
     if not path.stat().st_size:
         raise ValueError(f"{path} is empty; give a table with a header and at least one row.")
     if path.suffix.lower() != ".csv":
         need("pyarrow")
-    frame = _parse(path)
+    with parsing(path):
+        frame = pd.read_csv(path, index_col=False) if path.suffix.lower() == ".csv" else pd.read_parquet(path)
+    frame = with_plain_names(path, frame)
     if frame.shape[1] == 1 and (mark := next((m for m in ";\t|" if m in frame.columns[0]), None)):
         raise ValueError(f"{path} has its columns separated by {mark!r}; save it with commas.")
-    if frame.columns.has_duplicates:
-        twice = sorted(set(frame.columns[frame.columns.duplicated()]))
-        raise ValueError(f"{path} has more than one column named {twice[0]!r}; rename them.")
     if not len(frame):
         raise ValueError(f"{path} has a header but no rows; give at least one row.")
     return frame
 
 
-def _parse(path: Path) -> pd.DataFrame:
+def check_file(path: str | os.PathLike[str], remedy: str, *more: str) -> Path:
+    """The path, if it is a file with the suffix of a table, or one of ``more``."""
+    path = Path(path)
+    if not path.is_file():
+        what = "it is a folder" if path.is_dir() else "there is no such file"
+        raise ValueError(f"cannot read {path}: {what}; {remedy}.")
+    if path.suffix.lower() not in (".csv", ".parquet", ".pq", *more):
+        known = ", ".join((".csv", *more))
+        raise ValueError(f"cannot read {path}: its suffix is {path.suffix!r}; use {known} or .parquet.")
+    return path
+
+
+@contextmanager
+def parsing(path: Path) -> Iterator[None]:
+    """What pandas and pyarrow raise, as a sentence about the file; rows longer than the header are an error too."""
     try:
-        frame = _read_csv(path) if path.suffix.lower() == ".csv" else pd.read_parquet(path)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)
+            yield
     except pd.errors.ParserWarning as error:
         raise ValueError(f"{path} has rows with more fields than its header; name every column.") from error
     except pd.errors.EmptyDataError as error:
         raise ValueError(f"{path} is empty; give a table with a header and at least one row.") from error
-    except Exception as error:  # pyarrow and pandas raise many kinds
+    except Exception as error:  # of many kinds
         raise ValueError(f"cannot read {path} as {path.suffix[1:]}: {one_line(error)}.") from error
+
+
+def with_plain_names(path: Path, frame: pd.DataFrame) -> pd.DataFrame:
+    """The table with strings as names of columns, which must differ, and without an index."""
     frame.columns = frame.columns.map(str)
+    if frame.columns.has_duplicates:
+        twice = sorted(set(frame.columns[frame.columns.duplicated()]))
+        raise ValueError(f"{path} has more than one column named {twice[0]!r}; rename them.")
     return frame.reset_index(drop=True)
-
-
-def _read_csv(path: Path) -> pd.DataFrame:
-    """Rows longer than the header are an error, not an index."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", pd.errors.ParserWarning)
-        return pd.read_csv(path, index_col=False)
 
 
 def split_target(frame: pd.DataFrame, target: str, missing: bool = False) -> tuple[pd.DataFrame, pd.Series]:
@@ -80,10 +103,8 @@ def split_target(frame: pd.DataFrame, target: str, missing: bool = False) -> tup
 
 def guess_task(y: pd.Series) -> str:
     """Classification for texts, categories, truth values and whole numbers with at most 20 values, else regression."""
-    if isinstance(y.dtype, pd.CategoricalDtype) or pd.api.types.is_bool_dtype(y) or not _is_number(y):
-        return "classification"
-    few = pd.api.types.is_integer_dtype(y) and y.nunique() <= _MOST_CLASSES
-    return "classification" if few else "regression"
+    few = types.is_integer_dtype(y) and y.nunique() <= _MOST_CLASSES
+    return "regression" if _holds_numbers(y) and not few else "classification"
 
 
 def target_values(y: pd.Series, task: str) -> NDArray[Any]:
@@ -93,7 +114,7 @@ def target_values(y: pd.Series, task: str) -> NDArray[Any]:
             y = y.astype(y.cat.categories.dtype)
         plain = next((kind for test, kind in _LABEL_KINDS if test(y)), str)
         return np.array(y.tolist(), dtype=plain)
-    if not _is_number(y) or pd.api.types.is_bool_dtype(y):
+    if not _holds_numbers(y):
         raise ValueError(
             f"regression needs numbers, but the target {y.name!r} holds {y.iloc[0]!r}; use classification."
         )
@@ -103,16 +124,107 @@ def target_values(y: pd.Series, task: str) -> NDArray[Any]:
     return values
 
 
-_LABEL_KINDS = (
-    (pd.api.types.is_bool_dtype, np.bool_),
-    (pd.api.types.is_unsigned_integer_dtype, np.uint64),
-    (pd.api.types.is_integer_dtype, np.int64),
-    (pd.api.types.is_float_dtype, np.float64),
-)
+def _holds_numbers(column: pd.Series) -> bool:
+    return bool(types.is_numeric_dtype(column)) and not types.is_bool_dtype(column)
 
 
-def _is_number(y: pd.Series) -> bool:
-    return bool(pd.api.types.is_numeric_dtype(y))
+@dataclass(frozen=True)
+class Numeric:
+    """(x - mean) / scale, with the median for missing values; scale 0 means a constant column, encoded as zero."""
+
+    name: str
+    mean: float
+    scale: float
+    median: float
+    missing: int = 0
+
+    @property
+    def feature_names(self) -> list[str]:
+        return [self.name]
+
+    def encode(self, column: pd.Series) -> Encoded:
+        values = _numbers(self.name, column)
+        values = np.where(np.isnan(values), self.median, values) - self.mean
+        return (values / self.scale if self.scale else np.zeros_like(values))[:, None]
+
+
+@dataclass(frozen=True)
+class Categorical:
+    """One column of zeros and ones per level; unknown levels are zeros everywhere."""
+
+    name: str
+    levels: list[str]
+    missing: int = 0
+
+    @property
+    def feature_names(self) -> list[str]:
+        return [f"{self.name}={level}" for level in self.levels]
+
+    def encode(self, column: pd.Series) -> Encoded:
+        return (_texts(column)[:, None] == np.array(self.levels, dtype=object)[None, :]).astype(np.float64)
+
+
+Column = Numeric | Categorical
+
+
+def fit_column(name: str, column: pd.Series) -> Column:
+    """The encoding of a column by its type."""
+    if types.is_datetime64_any_dtype(column) or types.is_timedelta64_dtype(column):
+        raise ValueError(f"column {name!r} holds dates or times; replace it with numbers, or drop it.")
+    check_flat(name, column)
+    missing = int(column.isna().sum())
+    if _is_numeric(column):
+        return _fit_numeric(name, _numbers(name, column), missing)
+    return Categorical(name, sorted_levels(name, set(_texts(column))), missing)
+
+
+def sorted_levels(name: str, levels: set[str]) -> list[str]:
+    """The levels in order, unless there are too many."""
+    if len(levels) > _MOST_LEVELS:
+        raise ValueError(
+            f"column {name!r} has {len(levels)} different texts, more than {_MOST_LEVELS}; drop it, or group them."
+        )
+    return sorted(levels)
+
+
+def check_flat(name: str, column: pd.Series) -> None:
+    """Refuse a column whose values are lists, arrays or objects with fields, as Parquet can hold them."""
+    if column.dtype == object and (nested := [value for value in column if types.is_list_like(value)]):
+        raise ValueError(f"column {name!r} holds {str(nested[0])[:60]!r}; give one number or text per row, or drop it.")
+
+
+def _fit_numeric(name: str, values: Encoded, missing: int) -> Numeric:
+    known = values[~np.isnan(values)]
+    if not len(known):
+        return Numeric(name, 0.0, 0.0, 0.0, missing)
+    median = float(np.median(known))
+    filled = np.where(np.isnan(values), median, values)
+    if np.abs(filled).max() > _LARGEST:
+        raise ValueError(f"column {name!r} holds {np.abs(filled).max():g}, beyond {_LARGEST:g}; use larger units.")
+    constant = bool((filled == filled[0]).all())
+    return Numeric(name, float(filled.mean()), 0.0 if constant else float(filled.std()), median, missing)
+
+
+def _is_numeric(column: pd.Series) -> bool:
+    if column.dtype == object:
+        return types.infer_dtype(column, skipna=True) in _NUMBER_OBJECTS or bool(column.isna().all())
+    return _holds_numbers(column)
+
+
+def _numbers(name: str, column: pd.Series) -> Encoded:
+    try:
+        values = pd.to_numeric(column).to_numpy(dtype=np.float64, na_value=np.nan)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"column {name!r} held numbers in training and now does not ({one_line(error)}).") from error
+    if np.isinf(values).any():
+        raise ValueError(f"column {name!r} holds infinity; drop or correct those rows.")
+    return values
+
+
+def _texts(column: pd.Series) -> NDArray[Any]:
+    """Values as texts, so that 1, 1.0 and "1" are one level, as they are after a trip through CSV."""
+    plain = [int(value) if isinstance(value, float) and value.is_integer() else value for value in column.tolist()]
+    return np.array([MISSING if pd.isna(value) else str(value) for value in plain], dtype=object)
 
 
 class TableEncoder:
@@ -139,9 +251,6 @@ class TableEncoder:
         values = [column.encode(frame[column.name]) for column in self.columns]
         return pd.DataFrame(np.hstack(values), columns=self.feature_names)
 
-    def fit_transform(self, frame: pd.DataFrame) -> pd.DataFrame:
-        return self.fit(frame).transform(frame)
-
     @property
     def feature_names(self) -> list[str]:
         return [name for column in self.columns for name in column.feature_names]
@@ -157,8 +266,9 @@ class TableEncoder:
         return f"{len(self.columns)} columns: " + ", ".join(part for part in parts if part[0] != "0") + note
 
     def to_json(self) -> list[dict[str, Any]]:
-        return [column.to_json() for column in self.columns]
+        return [{"kind": type(column).__name__.lower()} | asdict(column) for column in self.columns]
 
     @classmethod
     def from_json(cls, state: list[dict[str, Any]]) -> "TableEncoder":
-        return cls([column_from_json(column) for column in state])
+        kinds: dict[str, Any] = {"numeric": Numeric, "categorical": Categorical}
+        return cls([kinds[one["kind"]](**{key: one[key] for key in one if key != "kind"}) for one in state])

@@ -1,12 +1,9 @@
 """Convex losses. A new one is one class with a name, here or anywhere else."""
 
-from bidual.losses.absolute import Absolute
-from bidual.losses.base import ConeRows, Epigraph, Loss, MarginLoss
-from bidual.losses.hinge import Hinge, SquaredHinge
-from bidual.losses.huber import Huber
-from bidual.losses.logistic import Logistic
+from bidual.losses.base import ConeRows, Epigraph, Loss
+from bidual.losses.margins import Hinge, Logistic, MarginLoss, SquaredHinge
+from bidual.losses.residuals import Absolute, Huber, Squared
 from bidual.losses.softmax import Softmax
-from bidual.losses.squared import Squared
 from bidual.runtime.registry import Registry
 
 LOSSES: Registry[Loss] = Registry(Loss, "loss")

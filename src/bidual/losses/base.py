@@ -138,7 +138,7 @@ class Loss(ABC):
 
     def summed_hessian(self, P: Matrix, Y: Matrix, weight: Float[Tensor, "n 1"]) -> Float[Tensor, "c c"]:
         """sum_i w_i Hessian of l at p_i, what Newton's method for an intercept needs."""
-        return self._summed_hessian(P, Y, weight)
+        return torch.diag((weight * self._curvature(P, Y)).sum(0))
 
     def balance(self, V: Matrix, Y: Matrix, weight: Float[Tensor, "n 1"]) -> Matrix:
         r"""Change V, which lies in the weighted domain, so that 1^T V = 0 and it stays there.
@@ -146,16 +146,28 @@ class Loss(ABC):
         The dual of an unpenalised intercept. Every domain is convex and contains 0, so shrinking entries is safe: the
         heavier of the positive and negative entries of each column is scaled down.
         """
-        return self._balance(V, Y, weight)
+        positive, negative = V.clamp(min=0), V.clamp(max=0)
+        up, down = positive.sum(0), -negative.sum(0)
+        level = torch.minimum(up, down)
+        return positive * _ratio(level, up) + negative * _ratio(level, down)
 
     def repair(self, V: Matrix, Y: Matrix, weight: Float[Tensor, "n 1"], balanced: bool) -> Repair:
         """How near V, in the interior of the weighted domain up to rounding, is to a point of it; with ``balanced``, to
-        one with 1^T V = 0."""
-        return self._repair(V, Y, weight, balanced)
+        one with 1^T V = 0.
 
+        The heavier side of a column, at least half of it, shrinks by what it is too heavy: by 2 |sum v| / sum |v| at
+        most, and by a thousandth of that more because sum |v| is rounded.
+        """
+        if not balanced:
+            return Repair()
+        V = V[:, V.any(0)]
+        sizes = [largest_sum(column) for column in V.abs().T]
+        worst = 1.001 * max((2 * off / size for off, size in zip(imbalances(V), sizes, strict=True)), default=0.0)
+        return Repair(rounded_up(worst * length(V)), worst) if worst else Repair()
+
+    @abstractmethod
     def epigraph(self, Y: Matrix) -> Epigraph:
         """The loss as a conic program, for interior-point solvers."""
-        return self._epigraph(Y)
 
     def check_targets(self, Y: Matrix) -> None:
         """Raise a ValueError if Y is not a target of this loss; any real number is one by default."""
@@ -200,47 +212,14 @@ class Loss(ABC):
     @abstractmethod
     def _curvature(self, P: Tensor, Y: Tensor) -> Tensor: ...
 
-    @abstractmethod
-    def _epigraph(self, Y: Tensor) -> Epigraph: ...
-
     def _terms(self, V: Tensor, Y: Tensor) -> Tensor:
         """For conjugates that are sums of v^2, v y and v."""
         return 2 * (V.square() + (V * Y).abs() + V.abs()).sum(1)
-
-    def _summed_hessian(self, P: Tensor, Y: Tensor, weight: Tensor) -> Tensor:
-        return torch.diag((weight * self._curvature(P, Y)).sum(0))
-
-    def _balance(self, V: Tensor, Y: Tensor, weight: Tensor) -> Tensor:
-        positive, negative = V.clamp(min=0), V.clamp(max=0)
-        up, down = positive.sum(0), -negative.sum(0)
-        level = torch.minimum(up, down)
-        return positive * _ratio(level, up) + negative * _ratio(level, down)
-
-    def _repair(self, V: Tensor, Y: Tensor, weight: Tensor, balanced: bool) -> Repair:
-        """The heavier side of a column, at least half of it, shrinks by what it is too heavy: by 2 |sum v| / sum |v| at
-        most, and by a thousandth of that more because sum |v| is rounded."""
-        if not balanced:
-            return Repair()
-        V = V[:, V.any(0)]
-        sizes = [largest_sum(column) for column in V.abs().T]
-        worst = 1.001 * max((2 * off / size for off, size in zip(imbalances(V), sizes, strict=True)), default=0.0)
-        return Repair(rounded_up(worst * length(V)), worst) if worst else Repair()
 
 
 def imbalances(V: Matrix) -> list[float]:
     """An upper bound of |sum_i v_ik| for every column."""
     return [max(largest_sum(column), largest_sum(-column), 0.0) for column in V.T]
-
-
-class MarginLoss(Loss):
-    """A loss l(y p) of the margin, targets +1 or -1."""
-
-    classification = True
-    other_class = -1.0
-
-    def check_targets(self, Y: Matrix) -> None:
-        if not bool(((Y == 1) | (Y == -1)).all()):
-            raise ValueError(f"{self.name} loss needs targets -1 or +1, got other values. Encode the labels first.")
 
 
 def _ratio(part: Tensor, whole: Tensor) -> Tensor:

@@ -90,11 +90,11 @@ class Softmax(Loss):
         q = torch.softmax(P, 1)
         return q * (1 - q)
 
-    def _summed_hessian(self, P: Tensor, Y: Tensor, weight: Tensor) -> Tensor:
+    def summed_hessian(self, P: Tensor, Y: Tensor, weight: Tensor) -> Tensor:
         q = torch.softmax(P, 1)
         return torch.diag((weight * q).sum(0)) - (weight * q).T @ q
 
-    def _balance(self, V: Tensor, Y: Tensor, weight: Tensor) -> Tensor:
+    def balance(self, V: Tensor, Y: Tensor, weight: Tensor) -> Tensor:
         r"""Flows between classes must balance (notes on CP A.6): M[k, l] = sum of v_il over samples i of class k.
 
         Newton's method on sum_kl M[k, l] exp(s_l - s_k) finds the diagonal similarity that balances M (Osborne 1960);
@@ -107,7 +107,7 @@ class Softmax(Loss):
         off = V * (1 - Y) * (Y @ ratio)
         return off - Y * off.sum(1, keepdim=True)
 
-    def _repair(self, V: Tensor, Y: Tensor, weight: Tensor, balanced: bool) -> Repair:
+    def repair(self, V: Tensor, Y: Tensor, weight: Tensor, balanced: bool) -> Repair:
         r"""Every row's own class takes what the sum of the row lacks to zero; its conjugate, which is computed from the
         other classes, is the one of the row that comes out.
 
@@ -132,7 +132,7 @@ class Softmax(Loss):
         return self._circulating(V, nearest, largest_sum(lacking), weight * Y) if balanced else Repair(nearest)
 
     def _circulating(self, V: Tensor, nearest: float, lacking: float, weight: Tensor) -> Repair:
-        """See :meth:`_repair`; T is at most what columns and rows lack."""
+        """See :meth:`repair`; T is at most what columns and rows lack."""
         flow = (sum(imbalances(V)) + lacking) * (1 + gamma(V.shape[1] + 8))
         heaviest = weight.amax(0)
         share = rounded_up(flow / float(heaviest[heaviest > 0].min()))
@@ -142,7 +142,7 @@ class Softmax(Loss):
         cost = flow * (1 + logs)  # twice what is needed, so that it does not matter how logarithms are rounded
         return Repair(rounded_up(nearest + share * length(V) + 2 * flow), share, rounded_up(cost))
 
-    def _epigraph(self, Y: Tensor) -> Epigraph:
+    def epigraph(self, Y: Tensor) -> Epigraph:
         # logsumexp(f) <= t  <=>  sum_k u_k <= 1, exp(f_k - t) <= u_k; auxiliaries (t, u_1..u_c).
         n, c = Y.shape
         cost = Y.new_zeros(n, 1 + c)

@@ -86,8 +86,8 @@ def minimise(
     """A point of lower value than ``start``, after at most ``steps`` steps, when ten of them gain less than ten times
     ``tol``, or when ``go_on`` says no.
 
-    L-BFGS with backtracking, for a smooth function that is infinite outside an open set, which scipy's line search
-    does not survive. ``slope`` gives value and gradient. The first step is a tenth long.
+    L-BFGS with backtracking, for a smooth function that is infinite outside an open set, where scipy's line search
+    fails. ``slope`` gives value and gradient. The first step is a tenth long.
     """
     point, (value, gradient) = start, slope(start)
     known, values = Memory(memory, flat=1e-12), [value]
@@ -103,7 +103,7 @@ def minimise(
         known.remember(trial - point, new - gradient)
         point, gradient = trial, new
         values.append(value)
-        if values[max(len(values) - 11, 0)] - value <= 10 * tol * abs(value) and len(values) > 10 or not go_on():
+        if (values[max(len(values) - 11, 0)] - value <= 10 * tol * abs(value) and len(values) > 10) or not go_on():
             break
     return point
 

@@ -88,15 +88,6 @@ L1, L2, LINF = Norm("l1", 1.0), Norm("l2", 2.0), Norm("linf", inf)
 NORMS: dict[str, Norm] = {norm.name: norm for norm in (L1, L2, LINF)}
 
 
-def make_norm(norm: str | Norm) -> Norm:
-    """A norm by its name."""
-    if isinstance(norm, Norm):
-        return norm
-    if norm not in NORMS:
-        raise ValueError(f"a norm must be one of {sorted(NORMS)}, got {norm!r}.")
-    return NORMS[norm]
-
-
 def _threshold(U: Tensor, radius: float) -> Tensor:
     """The t >= 0 with sum_k (|u_k| - t)_+ = radius, by sorting; 0 inside the l1 ball of that radius.
 

@@ -1,8 +1,7 @@
 """Lifted operators. A new one is one file here."""
 
 from bidual.operators.base import HasKernel, LiftedOperator
-from bidual.operators.gated import GatedOperator
-from bidual.operators.linear import LinearOperator
+from bidual.operators.gated import GatedOperator, LinearOperator
 from bidual.operators.neurons import NeuronOperator
 from bidual.operators.pooled import PooledOperator
 

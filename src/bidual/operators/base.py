@@ -2,15 +2,13 @@
 
 import math
 from abc import ABC, abstractmethod
-from functools import cached_property
 from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from bidual.numerics.rounding import length
-from bidual.types import Blocks, Matrix
+from bidual.types import Blocks, Matrix, as_protocol
 
 
 class Depth(NamedTuple):
@@ -26,7 +24,7 @@ class Depth(NamedTuple):
 class LiftedOperator(ABC):
     """A: Z (p, a, b) -> predictions (n, c), and its adjoint.
 
-    Subclasses write ``_forward``, ``_adjoint``, ``_select``, ``to`` and the three properties; forward and adjoint are
+    Subclasses write ``_forward``, ``_adjoint``, ``select``, ``to`` and the four properties; forward and adjoint are
     checked for shape here.
     """
 
@@ -89,9 +87,9 @@ class LiftedOperator(ABC):
         _has_shape("dual variable", V, self.output_shape)
         return self._adjoint(V)
 
+    @abstractmethod
     def select(self, blocks: Tensor) -> Self:
         """The operator restricted to some blocks, given by their indices."""
-        return self._select(blocks)
 
     def forward_of(self, Z: Blocks, blocks: Tensor) -> Matrix:
         """A Z for a Z that is zero outside some blocks."""
@@ -122,33 +120,6 @@ class LiftedOperator(ABC):
     @abstractmethod
     def _adjoint(self, V: Tensor) -> Tensor: ...
 
-    @abstractmethod
-    def _select(self, blocks: Tensor) -> Self: ...
-
-
-class SampleOperator(LiftedOperator):
-    """An operator on plain samples X (n, d) with ``n_outputs`` columns of predictions."""
-
-    X: Float[Tensor, "n d"]
-    n_outputs: int
-
-    @property
-    def output_shape(self) -> tuple[int, int]:
-        return len(self.X), self.n_outputs
-
-    @property
-    def like(self) -> Tensor:
-        return self.X
-
-    @property
-    def design_width(self) -> int:
-        p, rows, _ = self.block_shape
-        return p * rows
-
-    @cached_property
-    def magnitude(self) -> float:
-        return length(self.X)
-
 
 @runtime_checkable
 class HasKernel(Protocol):
@@ -169,6 +140,22 @@ class HasKernel(Protocol):
 
     def design(self) -> Float[Tensor, "n k"]:
         """B, whose columns are the features of one output."""
+
+
+def kernel_by_blocks(
+    operator: LiftedOperator, weights: Float[Tensor, " p"] | None, at_once: int
+) -> Float[Tensor, "n n"]:
+    """B B^T of an operator that has a kernel, from a few blocks of the design at a time, ``at_once`` numbers or so."""
+    n, p = operator.output_shape[0], operator.block_shape[0]
+    K = operator.like.new_zeros(n, n)
+    used = torch.arange(p, device=K.device) if weights is None else weights.nonzero()[:, 0]
+    per_block = as_protocol(operator, HasKernel).design_width // max(p, 1)
+    for blocks in used.split(max(at_once // max(n * per_block, 1), 1)):
+        B = as_protocol(operator.select(blocks), HasKernel).design()
+        if weights is not None:
+            B = B * weights[blocks].sqrt().repeat_interleave(per_block)
+        K.addmm_(B, B.T)
+    return K
 
 
 def _has_shape(what: str, tensor: Tensor, shape: tuple[int, ...]) -> None:

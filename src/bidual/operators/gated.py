@@ -1,3 +1,5 @@
+"""Operators on plain samples: linear and gated."""
+
 from collections.abc import Iterator
 from functools import cached_property
 from typing import Self
@@ -6,10 +8,74 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from bidual.operators.base import Depth, SampleOperator
+from bidual.numerics.rounding import length
+from bidual.operators.base import Depth, LiftedOperator
 
 _KEPT_BYTES = 2**28  # patterns are kept as numbers up to this size; beyond it they stay one byte each
 _AT_ONCE = 2**23  # numbers per tile of samples
+
+
+class SampleOperator(LiftedOperator):
+    """An operator on plain samples X (n, d) with ``n_outputs`` columns of predictions."""
+
+    X: Float[Tensor, "n d"]
+    n_outputs: int
+
+    @property
+    def output_shape(self) -> tuple[int, int]:
+        return len(self.X), self.n_outputs
+
+    @property
+    def like(self) -> Tensor:
+        return self.X
+
+    @property
+    def design_width(self) -> int:
+        p, rows, _ = self.block_shape
+        return p * rows
+
+    @cached_property
+    def magnitude(self) -> float:
+        return length(self.X)
+
+
+class LinearOperator(SampleOperator):
+    """A Z = X Z_1, one block (BM eq. 2), or none when nothing is selected."""
+
+    def __init__(self, X: Float[Tensor, "n d"], n_outputs: int, n_blocks: int = 1) -> None:
+        self.X = X
+        self.n_outputs = n_outputs
+        self.n_blocks = n_blocks
+
+    @property
+    def block_shape(self) -> tuple[int, int, int]:
+        return self.n_blocks, self.X.shape[1], self.n_outputs
+
+    @property
+    def depth(self) -> Depth:
+        return Depth(self.n_blocks + self.X.shape[1], len(self.X))
+
+    def to(self, dtype: torch.dtype) -> Self:
+        return self if dtype == self.X.dtype else type(self)(self.X.to(dtype), self.n_outputs, self.n_blocks)
+
+    def _forward(self, Z: Tensor) -> Tensor:
+        return self.X @ Z.sum(0)
+
+    def _adjoint(self, V: Tensor) -> Tensor:
+        return (self.X.T @ V).expand(self.block_shape)
+
+    def select(self, blocks: Tensor) -> Self:
+        return type(self)(self.X, self.n_outputs, len(blocks))
+
+    def kernel(self, weights: Float[Tensor, " p"] | None = None) -> Float[Tensor, "n n"]:
+        K = self.X @ self.X.T
+        return K * (self.n_blocks if weights is None else weights.sum())
+
+    def responses(self, G: Float[Tensor, "p a"], blocks: Tensor) -> Float[Tensor, "n q"]:
+        return self.X @ G[blocks].T
+
+    def design(self) -> Float[Tensor, "n k"]:
+        return self.X.repeat(1, self.n_blocks)
 
 
 class GatedOperator(SampleOperator):
@@ -67,7 +133,7 @@ class GatedOperator(SampleOperator):
             G.flatten(1).addmm_(D, scaled)
         return G
 
-    def _select(self, blocks: Tensor) -> Self:
+    def select(self, blocks: Tensor) -> Self:
         part = type(self)(self.X, self.patterns[blocks], self.n_outputs)
         if self._kept_numbers is not None:
             part.__dict__["_kept_numbers"] = self._kept_numbers[blocks]

@@ -96,7 +96,7 @@ class NeuronOperator(LiftedOperator):
     def _adjoint(self, V: Tensor) -> Tensor:
         return (self.features.T @ V).reshape(self.block_shape)
 
-    def _select(self, blocks: Tensor) -> Self:
+    def select(self, blocks: Tensor) -> Self:
         return type(self)(self.X, self.neurons[blocks], self.n_outputs, self.readout, self.longest, self.made_in)
 
     def kernel(self, weights: Float[Tensor, " p"] | None = None) -> Float[Tensor, "n n"]:

@@ -66,7 +66,7 @@ class ParallelOperator(NeuronOperator):
         same = dtype == self.X.dtype
         return self if same else type(self)(self.X.to(dtype), self.neurons, self.n_outputs, self.widths, self.made_in)
 
-    def _select(self, blocks: Tensor) -> Self:
+    def select(self, blocks: Tensor) -> Self:
         return type(self)(self.X, self.neurons[blocks], self.n_outputs, self.widths, self.made_in)
 
 

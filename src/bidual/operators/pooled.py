@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from bidual.numerics.gate_margin import is_on
-from bidual.operators.base import Depth, LiftedOperator
+from bidual.operators.base import Depth, LiftedOperator, kernel_by_blocks
 from bidual.operators.patches import Patches
 from bidual.runtime.memory import available_bytes
 
@@ -94,7 +94,7 @@ class PooledOperator(LiftedOperator):
         assert isinstance(G, Tensor)
         return G.T.reshape(self.block_shape)
 
-    def _select(self, blocks: Tensor) -> Self:
+    def select(self, blocks: Tensor) -> Self:
         gates = None if self.gates is None else self.gates[:, blocks]
         patterns = None if self.patterns is None else self.patterns[blocks]
         part = self._with(gates, patterns, self.dtype, len(blocks))
@@ -110,16 +110,7 @@ class PooledOperator(LiftedOperator):
         return super().forward_of(Z, blocks)
 
     def kernel(self, weights: Float[Tensor, " p"] | None = None) -> Float[Tensor, "n n"]:
-        n = self.output_shape[0]
-        K = self.like.new_zeros(n, n)
-        used = torch.arange(self._count, device=K.device) if weights is None else weights.nonzero()[:, 0]
-        size = max(1, _AT_ONCE // max(n * self._per_block, 1))
-        for blocks in used.split(size):
-            B = self.select(blocks).design()
-            if weights is not None:
-                B = B * weights[blocks].sqrt().repeat_interleave(self._per_block)
-            K += B @ B.T
-        return K
+        return kernel_by_blocks(self, weights, _AT_ONCE)
 
     def responses(self, G: Float[Tensor, "p a"], blocks: Tensor) -> Float[Tensor, "n q"]:
         B = self.select(blocks).design().reshape(self.output_shape[0], len(blocks), self._per_block)

@@ -143,7 +143,7 @@ class TiledOperator(LiftedOperator):
     def to(self, dtype: torch.dtype) -> Self:
         return self if dtype == self.dtype else self._copy(dtype, self.blocks)
 
-    def _select(self, blocks: Tensor) -> Self:
+    def select(self, blocks: Tensor) -> Self:
         return self._copy(self.dtype, self.blocks[blocks.cpu()])
 
     def _copy(self, dtype: torch.dtype, blocks: Tensor) -> Self:
@@ -157,7 +157,7 @@ class TiledOperator(LiftedOperator):
     def _forward(self, Z: Tensor) -> Tensor:
         used = Z.flatten(1).any(1)
         if float(used.double().mean() if len(used) else 1.0) <= _FEW:
-            return self._select(used.nonzero()[:, 0])._products(Z[used])
+            return self.select(used.nonzero()[:, 0])._products(Z[used])
         return self._products(Z)
 
     def _products(self, Z: Tensor) -> Tensor:

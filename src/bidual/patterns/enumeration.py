@@ -11,7 +11,6 @@ from torch import Tensor
 from bidual.numerics.norms import L2, LINF
 from bidual.patterns.arrangement import Arrangement
 from bidual.patterns.reduction import reduce_rank
-from bidual.patterns.sampling import first_of_each
 from bidual.runtime.memory import available_bytes, human_bytes
 
 
@@ -71,20 +70,3 @@ def enumerate(X: Float[Tensor, "n d"]) -> Patterns:
     active = np.concatenate([(half.active if s > 0 else ~half.active) | zero for s in signs])
     directions = np.concatenate([s * half.directions @ reduced.basis.T for s in signs])
     return Patterns(torch.from_numpy(active).to(X.device), torch.from_numpy(directions).to(X))
-
-
-def sample(X: Float[Tensor, "n d"], count: int, seed: int) -> Patterns:
-    """At most ``count`` different patterns of random normal directions; fewer if X has fewer or they are rare."""
-    if count < 1:
-        raise ValueError(f"count must be at least 1, got {count}.")
-    generator = torch.Generator().manual_seed(seed)
-    found = Patterns(torch.zeros(0, len(X), dtype=torch.bool, device=X.device), X.new_zeros(0, X.shape[1]))
-    for _ in range(4):
-        more = torch.randn(count, X.shape[1], generator=generator, dtype=torch.float64).to(X)
-        directions = torch.cat([found.directions, more])
-        active = directions @ X.T >= 0
-        kept = first_of_each(active)[:count]
-        found = Patterns(active[kept], directions[kept])
-        if len(found) == count:
-            break
-    return found

@@ -1,13 +1,9 @@
 """The polar of the ReLU gauge over all activation patterns: exact where that is affordable, bracketed elsewhere."""
 
-from bidual.polar.base import NeuronOracle, Neurons, SteepestNeurons, bound_near, steepness
+from bidual.polar.base import NeuronOracle, Neurons, Pooled, SteepestNeurons, bound_near, oracle_for, steepness
 from bidual.polar.exact.faces import Faces
-from bidual.polar.exact.norms import NormFaces
-from bidual.polar.pooled import Pooled, oracle_for
 from bidual.polar.relaxations.diagonal import DiagonalBound
-from bidual.polar.search.local import LocalSearch
-from bidual.polar.search.norms import NormSearch
-from bidual.polar.search.ridges import RidgeSearch
+from bidual.polar.search import LocalSearch, RidgeSearch
 from bidual.polar.sphere.oracle import Sphere
 
 __all__ = [
@@ -16,8 +12,6 @@ __all__ = [
     "LocalSearch",
     "NeuronOracle",
     "Neurons",
-    "NormFaces",
-    "NormSearch",
     "Pooled",
     "RidgeSearch",
     "Sphere",

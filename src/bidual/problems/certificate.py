@@ -97,9 +97,8 @@ class Certificate(Part):
             return False
         V = again.datafit.into_domain(self.dual_point)
         moved = float(torch.linalg.vector_norm(V - self.dual_point)) > 1e-9 * float(torch.linalg.vector_norm(V))
-        bound = problem_polar(again) if oracle is None else lambda W: oracle.steepest(W).bracket.upper
         slack = 2 * again.rounding_of_polar(V)
-        polar = bound(V)
+        polar = polar_bound(again, oracle)(V)
         if moved or polar > again.beta * (1 + 1e-9) + slack or polar > self.polar * (1 + 1e-9) + slack + 1e-300:
             return False
         primal, dual = again.upper_bound(self.point, again.operator.forward(self.point)), -again.datafit.conjugate(V)
@@ -128,7 +127,7 @@ def certify(
         return _no_point(problem, Z, scope)
     predictions = problem.operator.forward(Z)
     trials = [problem.datafit.grad(predictions), *(V.to(torch.float64) for V in candidates)]
-    polar = problem_polar(problem) if oracle is None else lambda V: oracle.steepest(V).bracket.upper
+    polar = polar_bound(problem, oracle)
     found = [judge(problem, Z, V, polar, scope, predictions) for V in trials]
     return max(found, key=lambda certificate: certificate.dual)
 
@@ -155,9 +154,11 @@ def judge(
     return Certificate(primal, dual, Z, V, bound, scope, problem.datafit.scale)
 
 
-def problem_polar(problem: Problem) -> PolarBound:
-    """Omega°(-A* V) of the problem's own gauge and operator."""
-    return lambda V: problem.gauge.polar(-problem.operator.adjoint(V)).upper
+def polar_bound(problem: Problem, oracle: NeuronOracle | None = None) -> PolarBound:
+    """Omega°(-A* V) of the problem's own gauge and operator, or over all patterns."""
+    if oracle is None:
+        return lambda V: problem.gauge.polar(-problem.operator.adjoint(V)).upper
+    return lambda V: oracle.steepest(V).bracket.upper
 
 
 def _into_domain(problem: Problem, V: Matrix) -> Matrix:

@@ -1,17 +1,20 @@
-"""One training problem in its convex form."""
+"""Training problems: the convex form over given blocks, and what problems over all neurons have in common."""
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Self
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from bidual.gauges import Gauge, Group
 from bidual.losses.datafit import Datafit
 from bidual.numerics.rounding import TINY, gamma, length, rounded_up
 from bidual.operators import LiftedOperator
+from bidual.polar import NeuronOracle, Neurons
 from bidual.types import Blocks, Matrix
 
 
@@ -28,8 +31,7 @@ class Problem:
     beta: float
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.beta) and self.beta > 0):
-            raise ValueError(f"beta must be positive and finite, got {self.beta}. Try a fraction of beta_max.")
+        _check_beta(self.beta)
         if tuple(self.datafit.targets.shape) != self.operator.output_shape:
             raise ValueError(
                 f"targets must have the operator's output shape {self.operator.output_shape}, "
@@ -107,3 +109,61 @@ class Problem:
         P = self.operator.forward(Z)
         assert self.datafit.shift is not None
         return P, self.datafit.offset(P) + self.datafit.shift
+
+
+@dataclass(frozen=True, eq=False)
+class NeuronProblem(ABC):
+    """Training over all neurons of a kind: min F(sum_j feature(u_j) w_j^T) + beta sum_j |u_j| |w_j|.
+
+    Attributes:
+        X: the samples.
+        datafit: the data term F.
+        beta: what a neuron of length one with output weights of length one costs.
+    """
+
+    X: Float[Tensor, "n d"]
+    datafit: Datafit
+    beta: float
+
+    def __post_init__(self) -> None:
+        _check_beta(self.beta)
+        self._check_samples()
+
+    def _check_samples(self) -> None:
+        targets = len(self.datafit.targets)
+        if self.X.ndim != 2 or len(self.X) != targets:
+            raise ValueError(
+                f"X must have shape (n, d) with one row per target ({targets}), got {tuple(self.X.shape)}."
+            )
+
+    @property
+    def neuron_size(self) -> int:
+        """How many numbers a neuron has."""
+        return self.X.shape[1]
+
+    @property
+    def dual_at_zero(self) -> Matrix:
+        """A point of dom F*, the gradient of F at the zero network where that is one."""
+        return self.datafit.into_domain(self.datafit.grad(torch.zeros_like(self.datafit.targets)))
+
+    @abstractmethod
+    def restricted_to(self, neurons: Neurons) -> Problem:
+        """The convex program over a dictionary of neurons, which are scaled to length one."""
+
+    @abstractmethod
+    def check_oracle(self, oracle: NeuronOracle) -> None:
+        """Refuse an oracle for another problem."""
+
+    def with_beta(self, beta: float) -> Self:
+        return replace(self, beta=beta)
+
+    def to(self, dtype: torch.dtype) -> Self:
+        """The same problem in another precision; self if nothing changes."""
+        if self.X.dtype == self.datafit.targets.dtype == dtype:
+            return self
+        return replace(self, X=self.X.to(dtype), datafit=self.datafit.to(dtype))
+
+
+def _check_beta(beta: float) -> None:
+    if not (math.isfinite(beta) and beta > 0):
+        raise ValueError(f"beta must be positive and finite, got {beta}. Try a fraction of beta_max.")

@@ -1,22 +1,20 @@
-"""The training problem of a two-layer ReLU network, over all activation patterns."""
+"""The training problems of ReLU networks over all neurons: two layers, and parallel networks under the path norm."""
 
 import math
 from dataclasses import dataclass, replace
 from typing import Self
 
 import torch
-from jaxtyping import Bool, Float
-from torch import Tensor
 
-from bidual.gauges import Nuclear, output_gauge
+from bidual.gauges import Group, output_gauge
 from bidual.losses.datafit import Datafit
 from bidual.numerics.norms import L2, Norm
-from bidual.operators import GatedOperator, LiftedOperator, NeuronOperator, PooledOperator
+from bidual.operators import NeuronOperator
+from bidual.operators.parallel import ParallelOperator, Widths, as_widths, sub_network_size
 from bidual.operators.patches import Patches
 from bidual.polar import NeuronOracle, Neurons, oracle_for
-from bidual.polar.pooled import Make
-from bidual.problems.neuron_problem import NeuronProblem
-from bidual.problems.problem import Problem
+from bidual.polar.base import Make
+from bidual.problems.problem import NeuronProblem, Problem
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,23 +31,15 @@ class ReluProblem(NeuronProblem):
     L[(X u_j)_+] V_j^T with |V_j|_F as price (BM eq. 23, 136). The dual's constraint is that of the rows, at L* V.
     """
 
-    X: Float[Tensor, "n d"]
-    datafit: Datafit
-    beta: float
     hidden_norm: Norm = L2
     output_norm: Norm = L2
     readout: Patches | None = None
 
-    def __post_init__(self) -> None:
-        if not (math.isfinite(self.beta) and self.beta > 0):
-            raise ValueError(f"beta must be positive and finite, got {self.beta}. Try a fraction of beta_max.")
-        targets = len(self.datafit.targets)
-        if self.readout is not None:
+    def _check_samples(self) -> None:
+        if self.readout is None:
+            super()._check_samples()
+        else:
             self._check_readout(self.readout)
-        elif self.X.ndim != 2 or len(self.X) != targets:
-            raise ValueError(
-                f"X must have shape (n, d) with one row per target ({targets}), got {tuple(self.X.shape)}."
-            )
 
     def _check_readout(self, readout: Patches) -> None:
         if tuple(self.X.shape) != (readout.n_rows, readout.width):
@@ -72,27 +62,9 @@ class ReluProblem(NeuronProblem):
         operator = NeuronOperator(self.X, units, self.datafit.targets.shape[1], self.readout, longest)
         return Problem(operator, self.datafit, output_gauge(self.output_norm), self.beta)
 
-    def gated(self, patterns: Bool[Tensor, "p R"]) -> Problem:
-        """The program of the gated network with these patterns, one column per row of X (BM eq. 5, 130, 135)."""
-        c = self.datafit.targets.shape[1]
-        operator: LiftedOperator = GatedOperator(self.X, patterns, c)
-        if self.readout is not None:
-            operator = PooledOperator(self.readout, c, patterns=patterns)
-        return Problem(operator, self.datafit, Nuclear(), self.beta)
-
-    def features(self, u: Float[Tensor, " d"]) -> Float[Tensor, "N a"]:
-        """L[(X u)_+], what a neuron contributes to the predictions before its output weights."""
-        H = (self.X @ u).clamp(min=0)[:, None]
-        return H if self.readout is None else self.readout.pool(H)[:, 0]
-
-    @property
-    def weight_decay(self) -> bool:
-        """Whether both norms are Euclidean, which closed forms and relaxations of the polar rely on."""
-        return self.hidden_norm == self.output_norm == L2
-
     def check_weight_decay(self, what: str) -> None:
-        """Refuse other norms, for what is only true of weight decay."""
-        if not self.weight_decay:
+        """Refuse norms that are not Euclidean, for what is only true of weight decay."""
+        if not self.hidden_norm == self.output_norm == L2:
             raise ValueError(
                 f"{what} is for weight decay, norm l2 on both layers; got {self.hidden_norm.name} and "
                 f"{self.output_norm.name}. Use column_generation."
@@ -106,7 +78,7 @@ class ReluProblem(NeuronProblem):
 
     def check_oracle(self, oracle: NeuronOracle) -> None:
         """Refuse an oracle for other samples, or one that measures neurons in other norms than this problem charges."""
-        if not oracle.is_for(self.X) or not _same(oracle.readout, self.readout):
+        if not oracle.is_for(self.X) or not self._has_readout(oracle.readout):
             raise ValueError(
                 f"{type(oracle).__name__} was made for other samples than the problem's; make it by "
                 "problem.oracle(Faces)."
@@ -115,26 +87,61 @@ class ReluProblem(NeuronProblem):
         if mine != asked:
             raise ValueError(
                 f"the problem has the norms {mine[0].name} and {mine[1].name}, {type(oracle).__name__} answers for "
-                f"{asked[0].name} and {asked[1].name}. Use NormFaces or NormSearch with the problem's norms."
+                f"{asked[0].name} and {asked[1].name}. Use NormFaces or NormSearch of "
+                "bidual.papers.methods.norm_oracles, with the problem's norms."
             )
+
+    def _has_readout(self, other: Patches | None) -> bool:
+        if self.readout is None or other is None:
+            return self.readout is other
+        return self.readout is other or self.readout.is_same(other)
 
     def oracle(self, make: Make) -> NeuronOracle:
         """The oracle that ``make`` makes for the rows of X, such as Faces, for this problem's dual points."""
         return oracle_for(self.X, self.readout, make)
 
-    def with_beta(self, beta: float) -> Self:
-        return replace(self, beta=beta)
-
     def to(self, dtype: torch.dtype) -> Self:
-        """The same problem in another precision; self if nothing changes."""
-        if self.X.dtype == self.datafit.targets.dtype == dtype:
-            return self
-        readout = None if self.readout is None else self.readout.to(dtype)
-        return replace(self, X=self.X.to(dtype), datafit=self.datafit.to(dtype), readout=readout)
+        moved = super().to(dtype)
+        return moved if moved is self or self.readout is None else replace(moved, readout=self.readout.to(dtype))
 
 
-def _same(one: Patches | None, other: Patches | None) -> bool:
-    """Whether two readouts are the same, object or content."""
-    if one is None or other is None or one is other:
-        return one is other
-    return one.is_same(other)
+@dataclass(frozen=True, eq=False)
+class ParallelProblem(NeuronProblem):
+    r"""min over all sub-networks of F(sum_k ((X W_1k)_+ w_2k)_+ w_3k^T) + beta * path norm (PR eq. 4, m_2 = 1).
+
+    Scaled so that second-layer weights are signs, a sub-network costs |W_1k|_F |w_3k|. More units m_2 in the second
+    layer only change beta to beta / sqrt(m_2): the best of them are copies of one. A hidden bias is a constant column
+    of X.
+
+    The dual is max -F*(V) subject to |V^T ((X W_1)_+ w_2)_+| <= beta for all |W_1|_F <= 1 and signs w_2 (PR eq. 6).
+
+    ``widths`` is m_1, or (m_1, ..., m_(L-2)) for L layers (PR Corollary 1). Sub-networks of more than three layers are
+    trees: no unit is shared by two units above it. A network whose units are shared unfolds to a tree of equal
+    predictions and path norm, so its optimum is no lower; a tree is a network of widths m_1 m_2 ..., m_2 ..., ....
+    """
+
+    widths: Widths
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "widths", as_widths(self.widths))
+
+    @property
+    def units(self) -> int:
+        """m_1 m_2 ..., the first-layer units of a sub-network."""
+        return math.prod(as_widths(self.widths))
+
+    @property
+    def neuron_size(self) -> int:
+        return sub_network_size(as_widths(self.widths), self.X.shape[1])
+
+    def restricted_to(self, neurons: Neurons) -> Problem:
+        operator = ParallelOperator(self.X, L2.unit(neurons), self.datafit.targets.shape[1], self.widths)
+        return Problem(operator, self.datafit, Group(), self.beta)
+
+    def check_oracle(self, oracle: NeuronOracle) -> None:
+        if not oracle.is_for(self.X) or getattr(oracle, "widths", None) != self.widths:
+            raise ValueError(
+                f"{type(oracle).__name__} was made for other samples or widths than the problem's; make it for X "
+                f"and widths {self.widths}."
+            )

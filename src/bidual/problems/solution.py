@@ -110,7 +110,6 @@ class Verdict:
         return self.certificate.within(tol)
 
     def record(self, solver: str, step: int, seconds: float) -> Record:
-        """The line of the history."""
         found = self.certificate
         return Record(solver, step, seconds, found.primal, found.dual, found.relative_gap)
 

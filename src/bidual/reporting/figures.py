@@ -1,34 +1,55 @@
 """Figures of runs: the gap over time, curves over beta, and stages of training."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bidual.reporting.drawing import literal
-from bidual.reporting.plots import COLOURS, figure_bytes, new_figure, paths_of, plain
+from bidual.estimators.base import ConvexEstimator
+from bidual.reporting.plots import COLOURS, PALE, figure_bytes, literal, new_figure, plain
+from bidual.reporting.sample_figures import draw_regions
 
-_TOLERANCE = "#8893a3"  # readable on light and on dark
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Runs = Mapping[str, tuple[Sequence[float], Sequence[float]]]  # seconds and relative gaps by name
 _LEAST = 1e-16
 
 
-def gap_figure(runs: Mapping[str, tuple[Sequence[float], Sequence[float]]], tol: float) -> bytes:
+def demo_figure(
+    models: Mapping[str, ConvexEstimator], X: NDArray[np.float64], y: NDArray[np.int64], tol: float
+) -> bytes:
+    """The decision regions of the model of the spiral, whose samples are X and y, and the certified gaps of all."""
+    figure = new_figure(10.5, 4.7)
+    left, right = figure.subplots(1, 2, width_ratios=[1, 1.15])
+    spiral, classes = models["spiral"], models["spiral"].classes_
+    draw_regions(left, X, np.searchsorted(classes, y), lambda p: np.searchsorted(classes, spiral.predict(p)), classes)
+    left.set(xticks=[], yticks=[], aspect="equal")
+    left.set_title(f"Spiral: decision regions of {spiral.n_neurons_} neurons", loc="left", fontsize=11)
+    histories = {name: model.history_ for name, model in models.items()}
+    runs = {name: ([r.seconds for r in run], [r.relative_gap for r in run]) for name, run in histories.items()}
+    _draw_gaps(right, runs, tol, COLOURS[3:])
+    right.set_title("How far from the optimum, at most", loc="left", fontsize=11)
+    return figure_bytes(figure)
+
+
+def gap_figure(runs: Runs, tol: float) -> bytes:
     """The certified relative gap against seconds, one line per solver."""
     figure = new_figure(5.4, 3.2)
-    axes = figure.subplots()
-    for (name, (seconds, gaps)), colour in zip(runs.items(), COLOURS, strict=False):
+    _draw_gaps(figure.subplots(), runs, tol, COLOURS)
+    return figure_bytes(figure)
+
+
+def _draw_gaps(axes: "Axes", runs: Runs, tol: float, colours: Sequence[str]) -> None:
+    for (name, (seconds, gaps)), colour in zip(runs.items(), colours, strict=False):
         shown = _positive(gaps)
         axes.step(seconds, shown, where="post", color=colour, linewidth=1.2, alpha=0.6)
         axes.plot(seconds, shown, "o", markersize=4, color=colour, label=literal(name))
-    axes.axhline(tol, color=_TOLERANCE, linestyle="--", linewidth=1, label=f"tolerance {tol:.0e}")
-    axes.set_yscale("log")
-    axes.set_xlim(left=0)
-    axes.set_xlabel("seconds")
-    axes.set_ylabel("certified relative gap")
+    axes.axhline(tol, color=PALE, linestyle="--", linewidth=1, label=f"tolerance {tol:.0e}")
+    axes.set(yscale="log", xlim=(0, None), xlabel="seconds", ylabel="certified relative gap")
     axes.legend(frameon=False)
     plain(axes)
-    return figure_bytes(figure, ".png")
 
 
 def _positive(gaps: Sequence[float]) -> NDArray[np.float64]:
@@ -47,32 +68,55 @@ def cv_figure(betas: NDArray[np.float64], losses: NDArray[np.float64], chosen: f
     axes.fill_between(x, mean - spread, mean + spread, color=COLOURS[0], alpha=0.2, linewidth=0)
     axes.plot(x, mean, marker="o", markersize=4, color=COLOURS[0], label="mean over folds, with their spread")
     axes.axvline(chosen, color=COLOURS[1], linestyle="--", linewidth=1.2, label=f"chosen: {chosen:.3g}")
-    axes.set_xscale("log")
-    axes.set_xlabel("weight decay beta")
-    axes.set_ylabel("held-out loss per sample")
+    axes.set(xscale="log", xlabel="weight decay beta", ylabel="held-out loss per sample")
     axes.legend(frameon=False)
     plain(axes)
-    return figure_bytes(figure, ".png")
+    return figure_bytes(figure)
+
+
+def path_figure(rows: Sequence[Mapping[str, Any]], suffix: str = ".png") -> bytes:
+    """Neurons and loss against beta, one above the other; rows with a "seed" have a line for each."""
+    figure = new_figure(6.4, 5.2)
+    above, below = figure.subplots(2, 1, sharex=True)
+    _draw_path(above, rows, "loss", "train loss per row", COLOURS[0])
+    _draw_path(below, rows, "neurons", "neurons", COLOURS[1])
+    below.yaxis.get_major_locator().set_params(integer=True)
+    below.set(xscale="log", xlabel="weight decay beta")
+    worst, count = max(row["relative_gap"] for row in rows), len(paths_of(rows))
+    seeds = "" if count == 1 else f" of {count} seeds"
+    title = f"{len(rows)} networks{seeds}, certified relative gaps at most {worst:.1e}"
+    above.set_title(title, loc="left", fontsize=11)
+    return figure_bytes(figure, suffix)
 
 
 def path_gaps_figure(rows: Sequence[Mapping[str, Any]]) -> bytes:
     """The certified gap of every network, and the seconds it took, against beta."""
     figure = new_figure(5.4, 4.4)
     above, below = figure.subplots(2, 1, sharex=True)
-    betas = [row["beta"] for row in rows]
-    above.plot(betas, _positive([row["relative_gap"] for row in rows]), "o", markersize=4, color=COLOURS[2])
-    above.set_yscale("log")
-    above.set_ylabel("certified relative gap")
-    for line in paths_of(rows):
-        times = zip(*((row["beta"], row["seconds"]) for row in line), strict=True)
-        below.plot(*times, marker="o", markersize=4, color=COLOURS[4])
-    below.set_ylim(bottom=0)
-    below.set_ylabel("seconds")
-    below.set_xscale("log")
-    below.set_xlabel("weight decay beta")
-    for axes in (above, below):
-        plain(axes)
-    return figure_bytes(figure, ".png")
+    gaps = _positive([row["relative_gap"] for row in rows])
+    above.plot([row["beta"] for row in rows], gaps, "o", markersize=4, color=COLOURS[2])
+    above.set(yscale="log", ylabel="certified relative gap")
+    plain(above)
+    _draw_path(below, rows, "seconds", "seconds", COLOURS[4])
+    below.set(xscale="log", xlabel="weight decay beta")
+    return figure_bytes(figure)
+
+
+def _draw_path(axes: "Axes", rows: Sequence[Mapping[str, Any]], key: str, label: str, colour: str) -> None:
+    """A value against beta, one line per seed."""
+    lines = paths_of(rows)
+    alpha = 1.0 if len(lines) == 1 else 0.6
+    for line in lines:
+        betas, values = zip(*((row["beta"], row[key]) for row in line), strict=True)
+        axes.plot(betas, values, marker="o", markersize=4, color=colour, alpha=alpha, clip_on=False)
+    axes.set(ylabel=label, ylim=(0, None))
+    plain(axes)
+
+
+def paths_of(rows: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
+    """The rows of each seed, in the order in which seeds come; all rows where there are none."""
+    seeds = dict.fromkeys(row.get("seed") for row in rows)
+    return [[row for row in rows if row.get("seed") == seed] for seed in seeds]
 
 
 def epochs_figure(stages: Mapping[int, Sequence[tuple[float, float]]]) -> bytes:
@@ -83,13 +127,10 @@ def epochs_figure(stages: Mapping[int, Sequence[tuple[float, float]]]) -> bytes:
         epochs = range(1, len(pairs) + 1)
         above.plot(epochs, [pair[0] for pair in pairs], marker="o", markersize=3, color=colour, label=f"stage {stage}")
         below.plot(epochs, [pair[1] for pair in pairs], marker="o", markersize=3, color=colour)
+    below.xaxis.get_major_locator().set_params(integer=True)
     above.set_ylabel("train loss")
-    from matplotlib.ticker import MaxNLocator
-
-    below.xaxis.set_major_locator(MaxNLocator(integer=True))
-    below.set_ylabel("train accuracy")
-    below.set_xlabel("epoch of the stage")
+    below.set(xlabel="epoch of the stage", ylabel="train accuracy")
     above.legend(frameon=False)
-    for axes in (above, below):
-        plain(axes)
-    return figure_bytes(figure, ".png")
+    plain(above)
+    plain(below)
+    return figure_bytes(figure)

@@ -1,20 +1,20 @@
-"""The page of a fitted estimator."""
+"""Pages of fitted estimators."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, is_classifier
 
-from bidual.architectures.modules.views import Units
-from bidual.estimators import ConvexEstimator
-from bidual.reporting.certificate import Bounds
-from bidual.reporting.drawing import Drawn, both
-from bidual.reporting.figures import cv_figure, gap_figure
+from bidual.architectures.modules.base import Units
+from bidual.estimators import ConvexEstimator, LayerwiseCNNClassifier
+from bidual.reporting.figures import cv_figure, epochs_figure, gap_figure
 from bidual.reporting.page import Report, page
+from bidual.reporting.plots import Drawn, both
+from bidual.reporting.results import Bounds
 from bidual.reporting.samples import Activity, activity, drawn_pictures, names_of, plane, take_samples, truth
-from bidual.reporting.words import number
+from bidual.reporting.words import number, objective
 
 _ROWS = 200  # of the table of units
 
@@ -23,7 +23,7 @@ def fit_report(model: ConvexEstimator, X: Any, y: ArrayLike | None, title: str |
     """Everything there is to show of a fit; what needs samples only where they are given."""
     module, units = model.module_, model.module_.units
     samples = None if X is None else take_samples(model, X, y)
-    found = None if samples is None else activity(model, samples)
+    found = None if samples is None else activity(module, samples.shaped)
     columns = _columns(model, units, found)
     order = [] if units is None else np.argsort(-units.prices, kind="stable")[:_ROWS].tolist()
     return page(
@@ -36,16 +36,14 @@ def fit_report(model: ConvexEstimator, X: Any, y: ArrayLike | None, title: str |
         shape=_shape(model),
         unit="unit" if units is None else units.name,
         loss=model._make_loss().name,
-        beta=float(model.beta_),
         fraction=model.beta_ / model.beta_max_ if model.beta_max_ > 0 else float("nan"),
         seconds=model.history_[-1].seconds if model.history_ else float("nan"),
         bounds=Bounds.of(model.certificate_, module),
-        tol=float(model.tol),
         metric="accuracy" if is_classifier(model) else "R²",
         samples=samples,
         score=None if samples is None or samples.y is None else samples.score,
         gaps=_gaps(model),
-        cv=_cross_validation(model),
+        cv=cross_validation(model.betas_, -model.cv_scores_, model.beta_) if hasattr(model, "cv_scores_") else None,
         plane=None if samples is None else plane(model, samples),
         truth=None if samples is None else truth(model, samples),
         active=found,
@@ -54,7 +52,7 @@ def fit_report(model: ConvexEstimator, X: Any, y: ArrayLike | None, title: str |
         units_columns=list(columns),
         units_rows=[[values[k] for values in columns.values()] for k in order],
         nuclear=getattr(model, "penalty", "nuclear") == "nuclear",
-        parameters=parameters(model),
+        parameters=_parameters(model),
     )
 
 
@@ -91,27 +89,12 @@ def _gaps(model: ConvexEstimator) -> Drawn | None:
     return both(lambda: gap_figure(runs, float(model.tol)), alt) if runs else None
 
 
-class CrossValidation(NamedTuple):
-    """Held-out losses as a figure and the rows of a table."""
-
-    drawn: Drawn
-    caption: str
-    rows: list[list[float]]
-    folds: int
-
-
-def cross_validation(betas: NDArray[np.float64], losses: NDArray[np.float64], chosen: float) -> CrossValidation:
-    """Held-out losses of every beta, shape (betas, folds)."""
+def cross_validation(betas: NDArray[np.float64], losses: NDArray[np.float64], chosen: float) -> dict[str, Any]:
+    """Held-out losses of every beta, shape (betas, folds), as a figure and the rows of a table."""
     caption = f"Mean loss on held-out folds for {len(betas)} weight decays; the one with the smallest was chosen."
     drawn = both(lambda: cv_figure(betas, losses, chosen), f"{caption} Chosen: {number(chosen)}.")
     rows = [[float(b), float(row.mean()), float(row.std())] for b, row in zip(betas, losses, strict=True)]
-    return CrossValidation(drawn, caption, rows, losses.shape[1])
-
-
-def _cross_validation(model: Any) -> CrossValidation | None:
-    if not hasattr(model, "cv_scores_"):
-        return None
-    return cross_validation(np.asarray(model.betas_), -np.asarray(model.cv_scores_), float(model.beta_))
+    return {"drawn": drawn, "caption": caption, "rows": rows, "folds": losses.shape[1]}
 
 
 def _columns(model: ConvexEstimator, units: Units | None, found: Activity | None) -> dict[str, list[Any]]:
@@ -142,7 +125,7 @@ def _strongest(weights: NDArray[np.float64], names: Sequence[str]) -> str:
     return text.replace(" ", "\N{NO-BREAK SPACE}")
 
 
-def parameters(model: BaseEstimator) -> dict[str, str]:
+def _parameters(model: BaseEstimator) -> dict[str, str]:
     """The parameters of an estimator as short texts."""
     return {name: _short(value) for name, value in sorted(model.get_params(deep=False).items())}
 
@@ -151,3 +134,33 @@ def _short(value: Any) -> str:
     shape = getattr(value, "shape", None)
     text = repr(value) if not shape else f"an array of shape {tuple(shape)}"
     return text if len(text) <= 300 else f"{text[:300]}…"
+
+
+def layerwise_report(model: LayerwiseCNNClassifier, X: Any, y: ArrayLike | None, title: str | None) -> Report:
+    """Stages, their certificates and epochs, the first filters, and the confusion matrix where samples are given."""
+    samples = None if X is None else take_samples(model, X, y)
+    return page(
+        "layerwise",
+        title or "Report of a fit",
+        "LayerwiseCNNClassifier: a deep network, one convex program per stage",
+        model=model,
+        samples=samples,
+        score=None if samples is None or samples.y is None else samples.score,
+        last_accuracy=float(model.history_[-1].accuracy) if model.history_ else None,
+        certificates=[
+            [c.stage, c.n, c.beta, objective(c.objective), objective(c.dual), c.relative_gap]
+            for c in model.certificates_
+        ],
+        epochs=_epochs(model),
+        truth=None if samples is None else truth(model, samples),
+        pictures=drawn_pictures(model.module_, samples),
+        parameters=_parameters(model),
+    )
+
+
+def _epochs(model: LayerwiseCNNClassifier) -> Drawn | None:
+    stages: dict[int, list[tuple[float, float]]] = {}
+    for record in model.history_:
+        stages.setdefault(int(record.stage), []).append((float(record.loss), float(record.accuracy)))
+    text = "Loss and accuracy on the augmented training images, epoch by epoch."
+    return both(lambda: epochs_figure(stages), text) if stages else None

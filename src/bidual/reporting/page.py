@@ -1,4 +1,4 @@
-"""One HTML file that needs nothing else: no network, no other file, no script but its own."""
+"""One HTML file that needs nothing else (no network, no other file, no script but its own)."""
 
 import os
 from dataclasses import dataclass

@@ -1,16 +1,17 @@
-"""Figures as bytes, drawn without a display."""
+"""Tools for figures: bytes drawn without a display, and pictures for light pages and for dark ones."""
 
+import base64
 import io
 import os
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bidual.estimators.base import ConvexEstimator
-from bidual.problems.solution import Record
 from bidual.runtime.extras import extra, need
 from bidual.runtime.files import check_target
 
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
 _SUFFIXES = (".png", ".pdf", ".svg")
 COLOURS = ("#2f6fb0", "#d9822b", "#3c9d6b", "#b0507a", "#7a6cc0", "#8a7a3c")
 GREY = "#555555"
+PALE = "#8893a3"  # readable on light and on dark
+PNG = b"\x89PNG\r\n\x1a\n"
+_CLEAR = {"figure.facecolor": "none", "axes.facecolor": "none", "savefig.facecolor": "none"}
+_INK = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
+_SHADES = {"in-light": "#2b3442", "in-dark": "#d7dde6"}
 
 
 def check_figure(path: str | os.PathLike[str]) -> Path:
@@ -29,87 +35,6 @@ def check_figure(path: str | os.PathLike[str]) -> Path:
     if Path(path).suffix.lower() not in _SUFFIXES:
         raise ValueError(f"a figure must end in {', '.join(_SUFFIXES)}, got {str(path)!r}.")
     return check_target(path)
-
-
-def path_figure(rows: Sequence[Mapping[str, Any]], suffix: str = ".png") -> bytes:
-    """Neurons and loss against beta, one above the other; rows with a "seed" have a line for each."""
-    figure = new_figure(6.4, 5.2)
-    above, below = figure.subplots(2, 1, sharex=True)
-    lines = paths_of(rows)
-    alpha = 1.0 if len(lines) == 1 else 0.6
-    for axes, key, label, colour in (
-        (above, "loss", "train loss per row", COLOURS[0]),
-        (below, "neurons", "neurons", COLOURS[1]),
-    ):
-        for line in lines:
-            betas, values = zip(*((row["beta"], row[key]) for row in line), strict=True)
-            axes.plot(betas, values, marker="o", markersize=4, color=colour, alpha=alpha, clip_on=False)
-        axes.set_ylabel(label)
-        axes.set_ylim(bottom=0)
-        plain(axes)
-    from matplotlib.ticker import MaxNLocator
-
-    below.yaxis.set_major_locator(MaxNLocator(integer=True))
-    below.set_xscale("log")
-    below.set_xlabel("weight decay beta")
-    worst = max(row["relative_gap"] for row in rows)
-    seeds = "" if len(lines) == 1 else f" of {len(lines)} seeds"
-    above.set_title(
-        f"{len(rows)} networks{seeds}, certified relative gaps at most {worst:.1e}", loc="left", fontsize=11
-    )
-    return figure_bytes(figure, suffix)
-
-
-def paths_of(rows: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
-    """The rows of each seed, in the order in which seeds come; all rows where there are none."""
-    seeds = dict.fromkeys(row.get("seed") for row in rows)
-    return [[row for row in rows if row.get("seed") == seed] for seed in seeds]
-
-
-def demo_figure(
-    spiral: ConvexEstimator,
-    X: NDArray[np.float64],
-    y: NDArray[np.int64],
-    histories: Mapping[str, Sequence[Record]],
-    tol: float,
-) -> bytes:
-    """The decision boundary on the spiral, and the certified gap over time."""
-    figure = new_figure(10.5, 4.7)
-    left, right = figure.subplots(1, 2, width_ratios=[1, 1.15])
-    _regions(left, spiral, X, y)
-    left.set_title(f"Spiral: decision regions of {spiral.n_neurons_} neurons", loc="left", fontsize=11)
-    for (name, history), colour in zip(histories.items(), COLOURS[3:], strict=False):
-        seconds, gaps = zip(*((r.seconds, max(r.relative_gap, 1e-16)) for r in history), strict=True)
-        right.step(seconds, gaps, where="post", color=colour, linewidth=1.2, alpha=0.5)
-        right.plot(seconds, gaps, "o", markersize=5, color=colour, label=name)
-    right.axhline(tol, color=GREY, linestyle="--", linewidth=1, label=f"tolerance {tol:.0e}")
-    right.set_yscale("log")
-    right.set_xlim(left=0)
-    right.set_xlabel("seconds")
-    right.set_ylabel("certified relative gap")
-    right.set_title("How far from the optimum, at most", loc="left", fontsize=11)
-    right.legend(frameon=False, loc="upper right")
-    plain(right)
-    return figure_bytes(figure, ".png")
-
-
-def _regions(axes: "Axes", estimator: ConvexEstimator, X: NDArray[np.float64], y: NDArray[np.int64]) -> None:
-    from matplotlib.colors import ListedColormap
-
-    reach = 1.08 * float(np.abs(X).max())
-    ticks = np.linspace(-reach, reach, 400)
-    grid = np.stack(np.meshgrid(ticks, ticks), axis=-1).reshape(-1, 2)
-    labels = np.searchsorted(estimator.classes_, estimator.predict(grid)).reshape(len(ticks), -1)
-    colours = COLOURS[: len(estimator.classes_)]
-    extent = (-reach, reach, -reach, reach)
-    top = max(len(colours) - 1, 1)
-    axes.imshow(labels, origin="lower", extent=extent, cmap=ListedColormap(colours), alpha=0.28, vmin=0, vmax=top)
-    for label, colour in zip(estimator.classes_, colours, strict=True):
-        across, up = X[y == label].T
-        axes.scatter(across, up, s=18, color=colour, edgecolor="white", linewidth=0.5)
-    axes.set_xticks([])
-    axes.set_yticks([])
-    axes.set_aspect("equal")
 
 
 def new_figure(width: float, height: float) -> "Figure":
@@ -127,7 +52,55 @@ def plain(axes: "Axes") -> None:
     axes.set_axisbelow(True)
 
 
-def figure_bytes(figure: "Figure", suffix: str) -> bytes:
+def figure_bytes(figure: "Figure", suffix: str = ".png") -> bytes:
     buffer = io.BytesIO()
     figure.savefig(buffer, format=suffix[1:].lower(), dpi=150)
     return buffer.getvalue()
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A picture, in one or several shades, and the text for readers who cannot see it."""
+
+    images: dict[str, str]  # addresses that hold the picture itself, by the class that shows them
+    alt: str
+
+
+def both(draw: Callable[[], bytes], alt: str) -> Drawn:
+    """The picture on a clear ground with dark ink and with light ink; the page shows the one that fits."""
+    import matplotlib
+
+    images = {}
+    for kind, ink in _SHADES.items():
+        settings: dict[Any, Any] = _CLEAR | dict.fromkeys(_INK, ink) | {"grid.color": PALE}
+        with matplotlib.rc_context(settings), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Glyph .* missing")
+            images[kind] = data_url(draw())
+    return Drawn(images, alt)
+
+
+def data_url(data: bytes) -> str:
+    """A PNG or SVG as an address that needs no file; as an image, an SVG can run nothing."""
+    kind = "image/png" if data.startswith(PNG) else "image/svg+xml"
+    return f"data:{kind};base64,{base64.b64encode(data).decode()}"
+
+
+def literal(name: object) -> str:
+    """A name of a column or class as a text to draw, whatever dollars it holds."""
+    text = str(name).replace("$", r"\$")
+    return text if len(text) <= 40 else f"{text[:38]}…"
+
+
+def palette(count: int) -> list[str]:
+    """Colours that differ, one per class."""
+    if count <= len(COLOURS):
+        return list(COLOURS[:count])
+    import matplotlib
+
+    shades = matplotlib.colormaps["turbo"](np.linspace(0.05, 0.95, count))
+    return [matplotlib.colors.to_hex(shade) for shade in shades]
+
+
+def spread(count: int, most: int) -> NDArray[np.int64]:
+    """At most so many of ``count`` indices, evenly spread."""
+    return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(np.int64))

@@ -70,7 +70,7 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    filters = (gap, markdown, number, numeric_columns, objective, percent, reach, settings, with_score)
+    filters = (gap, known, markdown, number, numeric_columns, objective, percent, reach, settings)
     found.filters |= {function.__name__: function for function in filters}
     found.tests["finite"] = math.isfinite
     return found
@@ -91,9 +91,9 @@ def settings(values: Any) -> dict[str, str]:
     return {str(name): short(value) for name, value in named.items()}
 
 
-def with_score(pairs: dict[str, Any], name: str, score: float | None) -> dict[str, Any]:
-    """The pairs, and a score if there is one."""
-    return pairs if score is None else pairs | {name: score}
+def known(pairs: dict[str, Any]) -> dict[str, Any]:
+    """The pairs that have a value."""
+    return {name: value for name, value in pairs.items() if value is not None and value != ""}
 
 
 def markdown(text: str) -> Markup:

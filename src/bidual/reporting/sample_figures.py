@@ -6,71 +6,65 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bidual.reporting.drawing import literal, palette, spread
-from bidual.reporting.plots import COLOURS, figure_bytes, new_figure, plain
+from bidual.reporting.plots import COLOURS, PALE, figure_bytes, literal, new_figure, palette, plain, spread
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Numbers = NDArray[np.float64]
+Classify = Callable[[Numbers], NDArray[np.int64]]  # points of the plane to the numbers of their classes
 _POINTS = 3000  # of a scatter plot
 _GRID = 220
 _COUNTS = 25  # classes up to which the cells of a confusion matrix hold their counts
-_DIAGONAL = "#8893a3"
 
 
 def regions_figure(
-    X: Numbers,
-    labels: NDArray[np.int64],
-    guess: Callable[[Numbers], NDArray[np.int64]],
-    classes: Sequence[Any],
-    names: Sequence[str],
+    X: Numbers, labels: NDArray[np.int64], guess: Classify, classes: Sequence[Any], names: Sequence[str]
 ) -> bytes:
     """Which class every point of the plane is given, and the samples in the colours of their own classes."""
     figure = new_figure(5.4, 4.6)
+    axes = figure.subplots()
+    draw_regions(axes, X, labels, guess, classes)
+    axes.set(xlabel=literal(names[0]), ylabel=literal(names[1]))
+    if len(classes) <= 8:
+        axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
+    return figure_bytes(figure)
+
+
+def draw_regions(axes: "Axes", X: Numbers, labels: NDArray[np.int64], guess: Classify, classes: Sequence[Any]) -> None:
+    """As :func:`regions_figure`, without names and legend."""
     from matplotlib.colors import ListedColormap
 
-    axes = figure.subplots()
-    colours, extent = palette(len(classes)), _extent(X)
+    colours = palette(len(classes))
     top = max(len(colours) - 1, 1)
-    shown = guess(_grid(extent)).reshape(_GRID, _GRID)
-    axes.imshow(
-        shown,
-        origin="lower",
-        extent=extent,
-        cmap=ListedColormap(colours),
-        alpha=0.3,
-        vmin=0,
-        vmax=top,
-        aspect="auto",
-        interpolation="nearest",
-    )
+    _draw_plane(axes, X, guess, cmap=ListedColormap(colours), alpha=0.3, vmin=0, vmax=top, interpolation="nearest")
     some = spread(len(X), _POINTS)
     for k, (label, colour) in enumerate(zip(classes, colours, strict=True)):
         across, up = X[some][labels[some] == k].T
         axes.scatter(across, up, s=16, color=colour, edgecolor="white", linewidth=0.5, label=literal(label))
-    _named(axes, names)
-    if len(classes) <= 8:
-        axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
-    return figure_bytes(figure, ".png")
 
 
 def surface_figure(X: Numbers, y: Numbers, guess: Callable[[Numbers], Numbers], names: Sequence[str]) -> bytes:
     """What is predicted at every point of the plane, and the samples in the colours of their targets."""
     figure = new_figure(5.4, 4.4)
-    axes, extent = figure.subplots(), _extent(X)
-    shown = guess(_grid(extent)).reshape(_GRID, _GRID)
-    some = spread(len(X), _POINTS)
-    low, high = float(min(shown.min(), y.min())), float(max(shown.max(), y.max()))
-    picture = axes.imshow(
-        shown, origin="lower", extent=extent, cmap="viridis", vmin=low, vmax=high, alpha=0.85, aspect="auto"
-    )
-    axes.scatter(
-        X[some, 0], X[some, 1], c=y[some], s=18, cmap="viridis", vmin=low, vmax=high, edgecolor="white", linewidth=0.6
-    )
-    _named(axes, names)
+    axes, some = figure.subplots(), spread(len(X), _POINTS)
+    picture = _draw_plane(axes, X, guess, cmap="viridis", alpha=0.85)
+    picture.set_clim(min(picture.norm.vmin, y.min()), max(picture.norm.vmax, y.max()))
+    across, up = X[some].T
+    axes.scatter(across, up, c=y[some], s=18, cmap="viridis", norm=picture.norm, edgecolor="white", linewidth=0.6)
+    axes.set(xlabel=literal(names[0]), ylabel=literal(names[1]))
     figure.colorbar(picture, ax=axes, label="prediction, and target of the samples")
-    return figure_bytes(figure, ".png")
+    return figure_bytes(figure)
+
+
+def _draw_plane(axes: "Axes", X: Numbers, guess: Callable[[Numbers], NDArray[Any]], **style: Any) -> Any:
+    """What is predicted at the points of a grid around the samples."""
+    low, high = X.min(0), X.max(0)
+    margin = 0.06 * np.where(high > low, high - low, 1.0)
+    across, up = np.linspace(low - margin, high + margin, _GRID).T
+    shown = guess(np.stack(np.meshgrid(across, up), axis=-1).reshape(-1, 2)).reshape(_GRID, _GRID)
+    extent = (across[0], across[-1], up[0], up[-1])
+    return axes.imshow(shown, origin="lower", extent=extent, aspect="auto", **style)
 
 
 def curve_figure(x: Numbers, y: Numbers, guess: Callable[[Numbers], Numbers], name: str) -> bytes:
@@ -80,11 +74,10 @@ def curve_figure(x: Numbers, y: Numbers, guess: Callable[[Numbers], Numbers], na
     some, ticks = spread(len(x), _POINTS), np.linspace(x.min(), x.max(), 500)
     axes.scatter(x[some], y[some], s=12, color=COLOURS[0], alpha=0.6, label="samples")
     axes.plot(ticks, guess(ticks[:, None]), color=COLOURS[1], label="prediction")
-    axes.set_xlabel(literal(name))
-    axes.set_ylabel("target")
+    axes.set(xlabel=literal(name), ylabel="target")
     axes.legend(frameon=False)
     plain(axes)
-    return figure_bytes(figure, ".png")
+    return figure_bytes(figure)
 
 
 def truth_figure(truth: Numbers, guess: Numbers) -> bytes:
@@ -92,17 +85,16 @@ def truth_figure(truth: Numbers, guess: Numbers) -> bytes:
     figure = new_figure(5.0, 4.4)
     axes = figure.subplots()
     some = spread(len(truth), _POINTS)
-    for k, colour in zip(range(min(truth.shape[1], len(COLOURS))), COLOURS, strict=False):
+    for k, colour in enumerate(COLOURS[: truth.shape[1]]):
         label = f"output {k}" if truth.shape[1] > 1 else None
         axes.scatter(truth[some, k], guess[some, k], s=12, color=colour, alpha=0.6, label=label)
     low, high = float(min(truth.min(), guess.min())), float(max(truth.max(), guess.max()))
-    axes.plot([low, high], [low, high], color=_DIAGONAL, linestyle="--", linewidth=1)
-    axes.set_xlabel("target")
-    axes.set_ylabel("prediction")
+    axes.plot([low, high], [low, high], color=PALE, linestyle="--", linewidth=1)
+    axes.set(xlabel="target", ylabel="prediction")
     if truth.shape[1] > 1:
         axes.legend(frameon=False)
     plain(axes)
-    return figure_bytes(figure, ".png")
+    return figure_bytes(figure)
 
 
 def confusion_figure(
@@ -117,8 +109,7 @@ def confusion_figure(
     picture = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
     axes.set_xticks(range(count), [str(name) for name in classes], rotation=45, ha="right")
     axes.set_yticks(range(count), [str(name) for name in classes])
-    axes.set_xlabel("predicted class")
-    axes.set_ylabel("true class")
+    axes.set(xlabel="predicted class", ylabel="true class")
     total = int(matrix.sum())
     axes.set_title(f"accuracy {np.trace(matrix) / max(total, 1):.4f} on {total} {what}", loc="left", fontsize=11)
     if count <= _COUNTS:
@@ -140,14 +131,11 @@ def activity_figure(on: Numbers, unit: str) -> bytes:
 
     colours = ListedColormap(["#8893a326", COLOURS[0]]) if set(np.unique(on)) <= {0.0, 1.0} else "Blues"
     above.imshow(ordered[rows], aspect="auto", cmap=colours, vmin=0, vmax=1, interpolation="nearest")
-    above.set_ylabel("samples")
-    above.set_yticks([])
+    above.set(ylabel="samples", yticks=[])
     below.bar(range(on.shape[1]), 100 * on.mean(0)[order], width=1.0, color=COLOURS[0], alpha=0.8)
-    below.set_ylim(0, 100)
-    below.set_ylabel("on for, %")
-    below.set_xlabel(f"{unit}s, from the most active to the least")
+    below.set(ylim=(0, 100), ylabel="on for, %", xlabel=f"{unit}s, from the most active to the least")
     plain(below)
-    return figure_bytes(figure, ".png")
+    return figure_bytes(figure)
 
 
 def tiles_figure(tiles: Sequence[Numbers], titles: Sequence[str], columns: int) -> bytes:
@@ -161,25 +149,8 @@ def tiles_figure(tiles: Sequence[Numbers], titles: Sequence[str], columns: int) 
             reach = float(np.abs(tiles[place]).max()) or 1.0
             axes.imshow(tiles[place], cmap="RdBu_r", vmin=-reach, vmax=reach, interpolation="nearest")
             axes.set_title(titles[place], fontsize=8)
-    return figure_bytes(figure, ".png")
+    return figure_bytes(figure)
 
 
 def _flatness(tile: Numbers) -> float:
     return min(max(tile.shape[0] / tile.shape[1], 0.25), 3.0)
-
-
-def _extent(X: Numbers) -> tuple[float, float, float, float]:
-    low, high = X.min(0), X.max(0)
-    margin = 0.06 * np.where(high > low, high - low, 1.0)
-    (left, bottom), (right, top) = low - margin, high + margin
-    return float(left), float(right), float(bottom), float(top)
-
-
-def _grid(extent: tuple[float, float, float, float]) -> Numbers:
-    across, up = np.linspace(*extent[:2], _GRID), np.linspace(*extent[2:], _GRID)
-    return np.stack(np.meshgrid(across, up), axis=-1).reshape(-1, 2)
-
-
-def _named(axes: "Axes", names: Sequence[str]) -> None:
-    axes.set_xlabel(literal(names[0]))
-    axes.set_ylabel(literal(names[1]))

@@ -1,5 +1,6 @@
 """A network on samples: the parts of a page that need X, or X and y."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -12,18 +13,10 @@ from sklearn.metrics import confusion_matrix
 from torch import Tensor
 
 from bidual.architectures.modules import RebuildableModule
-from bidual.architectures.modules.views import Numbers, as_numbers
+from bidual.architectures.modules.base import Numbers, as_numbers
 from bidual.estimators import ConvexEstimator, LayerwiseCNNClassifier
-from bidual.reporting.drawing import Drawn, both, literal, spread
-from bidual.reporting.sample_figures import (
-    activity_figure,
-    confusion_figure,
-    curve_figure,
-    regions_figure,
-    surface_figure,
-    tiles_figure,
-    truth_figure,
-)
+from bidual.reporting import sample_figures as figures
+from bidual.reporting.plots import Drawn, both, literal, spread
 from bidual.reporting.words import number
 from bidual.runtime.extras import extra
 
@@ -36,9 +29,8 @@ _PICTURED = 3  # samples in the pictures that a network draws of itself
 
 @dataclass(frozen=True)
 class Samples:
-    """Samples as the estimator takes them, as the network takes them, and their targets and predictions."""
+    """Samples as the network takes them, and their targets and predictions."""
 
-    X: Any
     shaped: Tensor
     y: NDArray[Any] | None
     guess: NDArray[Any]
@@ -61,7 +53,7 @@ def take_samples(estimator: Estimator, X: Any, y: ArrayLike | None) -> Samples:
     if values is not None and not is_classifier(estimator) and values.size != guess.size:
         raise ValueError(f"y has shape {values.shape}, but predictions have shape {guess.shape}; give y as in fit.")
     score = float("nan") if values is None or len(values) < 2 else float(estimator.score(X, values))
-    return Samples(X, shaped, values, guess, score)
+    return Samples(shaped, values, guess, score)
 
 
 def known_labels(y: NDArray[Any], classes: NDArray[Any]) -> NDArray[Any]:
@@ -80,25 +72,17 @@ def names_of(estimator: Estimator) -> list[str]:
     return [f"x{k + 1}" for k in range(estimator.n_features_in_)] if names is None else [str(name) for name in names]
 
 
-class Figure(NamedTuple):
-    """A section of one figure."""
+class Section(NamedTuple):
+    """A part of a page: a figure and its caption, perhaps a sentence before it and the rows of a table after it."""
 
     title: str
-    drawn: Drawn
-    caption: str
-
-
-class Truth(NamedTuple):
-    """Predictions against targets: a sentence, a figure and, for classifiers, a row per class."""
-
-    title: str
-    words: str
     drawn: Drawn | None
     caption: str
-    rows: list[list[Any]]
+    words: str = ""
+    rows: Sequence[Sequence[Any]] = ()
 
 
-def plane(model: Estimator, samples: Samples) -> Figure | None:
+def plane(model: Estimator, samples: Samples) -> Section | None:
     """The decision regions or the predicted surface for two features, the curve for one."""
     planar = samples.shaped.ndim == 2 and samples.y is not None
     if not planar or samples.shaped.shape[1] > 2 or (samples.guess.ndim > 1 and samples.guess.shape[1] > 1):
@@ -112,22 +96,21 @@ def plane(model: Estimator, samples: Samples) -> Figure | None:
         return _predict(model, points).reshape(-1)
 
     if len(names) == 1:
-        drawn = both(lambda: curve_figure(X[:, 0], values, guess, names[0]), "The prediction and the samples.")
-        return Figure("Prediction curve", drawn, "")
+        drawn = both(lambda: figures.curve_figure(X[:, 0], values, guess, names[0]), "The prediction and the samples.")
+        return Section("Prediction curve", drawn, "")
     text = f"The prediction over the plane of {names[0]} and {names[1]}, and the samples."
-    return Figure("Predicted surface", both(lambda: surface_figure(X, values, guess, names), text), text)
+    return Section("Predicted surface", both(lambda: figures.surface_figure(X, values, guess, names), text), text)
 
 
-def _regions(model: Any, X: NDArray[np.float64], y: NDArray[Any], names: list[str]) -> Figure:
+def _regions(model: Any, X: NDArray[np.float64], y: NDArray[Any], names: list[str]) -> Section:
     classes = model.classes_
-    labels = _codes(y, classes)
 
     def guess(points: NDArray[np.float64]) -> NDArray[np.int64]:
-        return _codes(_predict(model, points), classes)
+        return np.searchsorted(classes, _predict(model, points))
 
     alt = f"Decision regions of {len(classes)} classes in the plane of {names[0]} and {names[1]}, with the samples."
-    drawn = both(lambda: regions_figure(X, labels, guess, classes, names), alt)
-    return Figure("Decision boundary", drawn, "Background: the predicted class. Dots: samples, in their true class.")
+    drawn = both(lambda: figures.regions_figure(X, np.searchsorted(classes, y), guess, classes, names), alt)
+    return Section("Decision boundary", drawn, "Background: the predicted class. Dots: samples, in their true class.")
 
 
 def _predict(model: Any, points: NDArray[np.float64]) -> NDArray[Any]:
@@ -138,19 +121,14 @@ def _predict(model: Any, points: NDArray[np.float64]) -> NDArray[Any]:
     return np.asarray(model.predict(pd.DataFrame(points, columns=names_of(model))))
 
 
-def _codes(labels: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.int64]:
-    index = {name: k for k, name in enumerate(classes.tolist())}
-    return np.array([index[label] for label in labels.tolist()], dtype=np.int64)
-
-
-def truth(model: Estimator, samples: Samples) -> Truth | None:
+def truth(model: Estimator, samples: Samples) -> Section | None:
     """The confusion matrix of a classifier, or predictions against targets."""
     if samples.y is None:
         return None
     return _confusion(model.classes_, samples) if is_classifier(model) else _predictions(samples)
 
 
-def _confusion(classes: NDArray[Any], samples: Samples) -> Truth:
+def _confusion(classes: NDArray[Any], samples: Samples) -> Section:
     matrix = confusion_matrix(samples.y, samples.guess, labels=classes)
     wrong = int(matrix.sum() - np.trace(matrix))
     words = f"{wrong} of {samples.count} samples are misclassified: accuracy {number(samples.score)}."
@@ -160,8 +138,8 @@ def _confusion(classes: NDArray[Any], samples: Samples) -> Truth:
     ]
     names, alt = [literal(name) for name in classes.tolist()], f"Confusion matrix of {len(classes)} classes. {words}"
     few = len(classes) <= _CLASSES
-    drawn = both(lambda: confusion_figure(matrix, names, what="samples"), alt) if few else None
-    return Truth("Confusion matrix", words, drawn, "Rows are the true classes.", rows)
+    drawn = both(lambda: figures.confusion_figure(matrix, names, what="samples"), alt) if few else None
+    return Section("Confusion matrix", drawn, "Rows are the true classes.", words, rows)
 
 
 def _mistaken(row: NDArray[np.int64], k: int, classes: NDArray[Any]) -> str:
@@ -169,26 +147,21 @@ def _mistaken(row: NDArray[np.int64], k: int, classes: NDArray[Any]) -> str:
     return f"{classes[int(others.argmax())]} ({int(others.max())})" if others.any() else "–"
 
 
-def _predictions(samples: Samples) -> Truth:
+def _predictions(samples: Samples) -> Section:
     target = np.asarray(samples.y, dtype=np.float64).reshape(samples.count, -1)
     guess = samples.guess.reshape(target.shape).astype(np.float64)
     error = float(np.sqrt(np.mean((target - guess) ** 2)))
     words = f"R² is {number(samples.score)}, the root mean squared error {number(error)}, on {samples.count} samples."
-    drawn = both(lambda: truth_figure(target, guess), words)
-    return Truth("Predictions and targets", words, drawn, "On the dashed line a prediction equals its target.", [])
+    drawn = both(lambda: figures.truth_figure(target, guess), words)
+    return Section("Predictions and targets", drawn, "On the dashed line a prediction equals its target.", words)
 
 
 @dataclass(frozen=True)
 class Activity:
-    """When units are on.
+    """When units are on."""
 
-    Attributes:
-        shares: of the places (patches, pairs of tokens) of a sample where a unit is on, (n, m).
-        n_patterns: how many of the units' activation patterns on these samples differ.
-    """
-
-    shares: Numbers
-    n_patterns: int
+    shares: Numbers  # of the places (patches, pairs of tokens) of a sample where a unit is on, (n, m)
+    n_patterns: int  # how many of the units' activation patterns on these samples differ
 
     @property
     def means(self) -> Numbers:
@@ -204,20 +177,14 @@ class Activity:
         """Units against samples."""
         shown = self.shown
         alt = f"Which of {shown.shape[1]} {unit}s are on for which of {len(shown)} samples, and their shares."
-        return both(lambda: activity_figure(shown, unit), alt)
-
-
-def activity(model: Estimator, samples: Samples) -> Activity | None:
-    """When the units are on, on some of the samples."""
-    some = torch.from_numpy(spread(samples.count, _SAMPLES))
-    device = next(model.module_.parameters()).device
-    return activity_of(model.module_, samples.shaped[some].to(device))
+        return both(lambda: figures.activity_figure(shown, unit), alt)
 
 
 @torch.no_grad()
-def activity_of(module: RebuildableModule, x: Tensor) -> Activity | None:
-    """The activity on samples as the network takes them; None for units that are always on."""
-    on = module.on(x.to(torch.float64))
+def activity(module: RebuildableModule, x: Tensor) -> Activity | None:
+    """When the units are on, on some of the samples as the network takes them; None for units that are always on."""
+    some = x[torch.from_numpy(spread(len(x), _SAMPLES))]
+    on = module.on(some.to(next(module.parameters()).device, torch.float64))
     if on is None or not on.numel() or module.units is None:
         return None
     places = on.bool().flatten(2) if on.ndim > 2 else on.bool()[:, :, None]
@@ -225,7 +192,7 @@ def activity_of(module: RebuildableModule, x: Tensor) -> Activity | None:
     return Activity(as_numbers(places.double().mean(2)), patterns)
 
 
-def drawn_pictures(module: RebuildableModule, samples: Samples | None) -> list[Figure]:
+def drawn_pictures(module: RebuildableModule, samples: Samples | None) -> list[Section]:
     """The pictures that a network draws of itself, on a few of the samples where there are any."""
     if samples is None:
         found = module.pictures()
@@ -234,6 +201,6 @@ def drawn_pictures(module: RebuildableModule, samples: Samples | None) -> list[F
         x = samples.shaped[torch.from_numpy(some)].to(next(module.parameters()).device)
         found = module.pictures(x, [f"sample {k}" for k in some])
     return [
-        Figure(one.title, both(partial(tiles_figure, one.tiles, one.names, one.columns), one.alt), one.caption)
+        Section(one.title, both(partial(figures.tiles_figure, one.tiles, one.names, one.columns), one.alt), one.caption)
         for one in found
     ]

@@ -1,4 +1,4 @@
-"""Numbers, gaps and settings in words."""
+"""Numbers and settings as readers see them."""
 
 import json
 import math
@@ -40,7 +40,7 @@ def reach(value: float) -> str:
     return f"no network in scope improves on it by more than {percent(value)}"
 
 
-def short(value: Any, longest: int = _LONGEST) -> str:
+def short(value: Any) -> str:
     """A JSON value as a text that is not too long."""
     text = value if isinstance(value, str) else json.dumps(value)
-    return text if len(text) <= longest else f"{text[:longest]}…"
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

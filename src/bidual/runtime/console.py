@@ -1,10 +1,10 @@
 """What commands print: results on standard output, progress on standard error."""
 
-import json
 import math
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from json import dumps
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -13,7 +13,15 @@ if TYPE_CHECKING:
 
 def print_json(payload: Mapping[str, Any]) -> None:
     """One JSON object on standard output; numbers that are not finite become null."""
-    print(json.dumps(_finite(payload), indent=2, allow_nan=False))
+    print(dumps(_finite(payload), indent=2, allow_nan=False))
+
+
+def print_result(payload: Mapping[str, Any], facts: Mapping[str, str], json: bool, quiet: bool) -> None:
+    """A result as JSON, as facts, or not at all."""
+    if json:
+        print_json(payload)
+    elif not quiet:
+        print_facts(facts)
 
 
 def print_facts(facts: Mapping[str, str]) -> None:

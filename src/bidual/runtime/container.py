@@ -11,15 +11,16 @@ from typing import Any, Generic, TypeVar
 
 import safetensors
 import safetensors.torch
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
 from bidual.runtime.files import write_atomically
-from bidual.runtime.json_text import one_line, parse_json
+from bidual.runtime.json_text import one_line, parse_json, validated
 from bidual.runtime.registry import UnknownNameError
 
 Tensors = dict[str, Tensor]
 _KEY = "bidual"  # in the metadata of safetensors
+_OLD_KEYS = {"bidual-checkpoint": "checkpoint", "bidual-distributed": "checkpoint of a distributed fit"}  # of format 1
 _BROKEN = (safetensors.SafetensorError, OSError, ValueError, RuntimeError)
 _DAMAGE = (KeyError, TypeError, ValueError, AttributeError, RuntimeError, IndexError, ArithmeticError, OSError)
 
@@ -39,19 +40,12 @@ H = TypeVar("H", bound=Header)
 
 @dataclass(frozen=True)
 class Container(Generic[H]):
-    """One kind of file.
+    """One kind of file."""
 
-    Attributes:
-        kind: what a file of this kind is called.
-        format: its version; files of another one are refused.
-        header: the fields of the header.
-        remedy: what to do about a file that cannot be read.
-    """
-
-    kind: str
-    format: int
+    kind: str  # what a file of this kind is called
+    format: int  # its version; files of another one are refused
     header: type[H]
-    remedy: str
+    remedy: str  # what to do about a file that cannot be read
 
     def write(self, path: str | os.PathLike[str], header: H, tensors: Tensors) -> None:
         """Replace the file as a whole; a failure leaves the old one."""
@@ -107,8 +101,9 @@ class Container(Generic[H]):
 
     def _header(self, metadata: dict[str, Any], path: object) -> H:
         try:
-            about = parse_json(metadata[_KEY])
-            kind, found = about.get("kind", "model"), about["format"]  # models of format 1 named no kind
+            key = next((old for old in _OLD_KEYS if old in metadata), _KEY)
+            about = parse_json(metadata[key])
+            kind, found = about.get("kind", _OLD_KEYS.get(key, "model")), about["format"]  # format 1 named no kind
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise UnreadableFileError(
                 f"{path} is a safetensors file, but not a {self.kind} that was saved by bidual."
@@ -116,13 +111,13 @@ class Container(Generic[H]):
         if kind != self.kind:
             raise UnreadableFileError(f"{path} is a {str(kind)[:60]} of bidual, not a {self.kind}; give another file.")
         if found != self.format:
+            writer = f" (written by bidual {str(about['version'])[:60]})" if "version" in about else ""
             raise UnreadableFileError(
-                f"{path} has {self.kind} format {str(found)[:60]} (written by bidual {str(about.get('version'))[:60]}),"
-                f" this is bidual {version('bidual')} and reads format {self.format}; read it with the version that "
-                "wrote it."
+                f"{path} has {self.kind} format {str(found)[:60]}{writer}, this is bidual {version('bidual')} and "
+                f"reads format {self.format}; read it with the version that wrote it."
             )
         with self.reading(path):
-            return _validated(self.header, about["header"])
+            return validated(self.header, about["header"], "its header", remedy="")
 
     def _cut_off(self, path: object, error: Exception) -> UnreadableFileError:
         return UnreadableFileError(
@@ -137,12 +132,3 @@ def is_ours(path: str | os.PathLike[str]) -> bool:
             return _KEY in (file.metadata() or {})
     except _BROKEN:
         return False
-
-
-def _validated(header: type[H], value: Any) -> H:
-    try:
-        return header.model_validate(value)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        place = ".".join(str(part) for part in first["loc"]) or "the header"
-        raise ValueError(f"{place[:80]}: {first['msg']}") from error

@@ -3,30 +3,21 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from typing import NamedTuple
 
-
-class Extra(NamedTuple):
-    """What a package is for, and the name in ``pip install 'bidual[name]'``."""
-
-    use: str
-    name: str
-
-
-EXTRAS = {
-    "dask": Extra("A Dask scheduler", "dask"),
-    "jinja2": Extra("A report", "report"),
-    "markdown_it": Extra("A report", "report"),
-    "matplotlib": Extra("A figure or report", "report"),
-    "onnx": Extra("An ONNX file", "onnx"),
-    "onnxscript": Extra("ONNX export", "onnx"),
-    "pandas": Extra("A table", "cli"),
-    "PIL": Extra("A folder of images", "images"),
-    "platformdirs": Extra("The cache of data sets", "images"),
-    "pooch": Extra("A download", "images"),
-    "pyarrow": Extra("A Parquet file", "cli"),
-    "rich": Extra("A display of progress", "cli"),
-    "typer": Extra("The command line", "cli"),
+EXTRAS = {  # by package: what needs it, and the name in pip install 'bidual[name]'
+    "dask": ("A Dask scheduler", "dask"),
+    "jinja2": ("A report", "report"),
+    "markdown_it": ("A report", "report"),
+    "matplotlib": ("A figure or report", "report"),
+    "onnx": ("An ONNX file", "onnx"),
+    "onnxscript": ("ONNX export", "onnx"),
+    "pandas": ("A table", "cli"),
+    "PIL": ("A folder of images", "images"),
+    "platformdirs": ("The cache of data sets", "images"),
+    "pooch": ("A download", "images"),
+    "pyarrow": ("A Parquet file", "cli"),
+    "rich": ("A display of progress", "cli"),
+    "typer": ("The command line", "cli"),
 }
 
 

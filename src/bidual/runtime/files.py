@@ -10,7 +10,8 @@ import secrets
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 try:
@@ -49,7 +50,10 @@ def write_atomically(path: str | os.PathLike[str], data: bytes) -> None:
     target = Path(os.path.realpath(check_target(path)))
     try:
         with scratch_file(target.parent, target.name) as scratch:
-            _fill(scratch, data)
+            with open(scratch, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
             if target.exists():
                 shutil.copymode(target, scratch)
             os.replace(scratch, target)
@@ -69,13 +73,6 @@ def refused(path: str | os.PathLike[str], error: OSError) -> OSError:
     return sentence
 
 
-def _fill(scratch: Path, data: bytes) -> None:
-    with open(scratch, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
 def _sync(folder: Path) -> None:
     """Make the new name survive a power failure, on file systems that can."""
     with suppress(OSError):
@@ -86,18 +83,14 @@ def _sync(folder: Path) -> None:
             os.close(descriptor)
 
 
-@contextmanager
-def scratch_file(folder: Path, name: str) -> Iterator[Path]:
+def scratch_file(folder: Path, name: str) -> AbstractContextManager[Path]:
     """An empty file in a folder, removed at the end if it was not renamed."""
-    with _scratch(folder, name, lambda path: path.touch(exist_ok=False)) as path:
-        yield path
+    return _scratch(folder, name, partial(Path.touch, exist_ok=False))
 
 
-@contextmanager
-def scratch_folder(folder: Path, name: str) -> Iterator[Path]:
+def scratch_folder(folder: Path, name: str) -> AbstractContextManager[Path]:
     """An empty folder in a folder, removed at the end with its content."""
-    with _scratch(folder, name, Path.mkdir) as path:
-        yield path
+    return _scratch(folder, name, Path.mkdir)
 
 
 @contextmanager

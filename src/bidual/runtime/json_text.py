@@ -32,14 +32,14 @@ def read_json(path: Path) -> Any:
         raise ValueError(f"{path} is not JSON, or is cut off ({one_line(error)}); write the file again.") from error
 
 
-def validated(model: type[Model], value: Any, where: str) -> Model:
+def validated(model: type[Model], value: Any, where: str, remedy: str = "; write the file again.") -> Model:
     """A value as a pydantic model; ValueError about the first wrong field. ``where`` names the file."""
     from pydantic import ValidationError
 
     try:
         return model.model_validate(value)
     except ValidationError as error:
-        raise ValueError(f"{where}{_fault(error)}; write the file again.") from error
+        raise ValueError(f"{where}{_fault(error)}{remedy}") from error
 
 
 def _fault(error: "ValidationError") -> str:

@@ -1,4 +1,7 @@
-"""How much memory is available, and sizes in words."""
+"""How much memory is available, and sizes in words.
+
+psutil 7 reports the memory of the machine, also inside of a container, so the limits of control groups are read here.
+"""
 
 from collections.abc import Iterator
 from functools import lru_cache
@@ -11,7 +14,6 @@ import psutil
 if TYPE_CHECKING:
     import torch
 
-_ROOT = Path("/")
 _MESSAGES = ("can't allocate memory", "out of memory", "bad_alloc", "cannot allocate memory")  # torch, CUDA, C++, BLAS
 _GROUP_FILES = (  # limit, use and the page cache in memory.stat, of version 2 and of version 1
     ("memory.max", "memory.current", "inactive_file"),
@@ -55,7 +57,7 @@ def _limited_bytes() -> float:
     return inf if limit in (-1, psutil.RLIM_INFINITY) else limit - process.memory_info().vms
 
 
-def group_bytes(root: Path = _ROOT) -> float:
+def group_bytes(root: Path = Path("/")) -> float:
     """What the control groups of this process leave, those of containers and batch systems; infinity without any."""
     return min((_left(*group) for group in _limited_groups(root)), default=inf)
 

@@ -8,6 +8,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from bidual.runtime.json_text import one_line
+
 NUMERICAL = (FloatingPointError, OverflowError, np.linalg.LinAlgError, torch.linalg.LinAlgError)
 LARGEST = 1e100  # products of three such numbers are still numbers in float64
 
@@ -25,8 +27,7 @@ def numerical_errors_as_value_error() -> Iterator[None]:
     try:
         yield
     except NUMERICAL as error:
-        reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
         raise ValueError(
-            f"the numbers of this problem are beyond what float64 can compute with ({reason}); standardise features "
-            "and targets, or use another beta."
+            f"the numbers of this problem are beyond what float64 can compute with ({one_line(error)}); standardise "
+            "features and targets, or use another beta."
         ) from error

@@ -12,8 +12,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from bidual.runtime.pulse import Pulse
-from bidual.runtime.rank_errors import FailedTogetherError, LostRankError, by_engine, lost_rank_errors
+from bidual.runtime.rank_errors import FailedTogetherError, LostRankError, Pulse, by_engine, lost_rank_errors
 
 T = TypeVar("T")
 
@@ -59,7 +58,7 @@ class Ranks:
                 dist.destroy_process_group()
 
     def order(self, words: Tensor) -> Tensor:
-        """Rank 0's next order, which it sends in time: see :class:`bidual.operators.row_parts.OrderChannel`."""
+        """Rank 0's next order, which it sends in time: see :class:`bidual.operators.sharded.OrderChannel`."""
         if self.size > 1:
             with lost_rank_errors(self.rank, self.size, "waiting for rank 0"):
                 dist.broadcast(words, 0, group=self.orders)
@@ -140,17 +139,18 @@ class Ranks:
 
     def collect(self, value: Any) -> list[Any]:
         """Every rank's small object of lists, mappings, numbers and texts, on every rank."""
-        mine = _encoded(value)
+        text = json.dumps(value).encode()
         if self.size == 1:
-            return [_decoded(mine)]
+            return [json.loads(text)]
         self._meet()
+        mine = _bytes_tensor(text)
         with lost_rank_errors(self.rank, self.size, "exchanging objects"):
             lengths = [torch.zeros(1, dtype=torch.long) for _ in range(self.size)]
             dist.all_gather(lengths, torch.tensor([len(mine)]))
             sizes = [int(length) for length in lengths]
             parts = [torch.empty(max(sizes), dtype=torch.uint8) for _ in sizes]
             dist.all_gather(parts, _padded(mine, max(sizes)))
-        return [_decoded(part[:size]) for part, size in zip(parts, sizes, strict=True)]
+        return [json.loads(part[:size].numpy().tobytes()) for part, size in zip(parts, sizes, strict=True)]
 
     def broadcast_json(self, value: Any) -> Any:
         """Rank 0's small object of lists, mappings, numbers and texts, on every rank."""
@@ -202,14 +202,6 @@ class Ranks:
 
 
 ALONE = Ranks()
-
-
-def _encoded(value: Any) -> Tensor:
-    return _bytes_tensor(json.dumps(value).encode())
-
-
-def _decoded(data: Tensor) -> Any:
-    return json.loads(data.numpy().tobytes())
 
 
 def _bytes_tensor(data: bytes) -> Tensor:

@@ -39,7 +39,9 @@ class Registry(Mapping[str, type[T]]):
         found: dict[str, type[T]] = {}
         for cls in descendants(self.base):
             name = cls.__name__ if self.key == "__name__" else vars(cls).get(self.key)
-            if isinstance(name, str) and self.accepts(cls) and not (name in found and _is_shipped(found[name])):
+            if not isinstance(name, str) or not self.accepts(cls):
+                continue
+            if name not in found or not found[name].__module__.startswith("bidual."):
                 found[name] = cls
         return found
 
@@ -99,10 +101,6 @@ def descendants(base: type[T]) -> Iterator[type[T]]:
     for cls in base.__subclasses__():
         yield cls
         yield from descendants(cls)
-
-
-def _is_shipped(cls: type) -> bool:
-    return cls.__module__.startswith("bidual.")
 
 
 def _checked(key: str, value: Any, kind: Any) -> Any:

@@ -11,8 +11,7 @@ from types import FrameType
 import torch
 import torch.distributed as dist
 
-from bidual.runtime.pulse import Pulse
-from bidual.runtime.rank_errors import AGAIN, FailedTogetherError, LostRankError, lost_rank_errors
+from bidual.runtime.rank_errors import AGAIN, FailedTogetherError, LostRankError, Pulse, lost_rank_errors
 from bidual.runtime.ranks import Ranks
 
 _TIMEOUT = 40.0  # seconds that a rank may be later than another with the same work, or without a beat
@@ -104,7 +103,7 @@ def _on(device: str, ranks: Ranks, timeout: float) -> Ranks:
     torch.cuda.set_device(place)
     if ranks.size == 1:
         return replace(ranks, device=place)
-    os.environ.setdefault("TORCH_NCCL_BLOCKING_WAIT", "1")  # or a lost rank would abort the process without a word
+    os.environ.setdefault("TORCH_NCCL_BLOCKING_WAIT", "1")  # or a lost rank would abort the process without a message
     with lost_rank_errors(ranks.rank, ranks.size, "meeting the others on GPUs"):
         gpus = dist.new_group(backend="nccl", timeout=timedelta(seconds=timeout))
     return replace(ranks, device=place, gpus=gpus)

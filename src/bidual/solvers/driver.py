@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any, ClassVar, Self
 
+import torch
 from torch import Tensor
 
 from bidual.problems.certificate import certify
-from bidual.problems.neuron_problem import NeuronProblem
-from bidual.problems.problem import Problem
+from bidual.problems.problem import NeuronProblem, Problem
 from bidual.problems.solution import DEFAULT_LIMITS, Callback, Limits, Record, Solution, Status, Verdict, Watch
+from bidual.runtime.memory import available_bytes, human_bytes
 from bidual.runtime.threads import one_thread, threads_for
 from bidual.types import Blocks, Matrix
 
@@ -29,6 +30,7 @@ class Solver(ABC):
     takes: ClassVar[type] = Problem
     needs: ClassVar[dict[str, tuple[type, ...]]] = {}
     needs_smooth_loss: ClassVar[bool] = False
+    needs_squared_loss: ClassVar[bool] = False
     instead: ClassVar[str] = "interior_point"
     untimed_steps: ClassVar[int] = 0
 
@@ -54,10 +56,17 @@ class Solver(ABC):
                     return f"{self.name} needs {part}s that are {protocol.__name__}; {type(thing).__name__} is not."
         if self.needs_smooth_loss and problem.datafit.smoothness is None:
             return f"{self.name} needs a smooth loss; {problem.datafit.loss.name} has kinks."
+        if self.needs_squared_loss and not problem.datafit.loss.half_square:
+            return f"{self.name} needs squared loss, got {problem.datafit.loss.name}."
         return self._refusal(problem)
 
     def _refusal(self, problem: Any) -> str | None:
         return None
+
+    def _memory_refusal(self, need: int, device: torch.device) -> str | None:
+        if need <= available_bytes(device):
+            return None
+        return f"{self.name} needs {human_bytes(need)} for its matrices, more than is free."
 
     def check(self, problem: Any) -> None:
         """Raise before any work is done if the solver cannot take the problem."""
@@ -107,6 +116,27 @@ class Solver(ABC):
         return None
 
 
+class NeuronSolver(Solver):
+    """A solver of a :class:`NeuronProblem`. Starts are neurons; states have a verdict after every step."""
+
+    takes = NeuronProblem
+    instead = "column_generation"
+    check_every = 1
+    untimed_steps = 1  # there is no network before the first step
+
+    def first(self, problem: NeuronProblem, start: Tensor | None, dual: Tensor | None) -> Verdict | None:
+        return None
+
+    def resume(self, problem: NeuronProblem, done: Solution) -> Any:
+        return self.init(problem, done.neurons, done.dual_point)
+
+    def point(self, problem: NeuronProblem, state: Any) -> Blocks:
+        return self.certified(problem, state).certificate.point
+
+    def certified(self, problem: Any, state: Any) -> Verdict:
+        return state.verdict
+
+
 def solve(
     problem: Any,
     solver: Solver,
@@ -136,11 +166,7 @@ class Progress:
     """The best point and the best dual of a run so far, its history and its clock; solvers take turns on it."""
 
     def __init__(
-        self,
-        problem: Any,
-        callback: Callback | None = None,
-        watch: Watch | None = None,
-        done: Solution | None = None,
+        self, problem: Any, callback: Callback | None = None, watch: Watch | None = None, done: Solution | None = None
     ) -> None:
         self.problem, self.callback, self.watch, self.done = problem, callback, watch, done
         self.began, self.steps, self.looked = time.perf_counter(), 0, 0

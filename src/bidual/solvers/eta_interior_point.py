@@ -9,7 +9,6 @@ from bidual.gauges import EuclideanGroups
 from bidual.numerics.linear_algebra import robust_cholesky
 from bidual.operators import HasKernel
 from bidual.problems.problem import Problem
-from bidual.runtime.memory import available_bytes, human_bytes
 from bidual.solvers.driver import Solver
 from bidual.types import as_protocol
 
@@ -43,20 +42,16 @@ class EtaInteriorPoint(Solver):
     shrink: float = 0.1  # the factor by which a step aims to reduce the complementarity
     name = "eta_interior_point"
     needs = {"operator": (HasKernel,), "gauge": (EuclideanGroups,)}  # noqa: RUF012
+    needs_squared_loss = True
     instead = "eta_newton"
     check_every = 1000
 
     def _refusal(self, problem: Problem) -> str | None:
         (n, c), (p, rows, columns) = problem.operator.output_shape, problem.operator.block_shape
         m = p * rows
-        if not problem.datafit.loss.half_square:
-            return f"{self.name} needs squared loss, got {problem.datafit.loss.name}."
         if columns != c or as_protocol(problem.gauge, EuclideanGroups).column_groups(c) != [list(range(c))]:
             return f"{self.name} needs a dictionary of neurons with one norm each."
-        need = 8 * (2 * n * m + 6 * m * m)
-        if need > available_bytes(problem.operator.like.device):
-            return f"{self.name} needs {human_bytes(need)} for its matrices, more than is free."
-        return None
+        return self._memory_refusal(8 * (2 * n * m + 6 * m * m), problem.operator.like.device)
 
     def init(self, problem: Problem, start: Tensor | None, dual: Tensor | None) -> _State:
         A, Y = _centred(problem)

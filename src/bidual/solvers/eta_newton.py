@@ -11,7 +11,6 @@ from bidual.gauges import EuclideanGroups
 from bidual.numerics.linear_algebra import robust_cholesky
 from bidual.operators import HasKernel
 from bidual.problems.problem import Problem
-from bidual.runtime.memory import available_bytes, human_bytes
 from bidual.solvers.driver import Solver
 from bidual.types import as_protocol
 
@@ -62,19 +61,16 @@ class EtaNewton(Solver):
 
     name = "eta_newton"
     needs = {"operator": (HasKernel,), "gauge": (EuclideanGroups,)}  # noqa: RUF012
+    needs_squared_loss = True
     instead = "kernel_admm"
     check_every = 1
 
     def _refusal(self, problem: Problem) -> str | None:
-        if not problem.datafit.loss.half_square:
-            return f"eta_newton needs squared loss, got {problem.datafit.loss.name}."
         if not _groups(problem):
             return f"eta_newton needs a sum of Euclidean norms; {problem.gauge.name} with these outputs is none."
         n, p = problem.operator.output_shape[0], problem.operator.block_shape[0]
         need = 8 * ((4 + len(_groups(problem))) * n * n + 3 * n * p + 3 * p * p)
-        if need > available_bytes(problem.operator.like.device):
-            return f"eta_newton needs {human_bytes(need)} for its matrices, more than is free."
-        return None
+        return self._memory_refusal(need, problem.operator.like.device)
 
     def init(self, problem: Problem, start: Tensor | None, dual: Tensor | None) -> _State:
         problem = problem.to(torch.float64)

@@ -11,7 +11,6 @@ from bidual.gauges import Proximable
 from bidual.numerics.anderson import Anderson
 from bidual.operators import HasKernel, LiftedOperator
 from bidual.problems.problem import Problem
-from bidual.runtime.memory import available_bytes, human_bytes
 from bidual.solvers.driver import Solver
 from bidual.solvers.kernel import ShiftedKernel, Solve, kernel_bytes
 from bidual.types import as_protocol
@@ -113,9 +112,7 @@ class KernelADMM(Solver):
 
     def _refusal(self, problem: Problem) -> str | None:
         need = kernel_bytes(problem.operator, 4 if self.dtype == "float32" else 8)
-        if need <= available_bytes(problem.operator.like.device):
-            return None
-        return f"kernel_admm needs {human_bytes(need)} for its kernel matrix, more than is free."
+        return self._memory_refusal(need, problem.operator.like.device)
 
     def init(self, problem: Problem, start: Tensor | None, dual: Tensor | None) -> _State:
         small = problem.to(getattr(torch, self.dtype))

@@ -14,8 +14,7 @@ from torch import Tensor
 from bidual.gauges import Conic, Factorised
 from bidual.operators import HasKernel
 from bidual.problems.certificate import certify
-from bidual.problems.neuron_problem import NeuronProblem
-from bidual.problems.problem import Problem
+from bidual.problems.problem import NeuronProblem, Problem
 from bidual.problems.solution import DEFAULT_LIMITS, Callback, Limits, Solution, Status, Watch
 from bidual.runtime.numerical_errors import NUMERICAL
 from bidual.solvers import (
@@ -41,7 +40,7 @@ class Crossovers:
         q_entries, q_samples: the interior point in Q solves systems of size P d (d + 1) / 2 and n.
         cheap_cones, tolerable_cones: Clarabel factors a triangle of (rows + cols) per semidefinite block. Up to the
             first number of operations it is fast; up to the second it is worth trying when all else has stalled.
-        small_design, tiny_design: entries of the design up to which Clarabel is asked first, with semidefinite cones
+        small_design, tiny_design: entries of the design up to which Clarabel runs first, with semidefinite cones
             and without.
         largest_kernel: samples, or twice the columns of the design, whose kernel matrix is factored; beyond it a few
             neurons at a time are moved.
@@ -82,8 +81,8 @@ class Stage:
     limits: Limits
 
 
-# Yields stages, each made when the last one has ended, and is sent what has been found so far. A numerical error of a
-# stage is raised where the stage was yielded.
+# Yields stages, each made when the last one has ended, and receives the solution so far. A numerical error of a stage
+# is raised where the stage was yielded.
 Plan = Generator[Stage, Solution, None]
 
 
@@ -102,7 +101,7 @@ def in_turn(stages: Iterable[Stage], limits: Limits) -> Plan:
             return
         steps = stage.limits.max_steps if left.max_steps is None else left.max_steps
         try:
-            done = yield Stage(stage.solver, Limits(stage.limits.tol, steps, left.max_time))
+            done = yield Stage(stage.solver, replace(stage.limits, max_steps=steps, max_time=left.max_time))
         except NUMERICAL as error:  # numbers beyond this stage's precision; the next may have more
             failure = error
     if done is None and failure is not None:
@@ -137,9 +136,7 @@ def run(
     finally:
         stages.close()
     if progress.done is None:
-        raise ValueError(
-            "no solver can take this problem in the memory there is; lower patterns, or use fewer samples."
-        )
+        raise ValueError("no solver can take this problem in the memory there is; use fewer gates or fewer samples.")
     return progress.done
 
 

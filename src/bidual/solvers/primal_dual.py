@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import log, sqrt
+from math import sqrt
 
 import torch
 from torch import Tensor
@@ -15,7 +15,6 @@ from bidual.types import as_protocol
 
 @dataclass
 class _State:
-    problem: Problem
     Z: Tensor
     b: Tensor
     V: Tensor
@@ -25,7 +24,6 @@ class _State:
     norm: float
     weight: float
     since: int = 0
-    steps: int = 0
 
 
 @dataclass(frozen=True)
@@ -50,7 +48,7 @@ class PrimalDual(Solver):
         b = problem.datafit.offset(AZ)
         total = (torch.zeros_like(Z), torch.zeros_like(b), torch.zeros_like(V))
         weight = max(float(torch.linalg.vector_norm(V)), 1e-12) / max(float(torch.linalg.vector_norm(AZ)), 1.0)
-        return _State(problem, Z, b, V, AZ, total, (Z, V), max(norm, 1e-30), weight)
+        return _State(Z, b, V, AZ, total, (Z, V), max(norm, 1e-30), weight)
 
     def step(self, problem: Problem, state: _State) -> _State:
         primal_step, dual_step = 0.99 / (state.norm * state.weight), 0.99 * state.weight / state.norm
@@ -63,7 +61,7 @@ class PrimalDual(Solver):
         V = dual_step * (u - problem.datafit.prox(u, 1 / dual_step))  # Moreau: the prox of F* from that of F
         state.Z, state.b, state.AZ, state.V = Z, b, AZ, V
         state.total = tuple(old + new for old, new in zip(state.total, (Z, b, V), strict=True))  # type: ignore[assignment]
-        state.since, state.steps = state.since + 1, state.steps + 1
+        state.since += 1
         if state.since >= self.restart_every:
             _restart(problem, state)
         return state
@@ -72,8 +70,7 @@ class PrimalDual(Solver):
         return state.Z
 
     def candidates(self, problem: Problem, state: _State) -> Sequence[Tensor]:
-        average = state.total[2] / state.since if state.since else state.V
-        return (state.V, average)
+        return (state.V, state.total[2] / state.since) if state.since else (state.V,)
 
 
 def _restart(problem: Problem, state: _State) -> None:
@@ -81,7 +78,7 @@ def _restart(problem: Problem, state: _State) -> None:
     Z, b, V = (part / state.since for part in state.total)
     travelled = [float(torch.linalg.vector_norm(new - old)) for new, old in zip((Z, V), state.began, strict=True)]
     if min(travelled) > 1e-12:
-        state.weight = 2.718281828 ** (0.5 * log(travelled[1] / travelled[0]) + 0.5 * log(state.weight))
+        state.weight = sqrt(state.weight * travelled[1] / travelled[0])
     state.Z, state.b, state.V = Z, b, V
     state.AZ = problem.operator.forward(Z)
     state.total = tuple(torch.zeros_like(part) for part in state.total)  # type: ignore[assignment]

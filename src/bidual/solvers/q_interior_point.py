@@ -13,7 +13,6 @@ from bidual.gauges import Factorised
 from bidual.numerics.small_matrices import cholesky, diagonal, eigh, extreme_eigenvalues, product, symmetric, transposed
 from bidual.operators import HasKernel
 from bidual.problems.problem import Problem
-from bidual.runtime.memory import available_bytes, human_bytes
 from bidual.solvers.driver import Solver
 from bidual.types import as_protocol
 
@@ -59,12 +58,11 @@ class QInteriorPoint(Solver):
     max_rows: int = 4
     name = "q_interior_point"
     needs = {"operator": (HasKernel,), "gauge": (Factorised,)}  # noqa: RUF012
+    needs_squared_loss = True
     check_every = 1000
 
     def _refusal(self, problem: Problem) -> str | None:
         (n, c), (p, rows, columns) = problem.operator.output_shape, problem.operator.block_shape
-        if not problem.datafit.loss.half_square:
-            return f"{self.name} needs squared loss, got {problem.datafit.loss.name}."
         if not as_protocol(problem.gauge, Factorised).smooth_factors(columns):
             return f"{self.name} needs nuclear norms; {problem.gauge.name} with several outputs is none."
         if columns != c:
@@ -73,9 +71,7 @@ class QInteriorPoint(Solver):
             return f"{self.name} needs blocks of at most {self.max_rows} rows, got {rows}."
         k, unknowns, least = p * rows, p * rows * (rows + 1) // 2, min(n, p * rows + c)
         need = 8 * (2 * n * k + 3 * least * k + 3 * least**2 + 3 * k**2 + 2 * unknowns**2)
-        if need > available_bytes(torch.device("cpu")):
-            return f"{self.name} needs {human_bytes(need)} for its matrices, more than is free."
-        return None
+        return self._memory_refusal(need, torch.device("cpu"))
 
     def init(self, problem: Problem, start: Tensor | None, dual: Tensor | None) -> _State:
         A, Y = _samples(problem)

@@ -1,5 +1,4 @@
-"""Contract checks that ship with the package: run them on a loss, gauge, operator, architecture,
-oracle or solver of your own.
+"""Contract checks that ship with the package: for a loss, gauge, operator, architecture, oracle or solver of your own.
 
 Every ``check_*`` raises an AssertionError that says which promise was broken, and by how much. They draw from the given
 generator only, work in float64 and take seconds at most:
@@ -7,16 +6,11 @@ generator only, work in float64 and take seconds at most:
     check_loss(MyLoss(), torch.Generator().manual_seed(0))
 """
 
-from bidual.testing.architecture import check_architecture
-from bidual.testing.datafit import check_datafit
-from bidual.testing.discovery import concrete_subclasses
-from bidual.testing.gauge import check_gauge
-from bidual.testing.loss import check_loss, example_targets
-from bidual.testing.operator import check_operator
+from bidual.testing.lifting import check_architecture, check_gauge, check_operator
+from bidual.testing.loss import check_datafit, check_loss, example_targets
 from bidual.testing.oracle import check_oracle
-from bidual.testing.planted import Planted
-from bidual.testing.solver import check_solver
-from bidual.testing.tools import own_checks_only
+from bidual.testing.solver import Planted, check_solver
+from bidual.testing.tools import concrete_subclasses, own_checks_only
 
 __all__ = [
     "Planted",

@@ -7,6 +7,7 @@ from math import inf, isfinite
 import torch
 from torch import Tensor
 
+from bidual.gauges import Bracket
 from bidual.polar import NeuronOracle, SteepestNeurons
 from bidual.testing.steep_neurons import Features, Question, planted_questions, random_questions, relu_features
 from bidual.testing.tools import normal, require, require_at_least, require_close, require_refused
@@ -47,7 +48,7 @@ def check_oracle(
             _answer(make(question.X), question, f"samples of shape {tuple(question.X.shape)}", width)
         for name, question, known in planted_questions(like, generator, c) if features is relu_features else ():
             bracket = _answer(make(question.X), question, name, width).bracket
-            _check_contains(bracket.lower, bracket.upper, known, f"the planted neuron of {name}")
+            _check_contains(bracket, known, f"the planted neuron of {name}")
     _check_refusals(make, min(outputs), generator)
 
 
@@ -74,29 +75,26 @@ def _answer(oracle: NeuronOracle, question: Question, where: str, width: float =
     require(oracle.proves or upper == inf or hasattr(oracle, "euclidean"), f"{name}: a search proves nothing")
     _check_neurons(found, question, name)
     require_close(lower, float(found.values[0]) if len(found.values) else 0.0, f"{name}: lower is attained", 1e-12)
-    _check_contains(lower, upper, question.best, where, question.enumerable)
+    _check_contains(found.bracket, question.best, where, question.enumerable)
     if isfinite(width):
         require_at_least(lower * (1 + width), upper, f"{name}: the bracket is as narrow as promised", 1e-12)
     return found
 
 
 def _check_neurons(found: SteepestNeurons, question: Question, name: str) -> None:
-    require(
-        found.neurons.shape == (len(found.values), question.X.shape[1] * question.size), f"{name}: one row a neuron"
-    )
+    shape = (len(found.values), question.X.shape[1] * question.size)
+    require(found.neurons.shape == shape, f"{name}: one row a neuron")
     lengths = torch.linalg.vector_norm(found.neurons, question.hidden, dim=1)
     require_close(lengths, torch.ones_like(lengths), f"{name}: neurons are units", 1e-9)
-    scale = 1 / max(question.best, 1e-300)
-    require_close(
-        scale * found.values, scale * question.values(found.neurons), f"{name}: values are the neurons'", 1e-9
-    )
+    scale, values = 1 / max(question.best, 1e-300), question.values(found.neurons)
+    require_close(scale * found.values, scale * values, f"{name}: values are the neurons'", 1e-9)
     require(bool((found.values.diff() <= 0).all()), f"{name}: best first")
 
 
-def _check_contains(lower: float, upper: float, best: float, what: str, sure: bool = True) -> None:
+def _check_contains(found: Bracket, best: float, what: str, sure: bool = True) -> None:
     """``best`` is attained, up to its own rounding; ``sure`` says that nothing is steeper."""
-    require(upper >= best * (1 - 1e-12), f"oracle: upper {upper} is at least the {best} of {what}")
-    require(not sure or lower <= best * (1 + 1e-7), f"oracle: lower {lower} is at most the {best} of {what}")
+    require(found.upper >= best * (1 - 1e-12), f"oracle: upper of {found} is at least the {best} of {what}")
+    require(not sure or found.lower <= best * (1 + 1e-7), f"oracle: lower of {found} is at most the {best} of {what}")
 
 
 def _check_threshold(oracle: NeuronOracle, question: Question, first: SteepestNeurons) -> None:
@@ -104,7 +102,7 @@ def _check_threshold(oracle: NeuronOracle, question: Question, first: SteepestNe
     lower = first.bracket.lower
     for share in (0.5, 0.999, 2.0):
         found = oracle.steepest(question.V, above=share * lower, seeds=first.neurons[:1])
-        _check_contains(found.bracket.lower, found.bracket.upper, question.best, "a threshold", question.enumerable)
+        _check_contains(found.bracket, question.best, "a threshold", question.enumerable)
         _check_neurons(found, question, f"oracle, above {share} of the best")
         least = min(share * lower, found.bracket.lower * (1 - 1e-9))
         require(bool((found.values >= least).all()), "oracle: listed neurons exceed the threshold, or are the best")
@@ -116,14 +114,11 @@ def _check_threshold(oracle: NeuronOracle, question: Question, first: SteepestNe
 
 def _check_invariance(make: Make, question: Question, generator: torch.Generator) -> None:
     for name, other in _equivalent(question, generator):
-        bracket = make(other.X).steepest(other.V).bracket
-        _check_contains(bracket.lower, bracket.upper, question.best, name, question.enumerable)
+        _check_contains(make(other.X).steepest(other.V).bracket, question.best, name, question.enumerable)
     plain = make(question.X).steepest(question.V)
     for factor in _FACTORS:
-        for name, other in (
-            ("V", replace(question, V=factor * question.V)),
-            ("X", replace(question, X=factor * question.X)),
-        ):
+        for name in ("V", "X"):
+            other = replace(question, **{name: factor * getattr(question, name)})
             found = make(other.X).steepest(other.V)
             same = [factor * end for end in (plain.bracket.lower, plain.bracket.upper)]
             got = [found.bracket.lower, found.bracket.upper]

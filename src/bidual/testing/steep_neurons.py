@@ -11,10 +11,11 @@ from math import inf
 
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from bidual.testing.tools import normal
 
-Features = Callable[[Tensor, Tensor], Tensor]  # samples (n, d) and neurons (q, k) to what the neurons say (n, q)
+Features = Callable[[Tensor, Tensor], Tensor]  # samples (n, d) and neurons (q, k) to outputs of neurons (n, q)
 _MOST_ROWS, _MOST_FEATURES = 8, 4  # of data whose patterns are enumerated
 
 
@@ -25,23 +26,15 @@ def relu_features(X: Tensor, U: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Question:
-    """max over |u|_C <= 1 of |V^T f_u(X)|_R*, with the orders of both norms.
-
-    Attributes:
-        hidden: the order of the norm C of a neuron.
-        output: the order of the norm R* of V^T f_u(X).
-        features: f, positively homogeneous of degree one in u.
-        size: numbers of a neuron per feature of X.
-        feasible: drops from neurons (q, k) what a neuron may not have.
-    """
+    """max over |u|_C <= 1 of |V^T f_u(X)|_R*."""
 
     X: Tensor
     V: Tensor
-    hidden: float = 2.0
-    output: float = 2.0
-    features: Features = relu_features
-    size: int = 1
-    feasible: Callable[[Tensor], Tensor] = lambda U: U
+    hidden: float = 2.0  # the order of the norm C of a neuron
+    output: float = 2.0  # the order of the norm R* of V^T f_u(X)
+    features: Features = relu_features  # f, positively homogeneous of degree one in u
+    size: int = 1  # numbers of a neuron per feature of X
+    feasible: Callable[[Tensor], Tensor] = lambda U: U  # drops from neurons (q, k) what a neuron may not have
 
     def values(self, U: Tensor) -> Tensor:
         """|V^T f_u(X)| / |u| of every neuron, 0 for the zero neuron."""
@@ -52,7 +45,9 @@ class Question:
     @cached_property
     def best(self) -> float:
         """The largest value that enumeration and search attain: the maximum itself where ``enumerable``."""
-        tried = torch.cat([self._drawn(), *([self._enumerated()] if self.enumerable else [])])
+        tried = self._drawn()
+        if self.enumerable:
+            tried = torch.cat([tried, self._tops_of_patterns() if self.hidden == 2 else self._corners()])
         values = self.values(tried)
         return max(float(values.max()), float(self.values(self._climbed(tried[values.argsort()[-20:]])).max()))
 
@@ -70,18 +65,15 @@ class Question:
     def _climbed(self, U: Tensor, rounds: int = 60, tries: int = 12) -> Tensor:
         """Random steps of falling length, of which the steepest is taken."""
         generator, width = torch.Generator().manual_seed(1), U.shape[1]
-        U = U / torch.linalg.vector_norm(U, dim=1, keepdim=True).clamp(min=1e-300)
+        U = normalize(U, eps=1e-300)
         for k in range(rounds):
             steps = 0.5 * 0.85**k * normal((len(U), tries, width), generator)
             steps[:, 0] = 0
             moved = self.feasible((U[:, None] + steps).flatten(0, 1))
             values = self.values(moved).reshape(len(U), tries)
             U = moved.reshape(len(U), tries, width)[torch.arange(len(U)), values.argmax(1)]
-            U = U / torch.linalg.vector_norm(U, dim=1, keepdim=True).clamp(min=1e-300)
+            U = normalize(U, eps=1e-300)
         return U
-
-    def _enumerated(self) -> Tensor:
-        return self._tops_of_patterns() if self.hidden == 2 else self._corners()
 
     def _tops_of_patterns(self) -> Tensor:
         """Top eigenvectors of the form of every pattern, on every flat where some rows vanish, with both signs.

@@ -8,7 +8,7 @@ from torch.nn import functional
 from bidual.operators import PooledOperator, pooled
 from bidual.operators.patches import Convolution, ImagePatches, Pooling
 from bidual.operators.patches import base as patches_base
-from bidual.testing.operator import check_operator
+from bidual.testing import check_operator
 from helpers.draws import normal
 from oracles.explicit_readouts import window_averages
 from oracles.patch_cases import CASES, POOLINGS

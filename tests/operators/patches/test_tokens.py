@@ -7,7 +7,7 @@ import torch
 
 from bidual.operators import PooledOperator
 from bidual.operators.patches import TokenPairs
-from bidual.testing.operator import check_operator
+from bidual.testing import check_operator
 from helpers.draws import normal
 from oracles.explicit_readouts import explicit_tokens
 

@@ -10,7 +10,7 @@ from bidual.papers.experiments import cp_figure_4
 from bidual.papers.experiments.cp_figure_4 import ImageRow, Settings, blobs, noise
 from bidual.problems.relu import ReluProblem
 from bidual.training.copositive import relax
-from bidual.training.copositive.compact import Compact
+from bidual.training.copositive.relaxed import Compact
 
 Y = blobs(12, side=6)
 

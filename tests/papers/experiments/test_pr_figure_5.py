@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from bidual.architectures import GatedParallel
-from bidual.architectures.sub_network_gates import SubNetworkGates
+from bidual.architectures.gated_parallel import SubNetworkGates
 from bidual.io.datasets import ImageData, load_images
 from bidual.losses import Squared
 from bidual.losses.datafit import Datafit

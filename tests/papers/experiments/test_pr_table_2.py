@@ -4,11 +4,11 @@ from math import inf
 import pytest
 import torch
 
-from bidual.architectures.path_norm import path_norm, path_norm_of
 from bidual.losses import Logistic, Loss, Squared
 from bidual.papers.experiments import pr_table_2
 from bidual.papers.experiments.pr_table_2 import ToyRow, make_toy
 from bidual.papers.methods.parallel_descent import ParallelDescent
+from bidual.papers.methods.path_norm import path_norm, path_norm_of
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import torch
 
-from bidual.architectures.sub_network_gates import SubNetworkGates
+from bidual.architectures.gated_parallel import SubNetworkGates
 from bidual.losses import Squared
 from bidual.papers.experiments import pr_table_3
 from bidual.papers.methods.penalty import PenaltyForm, train

@@ -7,7 +7,7 @@ import torch
 from bidual.papers.methods.branch_and_bound import BranchAndBound
 from bidual.polar.relaxations.sign_regions import SignRegion
 from helpers.draws import normal
-from helpers.polar_cases import CASES, steepest
+from helpers.polar_cases import CASES, inside, steepest
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -52,8 +52,8 @@ def test_found_neurons_attain_the_lower_bound() -> None:
 def test_halves_of_a_cell_cover_it() -> None:
     x, directions = normal(5, 3).numpy(), normal(200, 3, seed=1).numpy()
     region = SignRegion.whole(x).split(2)[0]
-    covered = [half.contains(directions) for half in region.split(4)]
-    assert (np.logical_or(*covered) == region.contains(directions)).all()
+    covered = [inside(half, directions) for half in region.split(4)]
+    assert (np.logical_or(*covered) == inside(region, directions)).all()
 
 
 def test_a_cells_h_is_linear_in_its_variable() -> None:

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from bidual.papers.methods import cone_pca
-from bidual.papers.methods.cone_pca import steepest
-from bidual.patterns.pattern_cone import pattern_cone
+from bidual.papers.methods.cone_pca import project, steepest
+from bidual.patterns.cones import pattern_cone
 from helpers.draws import normal
 
 
@@ -46,7 +46,7 @@ def test_a_search_brackets_the_exact_value(monkeypatch: pytest.MonkeyPatch) -> N
 def test_projection_is_the_nearest_point() -> None:
     cone, samples = cone_and_samples(5, 3)
     for a in np.random.default_rng(0).normal(size=(50, 3)):
-        nearest = cone.project(a)
+        nearest = project(cone, a)
         assert (cone.rows @ nearest).min() >= -1e-12
         assert (a - nearest) @ nearest == pytest.approx(0, abs=1e-12)
         assert (samples @ (a - nearest)).max() <= 1e-9

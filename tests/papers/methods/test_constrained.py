@@ -10,14 +10,14 @@ import pytest
 import torch
 from torch import Tensor
 
+from bidual.architectures.gated_parallel import SubNetworkGates
 from bidual.architectures.modules import ParallelNetwork
-from bidual.architectures.path_norm import path_norm_of
-from bidual.architectures.sub_network_gates import SubNetworkGates
 from bidual.losses import Hinge, Logistic, Squared
 from bidual.losses.datafit import Datafit
 from bidual.papers.methods import constrained
 from bidual.papers.methods.constrained import solve_constrained
 from bidual.papers.methods.gate_cones import GateCones
+from bidual.papers.methods.path_norm import path_norm_of
 from bidual.papers.methods.penalty import PenaltyForm, train
 from bidual.problems.certificate import Scope
 from oracles.parallel_oracle import three_layer_optimum

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from bidual.architectures.modules import ParallelNetwork
-from bidual.architectures.path_norm import path_norm_of
+from bidual.papers.methods.path_norm import path_norm_of
 from bidual.papers.methods.pruning import prune, with_networks
 
 

@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 
 from bidual.architectures import GatedParallel, ParallelMLP
+from bidual.architectures.gated_parallel import SubNetworkGates
 from bidual.architectures.modules import ParallelNetwork
-from bidual.architectures.path_norm import path_norm_of
-from bidual.architectures.sub_network_gates import SubNetworkGates
 from bidual.gauges import Group
 from bidual.losses import Logistic, Squared
 from bidual.losses.datafit import Datafit
@@ -18,6 +17,7 @@ from bidual.papers.methods.cone_split import _Woodbury, shortest_split
 from bidual.papers.methods.decoding import real_sub_networks, violation
 from bidual.papers.methods.gate_cones import GateCones
 from bidual.papers.methods.gated_report import gated_report
+from bidual.papers.methods.path_norm import path_norm_of
 from bidual.problems.certificate import Scope
 from bidual.problems.problem import Problem
 from bidual.problems.solution import Limits

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from bidual.architectures import GatedParallel
-from bidual.architectures.sub_network_gates import SubNetworkGates
+from bidual.architectures.gated_parallel import SubNetworkGates
 from bidual.gauges import Group
 from bidual.losses import Logistic, Squared
 from bidual.losses.datafit import Datafit

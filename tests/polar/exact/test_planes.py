@@ -9,7 +9,7 @@ from numpy import ndarray
 
 from bidual.numerics.rounding import UNIT, gamma
 from bidual.patterns.arrangement import MERGE, Flat
-from bidual.polar.exact.planes import Planes, _on_arc, _principal, _Top, form_error, top_error
+from bidual.polar.exact.planes import Planes, _on_arc, _principal, form_error, top_error
 
 
 def flats(count: int, n: int, r: int = 3, seed: int = 0) -> list[Flat]:
@@ -56,9 +56,9 @@ def test_the_closed_form_of_two_by_two_is_off_by_less_than_its_allowance(c: int)
     rng = np.random.default_rng(c)
     G = rng.standard_normal((1, 60, c, 2)) * 10.0 ** rng.uniform(-3, 3, (1, 60, 1, 1))
     G[0, ::3, :, 1] = G[0, ::3, :, 0] * (1 + 1e-9 * rng.standard_normal((20, 1)))
-    top, angle = _principal(G)
+    tops, gaps, angle = _principal(G)
     with mpmath.workdps(50):
-        for form, value, gap, at in zip(G[0], top.value[0], top.gap[0], angle[0], strict=True):
+        for form, value, gap, at in zip(G[0], tops[0], gaps[0], angle[0], strict=True):
             a, b = (mpmath.matrix(column.tolist()) for column in form.T)
             mean, half, cross = ((a.T * a)[0] + (b.T * b)[0]) / 2, ((a.T * a)[0] - (b.T * b)[0]) / 2, (a.T * b)[0]
             radius, error = mpmath.hypot(half, cross), gamma(4 * c + 16) * value
@@ -171,9 +171,9 @@ def test_the_bound_of_a_flat_form_leaves_room_for_its_gap() -> None:
 def test_the_principal_direction_is_the_top_eigenvector(c: int) -> None:
     G = np.random.default_rng(c).standard_normal((3, 4, c, 2))
     values, vectors = np.linalg.eigh(np.swapaxes(G, -1, -2) @ G)
-    top, angle = _principal(G)
-    assert top.value == pytest.approx(values[..., 1], rel=1e-12)
-    assert top.gap == pytest.approx(values[..., 1] - values[..., 0], rel=1e-10)
+    value, gap, angle = _principal(G)
+    assert value == pytest.approx(values[..., 1], rel=1e-12)
+    assert gap == pytest.approx(values[..., 1] - values[..., 0], rel=1e-10)
     u = np.stack([np.cos(angle), np.sin(angle)], -1)
     assert np.abs((u * vectors[..., 1]).sum(-1)) == pytest.approx(1, rel=1e-12)
 
@@ -182,7 +182,7 @@ def on_arc(
     angle: float, low: float, width: float, value: float = 1.0, gap: float = 1.0, error: float = 0.0
 ) -> tuple[bool, float]:
     one = [np.full((1, 1), number) for number in (angle, low, width, value, gap, error)]
-    inside, spread = _on_arc(one[0], one[1], one[2], _Top(one[3], one[4]), one[5])
+    inside, spread = _on_arc(*one)
     return bool(inside[0, 0]), spread
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch import Tensor
 
 from bidual.polar.products.majorant import Majorant
 from helpers.product_cases import draw, multipliers, neurons, places
@@ -20,33 +21,31 @@ def test_no_neuron_of_the_cell_is_above_the_form(c: int, clustered: bool) -> Non
         assert bool((form >= 2 * steep - 1e-12).all())
 
 
+def weighted(majorant: Majorant, z: Tensor, h: Tensor) -> Tensor:
+    """F(z, h), product by product."""
+    cell, at, V = majorant.cell, majorant.at, majorant.V
+    w, u = z[: cell.n_outputs], z[cell.n_outputs :]
+    t, P, kappa = cell.X[cell.free] @ u, cell.forms @ z, cell.norm_form @ z
+    a, b = h + t, h - t
+    plus, minus, mixed = (at.pairs.dense(kind) for kind in range(3))
+    sa, sb = at.pairs.down(a), at.pairs.down(b)
+    total = (V[cell.free] @ w) @ a + 2 * (V[cell.positive] @ w) @ (cell.X[cell.positive] @ u)
+    total = total + 2 * (sa @ plus @ sa) + 2 * (sb @ minus @ sb) + 2 * (sa @ mixed @ sb)
+    for side, weights, g in ((a, at.on_plus, at.cone_plus), (b, at.on_minus, at.cone_minus)):
+        total = total + side @ (weights @ P + g.norm(dim=1) * kappa + g @ u)
+    total = total + P @ (at.form_pairs @ P + at.form_cones.norm(dim=1) * kappa + at.form_cones @ u)
+    return total + at.balance * (u @ u - w @ w) + majorant.diagonal @ (t * t - h * h)
+
+
 @pytest.mark.parametrize(("c", "clustered"), CASES)
 def test_the_form_is_the_maximum_over_h(c: int, clustered: bool) -> None:
-    """F(z, h), written out product by product, is largest at h = Y z, and is z^T C z there."""
     for place, V in places(c, clustered):
-        cell, at = place.cell, multipliers(place)
-        majorant = Majorant(cell, V, at)
-        z = draw(cell.size, seed=5)
+        majorant = Majorant(place.cell, V, multipliers(place))
+        z = draw(place.cell.size, seed=5)
         h = majorant.Y @ z
-
-        def value(h: torch.Tensor) -> torch.Tensor:
-            w, u, X = z[: cell.n_outputs], z[cell.n_outputs :], cell.X[cell.free]
-            t, P = X @ u, cell.forms @ z
-            a, b = h + t, h - t
-            plus, minus, mixed = (at.pairs.dense(kind) for kind in range(3))
-            sa, sb = at.pairs.down(a), at.pairs.down(b)
-            total = (V[cell.free] @ w) @ a + 2 * (V[cell.positive] @ w) @ (cell.X[cell.positive] @ u)
-            total = total + 2 * (sa @ plus @ sa) + 2 * (sb @ minus @ sb) + 2 * (sa @ mixed @ sb)
-            for side, weights, g in ((a, at.on_plus, at.cone_plus), (b, at.on_minus, at.cone_minus)):
-                total = total + side @ (weights @ P + g.norm(dim=1) * (cell.norm_form @ z) + g @ u)
-            total = total + P @ (at.form_pairs @ P + at.form_cones.norm(dim=1) * (cell.norm_form @ z))
-            total = total + P @ (at.form_cones @ u) + at.balance * (u @ u - w @ w)
-            return total + majorant.diagonal @ (t * t - h * h)
-
-        top = value(h)
+        top = weighted(majorant, z, h)
         torch.testing.assert_close(top, z @ majorant.C @ z, rtol=1e-10, atol=1e-10)
-        for seed in range(5):
-            assert value(h + 0.1 * draw(len(h), seed=seed)) < top
+        assert all(weighted(majorant, z, h + 0.1 * draw(len(h), seed=seed)) < top for seed in range(5))
 
 
 @pytest.mark.parametrize(("c", "clustered"), CASES)

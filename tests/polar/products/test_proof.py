@@ -73,11 +73,11 @@ def _form_in_fractions(numbers: _Numbers) -> list[list[Fraction]]:
     for j in range(size):
         for k in range(size):
             for i in range(m):
-                a = sum((plus[i][l] + plus[l][i]) * A[l][k] + 2 * mixed[i][l] * B[l][k] for l in range(m))
-                b = sum((minus[i][l] + minus[l][i]) * B[l][k] for l in range(m))
+                a = sum((plus[i][q] + plus[q][i]) * A[q][k] + 2 * mixed[i][q] * B[q][k] for q in range(m))
+                b = sum((minus[i][q] + minus[q][i]) * B[q][k] for q in range(m))
                 T[j][k] += A[i][j] * (V[i][k] + on_a[i][k] + a) + B[i][j] * (on_b[i][k] + b)
                 T[j][k] += D[i] * (E[i][j] * E[i][k] - Y[i][j] * Y[i][k])
-            T[j][k] += sum(P[l][j] * on_forms[l][k] for l in range(len(P)))
+            T[j][k] += sum(P[q][j] * on_forms[q][k] for q in range(len(P)))
         T[j][j] += Fraction(float(numbers.balance[j]))
     return T
 
@@ -125,7 +125,8 @@ def test_cells_must_cover() -> None:
 
     four = [((a, b), ()) for a in (1.0, -1.0) for b in (1.0, -1.0)]
     halves = [((1.0, 1.0), ((3, 1),)), ((1.0, 1.0), ((3, -1), (2, 1))), ((1.0, 1.0), ((3, -1), (2, -1)))]
-    assert covering(proofs(*four), 2) and covering(proofs((None, ())), 2)
+    assert covering(proofs(*four), 2)
+    assert covering(proofs((None, ())), 2)
     assert covering(proofs(*four[1:], *halves), 2)
     assert not covering(proofs(*four[1:]), 2)
     assert not covering(proofs(*four[1:], *halves[:2]), 2)

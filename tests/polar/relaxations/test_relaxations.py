@@ -7,12 +7,11 @@ import pytest
 import torch
 
 from bidual.papers.methods.semidefinite import SemidefiniteBound
-from bidual.polar.relaxations.aggregates import Aggregated, RowMultipliers
-from bidual.polar.relaxations.diagonal import DiagonalBound
+from bidual.polar.relaxations.diagonal import Aggregated, DiagonalBound, RowMultipliers
 from bidual.polar.relaxations.reduction import Scaled
 from bidual.polar.relaxations.sign_regions import SignRegion, clipped
 from helpers.draws import normal
-from helpers.polar_cases import CASES, brute_force, semidefinite_value, steepest
+from helpers.polar_cases import CASES, brute_force, inside, semidefinite_value, steepest
 
 BOUNDS = {
     "diagonal": lambda X: DiagonalBound(X, sums=False, steps=6),
@@ -81,9 +80,9 @@ def test_random_multipliers_never_prove_too_much(seed: int) -> None:
         region = region.split(row)[int(rng.integers(2))]
     N = 10 ** rng.uniform(-3, 1) * rng.standard_normal((12, 12))
     U = rng.standard_normal((20000, scaled.x.shape[1]))
-    inside = torch.from_numpy(U[region.contains(U)])
-    values = (torch.from_numpy(scaled.x) @ inside.T).clamp(min=0).T @ torch.from_numpy(v)
-    best = float((values.norm(dim=1) / inside.norm(dim=1)).max()) if len(inside) else 0.0
+    within = torch.from_numpy(U[inside(region, U)])
+    values = (torch.from_numpy(scaled.x) @ within.T).clamp(min=0).T @ torch.from_numpy(v)
+    best = float((values.norm(dim=1) / within.norm(dim=1)).max()) if len(within) else 0.0
     assert region.bound(v, N) >= best
     witness = RowMultipliers(
         torch.from_numpy(10 ** rng.uniform(-1, 2, 6)), torch.from_numpy(rng.standard_normal((4, 4)))

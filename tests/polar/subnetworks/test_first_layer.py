@@ -10,7 +10,7 @@ import torch
 from mpmath import mpf
 
 from bidual.patterns import count_bound
-from bidual.polar.exact.rays import exact_patterns
+from bidual.patterns.exact_arrangement import exact_patterns
 from bidual.polar.subnetworks.first_layer import FirstLayer
 from bidual.polar.subnetworks.pricing import ExactParallel
 

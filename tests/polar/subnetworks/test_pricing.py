@@ -11,7 +11,7 @@ from bidual.polar import Faces
 from bidual.polar.subnetworks.base import copies
 from bidual.polar.subnetworks.pricing import ExactParallel
 from bidual.polar.subnetworks.search import ParallelSearch
-from bidual.problems.parallel import ParallelProblem
+from bidual.problems.relu import ParallelProblem
 
 CASES = [(5, 2, 1), (5, 2, 2), (6, 2, 3), (4, 3, 2), (5, 1, 2), (4, 3, 1)]
 
@@ -81,5 +81,3 @@ def test_what_it_refuses() -> None:
     ):
         with pytest.raises(ValueError, match=words):
             ParallelProblem(**({"X": X[:4], "datafit": data, "beta": 0.1, "widths": 2} | wrong))  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="m2 must be at least 1"):
-        ParallelProblem.with_copies(X[:4], data, 0.1, 2, 0)

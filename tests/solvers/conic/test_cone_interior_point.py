@@ -8,6 +8,7 @@ from torch import Tensor
 
 from bidual.losses import Huber, Squared
 from bidual.losses.datafit import Datafit
+from bidual.papers.methods.cone_factors import gated_program
 from bidual.patterns import enumerate as enumerate_patterns
 from bidual.problems.relu import ReluProblem
 from bidual.solvers.conic import cone_program
@@ -38,7 +39,7 @@ def sampled(
     weight = 0.5 + torch.rand(n, generator=generator, dtype=torch.float64) if intercept else None
     patterns = torch.unique(X @ G > 0, dim=1).T
     problem = ReluProblem(X, Datafit(Squared(), y, weight, intercept), 1.0)
-    return problem.with_beta(share * problem.gated(patterns).beta_max), patterns
+    return problem.with_beta(share * gated_program(problem, patterns).beta_max), patterns
 
 
 def dual_peak(problem: ReluProblem, patterns: Tensor, V: Tensor) -> float:

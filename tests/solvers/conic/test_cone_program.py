@@ -9,7 +9,7 @@ from bidual.losses import LOSSES, Loss, Squared
 from bidual.losses.datafit import Datafit
 from bidual.papers.methods.cone_pca import steepest
 from bidual.patterns import enumerate as enumerate_patterns
-from bidual.patterns.pattern_cone import pattern_cone
+from bidual.patterns.cones import pattern_cone
 from bidual.problems.certificate import certify
 from bidual.problems.relu import ReluProblem
 from bidual.solvers.conic import cone_program

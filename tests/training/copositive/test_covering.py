@@ -12,10 +12,10 @@ from numpy import ndarray
 
 from bidual.patterns.spike_free import is_spike_free
 from bidual.training.copositive import relax
-from bidual.training.copositive.compact import Compact
 from bidual.training.copositive.cones import PatternCones
 from bidual.training.copositive.covering import Covering, _distances, _keys
-from bidual.training.copositive.joint import joint_bound
+from bidual.training.copositive.relaxed import Compact
+from bidual.training.copositive.splitting import joint_bound
 from helpers.copositive_cases import exact, squared, steepest
 from helpers.draws import normal
 

@@ -7,7 +7,7 @@ from torch import Tensor
 from bidual.io.datasets import make_spiral
 from bidual.papers.methods.tightness import tightness
 from bidual.training.copositive import relax
-from bidual.training.copositive.joint import joint_bound
+from bidual.training.copositive.splitting import joint_bound
 from helpers.copositive_cases import exact, inverse_m, squared, umbrella, white
 from helpers.draws import normal
 from oracles.copositive_oracle import pattern_value, spike_free_value

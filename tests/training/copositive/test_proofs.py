@@ -12,9 +12,14 @@ from torch import Tensor
 from bidual.problems.relu import ReluProblem
 from bidual.training.copositive import Relaxed, relax
 from bidual.training.copositive.cones import PatternCones
-from bidual.training.copositive.joint import RegionProof, RegionProofs, joint_bound
 from bidual.training.copositive.pattern_program import ConeProofs, pattern_bound
-from bidual.training.copositive.spike_free import SpikeFreeProof, spike_free_bound
+from bidual.training.copositive.splitting import (
+    RegionProof,
+    RegionProofs,
+    SpikeFreeProof,
+    joint_bound,
+    spike_free_bound,
+)
 from helpers.copositive_cases import squared, steepest, white
 from helpers.draws import normal
 

@@ -14,8 +14,7 @@ from bidual.problems.relu import ReluProblem
 from bidual.problems.solution import Limits
 from bidual.solvers.driver import solve
 from bidual.training.copositive import Relaxed, relax
-from bidual.training.copositive.joint import joint_bound
-from bidual.training.copositive.spike_free import spike_free_bound
+from bidual.training.copositive.splitting import joint_bound, spike_free_bound
 from bidual.training.relu.column_generation import ColumnGeneration
 from helpers.copositive_cases import exact, excess, inverse_m, random_problem, squared, steepest, white
 from helpers.draws import normal

@@ -15,7 +15,7 @@ from bidual.problems.relu import ReluProblem
 from bidual.problems.solution import Limits, Record, Status
 from bidual.solvers.driver import solve
 from bidual.training.copositive import Copositive, CopositiveProgram, relax
-from bidual.training.copositive.randomised_rounding import RandomisedRounding
+from bidual.training.copositive.randomised_rounding import rounded_neurons
 from helpers.copositive_cases import exact, squared, white
 from helpers.draws import normal
 from oracles.relu_problems import relu_problem
@@ -25,7 +25,7 @@ PLANE = squared(normal(10, 2), normal(10, 2, seed=1), 0.5)
 
 def test_rounding_is_a_network_above_the_bound_and_the_same_for_one_seed() -> None:
     bound = relax(PLANE, "patterns")
-    one, same, other = (RandomisedRounding(seed=seed)(PLANE, bound.factors) for seed in (0, 0, 1))
+    one, same, other = (rounded_neurons(PLANE, bound.factors, seed=seed) for seed in (0, 0, 1))
     assert torch.equal(one, same)
     assert one.shape != other.shape or not torch.equal(one, other)
     for neurons in (one, other):
@@ -36,9 +36,7 @@ def test_rounding_is_a_network_above_the_bound_and_the_same_for_one_seed() -> No
 def test_rounding_stops_in_time() -> None:
     problem = squared(normal(60, 5), normal(60, 3, seed=1), 0.1)
     bound = relax(problem, "joint", max_time=0.1)
-    neurons = RandomisedRounding(steps=10**6)(
-        problem, bound.factors, max_time=0.2
-    )  # would take hours without the limit
+    neurons = rounded_neurons(problem, bound.factors, steps=10**6, max_time=0.2)  # would take hours without the limit
     assert CopositiveProgram(problem).value(neurons) >= bound.dual
 
 

@@ -5,7 +5,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from bidual.architectures.modules.layerwise import GatedStage, Head, LayerwiseNetwork
-from bidual.training.layerwise.augmentation import augmented
+from bidual.training.layerwise.inputs import Moves
 from bidual.training.layerwise.trainer import draw, standardise
 from helpers.small_images import settings
 
@@ -122,9 +122,9 @@ def test_network_is_scriptable_by_export() -> None:
 def test_crops_are_windows_and_flips_are_mirror_images() -> None:
     x = torch.arange(2 * 3 * 4 * 5, dtype=torch.float32).reshape(2, 3, 4, 5) + 1
     generator = torch.Generator().manual_seed(0)
-    flips = [bool(torch.equal(augmented(x, 0, True, generator)[0], x[0].flip(2))) for _ in range(40)]
+    flips = [bool(torch.equal(Moves.drawn(len(x), 0, True, generator)(x)[0], x[0].flip(2))) for _ in range(40)]
     assert 5 < sum(flips) < 35
     padded = functional.pad(x, (2, 2, 2, 2))
     windows = {(i, j): padded[0, :, i : i + 4, j : j + 5].numpy().tobytes() for i in range(5) for j in range(5)}
-    seen = {np.ascontiguousarray(augmented(x, 2, False, generator)[0].numpy()).tobytes() for _ in range(300)}
+    seen = {np.ascontiguousarray(Moves.drawn(len(x), 2, False, generator)(x)[0].numpy()).tobytes() for _ in range(300)}
     assert seen == set(windows.values())

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import Tensor
 
 from bidual.architectures.modules.layerwise import GatedStage, Head
@@ -75,6 +76,12 @@ def test_finished_training_resumes_to_itself(tmp_path: Path) -> None:
     assert same(trainer.run(), trainer.run(Checkpoint.read(tmp_path)))
 
 
+def test_a_checkpoint_of_format_1_is_refused_by_its_version(tmp_path: Path) -> None:
+    save_file({"generator": torch.zeros(2)}, tmp_path / TENSORS, {"bidual-checkpoint": json.dumps({"format": 1})})
+    with pytest.raises(ValueError, match=r"has checkpoint format 1, this is bidual .* reads format 2"):
+        Checkpoint.read(tmp_path)
+
+
 @pytest.mark.parametrize("raw", [b"", b"no safetensors at all", None])
 def test_broken_checkpoint_is_refused(tmp_path: Path, raw: bytes | None) -> None:
     LayerwiseTrainer(settings(), *bars(), 3, folder=tmp_path).run()
@@ -85,7 +92,7 @@ def test_broken_checkpoint_is_refused(tmp_path: Path, raw: bytes | None) -> None
 
 
 def test_folder_is_neither_overwritten_nor_imagined(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"no checkpoint .* to go on with; train without resume first"):
+    with pytest.raises(FileNotFoundError, match=r"no checkpoint .* to resume; train without resume first"):
         check_folder(tmp_path, resume=True)
     (tmp_path / TENSORS).write_bytes(b"")
     with pytest.raises(FileExistsError, match="holds a checkpoint; resume it, delete it"):

@@ -8,19 +8,17 @@ from torch import Tensor
 
 from bidual.architectures import ParallelMLP
 from bidual.architectures.modules import ParallelNetwork
-from bidual.architectures.path_norm import path_norm_of
 from bidual.losses import Huber, Logistic, Squared
 from bidual.losses.datafit import Datafit
+from bidual.papers.methods.path_norm import path_norm_of
 from bidual.polar import Faces
 from bidual.polar.subnetworks.bound import RelaxedBound
 from bidual.polar.subnetworks.outputs import AllOutputs
 from bidual.polar.subnetworks.pricing import ExactParallel
 from bidual.problems.certificate import Scope
-from bidual.problems.parallel import ParallelProblem
-from bidual.problems.relu import ReluProblem
+from bidual.problems.relu import ParallelProblem, ReluProblem
 from bidual.problems.solution import Limits
-from bidual.training.parallel.plan import ParallelPlan
-from bidual.training.parallel.relaxation import relaxed_dual
+from bidual.training.parallel.plan import ParallelPlan, relaxed_dual
 from bidual.training.relu.plan import ReluPlan
 from oracles.parallel_oracle import two_output_optimum
 

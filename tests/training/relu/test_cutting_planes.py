@@ -16,9 +16,8 @@ from bidual.problems.certificate import Scope
 from bidual.problems.relu import ReluProblem
 from bidual.problems.solution import Limits, Record, Solution, Status
 from bidual.solvers.driver import solve
-from bidual.training.relu.analytic_centre import Centre, Cuts
 from bidual.training.relu.column_generation import ColumnGeneration
-from bidual.training.relu.cutting_planes import CuttingPlanes
+from bidual.training.relu.cutting_planes import Centre, Cuts, CuttingPlanes
 from oracles.relu_problems import beta_max, circle, dictionary_optimum, relu_problem
 
 PLAIN: dict[str, bool] = {}

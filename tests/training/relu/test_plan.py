@@ -9,7 +9,7 @@ from bidual.losses import LOSSES, Squared
 from bidual.losses.datafit import Datafit
 from bidual.numerics.norms import NORMS
 from bidual.polar import Faces, bound_near
-from bidual.polar.oracle_costs import affordable, face_count
+from bidual.polar.exact.faces import affordable, face_count
 from bidual.problems.certificate import Scope
 from bidual.problems.relu import ReluProblem
 from bidual.problems.solution import Limits

@@ -1,21 +1,27 @@
 """Multi-head self-attention with a linear, gated or ReLU activation in place of softmax."""
 
-from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Self
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bidual.architectures.modules.base import RebuildableModule, Sizes, check_gate_index
-from bidual.architectures.modules.views import Picture, Units, as_numbers
+from bidual.architectures.modules.base import (
+    GatedUnits,
+    HiddenUnits,
+    LinearUnits,
+    Picture,
+    ReluUnits,
+    Sizes,
+    Units,
+    as_numbers,
+)
 from bidual.numerics.gate_margin import is_on
 
 _HEADS = 4  # whose maps are shown
 
 
-class AttentionNetwork(RebuildableModule):
+class AttentionNetwork(HiddenUnits):
     """x (n, s, d) -> sum_j act(x U_j x^T) x V_j + b, for every token, or averaged over tokens (BM eq. 8).
 
     ``mixing`` (heads, d, d) holds U_j, the product of a head's query and key weights; ``value`` (heads, d, c) holds
@@ -52,85 +58,51 @@ class AttentionNetwork(RebuildableModule):
             f"A row per sample, a column for each of the {len(heads)} heads that weigh most; a token's row says which "
             "tokens it looks at. Red positive, blue negative, each map in its own scale."
         )
-        return [
-            Picture(
-                "Attention maps",
-                [maps[row, head] for row in range(len(maps)) for head in heads],
-                [f"{name}, head {head}" for name in names for head in heads],
-                len(heads),
-                caption,
-                f"Attention maps of {len(heads)} heads on {len(maps)} sequences.",
-            )
-        ]
+        tiles = [maps[row, head] for row in range(len(maps)) for head in heads]
+        titles = [f"{name}, head {head}" for name in names for head in heads]
+        alt = f"Attention maps of {len(heads)} heads on {len(maps)} sequences."
+        return [Picture("Attention maps", tiles, titles, len(heads), caption, alt)]
+
+    def hidden(self, x: Tensor) -> Tensor:
+        """The scores x U_j x^T (n, heads, s, s)."""
+        return x[:, None] @ self.mixing @ x[:, None].mT
 
     def maps(self, x: Tensor) -> Tensor:
         """The attention maps act(x U_j x^T) (n, heads, s, s) of all heads."""
-        x = x.to(self.mixing.dtype)[:, None]
-        return self._activated(x @ self.mixing @ x.mT, x)
+        return self.activated(x.to(self.mixing.dtype))
 
     def forward(self, x: Tensor) -> Tensor:
         x = x.to(self.mixing.dtype)
-        seen = self.maps(x) @ x[:, None]
-        outputs = (seen @ self.value).sum(1)
+        outputs = (self.maps(x) @ x[:, None] @ self.value).sum(1)
         return (outputs.mean(1) if self.average else outputs) + self.bias
 
-    @abstractmethod
-    def _activated(self, scores: Tensor, x: Tensor) -> Tensor: ...
 
-
-class LinearAttentionNetwork(AttentionNetwork):
+class LinearAttentionNetwork(LinearUnits, AttentionNetwork):
     """Self-attention without a nonlinearity."""
 
-    kind, words, always_on = "linear_attention", "linear self-attention network", True
+    kind, words = "linear_attention", "linear self-attention network"
     rivals = "every linear self-attention network, with any number of heads"
 
-    def _activated(self, scores: Tensor, x: Tensor) -> Tensor:
-        return scores
 
-
-class ReluAttentionNetwork(AttentionNetwork):
+class ReluAttentionNetwork(ReluUnits, AttentionNetwork):
     """Self-attention with a ReLU on the scores."""
 
     kind, words = "relu_attention", "self-attention network with ReLU scores"
     rivals = "every self-attention network of this kind, with any number of heads"
 
-    def on(self, x: Tensor) -> Tensor:
-        return self.maps(x) > 0
 
-    def _activated(self, scores: Tensor, x: Tensor) -> Tensor:
-        return torch.relu(scores)
-
-
-class GatedAttentionNetwork(AttentionNetwork):
-    """Scores that are on where a constant gate is: 1{x H_p(j) x^T >= 0}; head j uses gate ``gate_index[j]``."""
+class GatedAttentionNetwork(GatedUnits, AttentionNetwork):
+    """Scores that are on where a constant gate is: 1{x H_p(j) x^T >= 0}."""
 
     kind, words = "gated_attention", "self-attention network with gated scores"
 
     def __init__(self, d: int, n_heads: int, n_outputs: int, average: int, n_gates: int) -> None:
         super().__init__(d, n_heads, n_outputs, average)
-        self.gates: Tensor
-        self.gate_index: Tensor
+        self.n_gates = n_gates
         self.register_buffer("gates", torch.zeros(n_gates, d, d, dtype=torch.float64))
         self.register_buffer("gate_index", torch.zeros(n_heads, dtype=torch.long))
 
-    @property
-    def sizes(self) -> Sizes:
-        return super().sizes | {"n_gates": len(self.gates)}
-
-    @classmethod
-    def rebuild(cls, sizes: Sizes, state: dict[str, Tensor]) -> Self:
-        module = super().rebuild(sizes, state)
-        check_gate_index(module.gate_index, sizes["n_gates"])
-        return module
-
-    def _activated(self, scores: Tensor, x: Tensor) -> Tensor:
-        return scores * self._on_pairs(x).to(scores.dtype)
-
     def on(self, x: Tensor) -> Tensor:
-        return self._on_pairs(x[:, None])
-
-    def _on_pairs(self, x: Tensor) -> Tensor:
-        """Where a head's gate is on, of x (n, 1, s, d); ties count as on."""
-        size = x.abs()
+        x, size = x[:, None], x[:, None].abs()
         on = is_on(x @ self.gates @ x.mT, size @ self.gates.abs() @ size.mT, self.gates[0].numel())
         return on[:, self.gate_index]

@@ -1,27 +1,28 @@
 """Convolution, activation, pooling, linear layer."""
 
-from abc import abstractmethod
 from collections.abc import Sequence
 from copy import deepcopy
-from typing import Self
 
 import torch
 from torch import Tensor, nn
 
 from bidual.architectures.modules.base import (
-    RebuildableModule,
+    GatedUnits,
+    HiddenUnits,
+    LinearUnits,
+    Picture,
+    ReluUnits,
     Sizes,
-    check_gate_index,
+    Units,
+    filters_picture,
     with_bias,
     zero_conv,
     zero_linear,
 )
-from bidual.architectures.modules.products import PatchProducts, PoolingMatrix, geometry_of
-from bidual.architectures.modules.views import Picture, Units, filters_picture
-from bidual.numerics.gate_margin import is_on
+from bidual.operators.patches import Convolution
 
 
-class ConvNetwork(RebuildableModule):
+class ConvNetwork(HiddenUnits):
     """x (n, channels, ...) -> sum_j V_j P_a act(x * u_j) + b, in one or two dimensions (BM eq. 22).
 
     Pooling is the average over windows where ``window`` is given, and else a matrix with ``positions`` columns.
@@ -96,69 +97,62 @@ class ConvNetwork(RebuildableModule):
 
     def forward(self, x: Tensor) -> Tensor:
         x = x.to(self.hidden.weight.dtype)
-        return self.output(self.pool(self._activated(x)).flatten(1))
-
-    @abstractmethod
-    def _activated(self, x: Tensor) -> Tensor: ...
+        return self.output(self.pool(self.activated(x)).flatten(1))
 
 
-class LinearConvNetwork(ConvNetwork):
+class LinearConvNetwork(LinearUnits, ConvNetwork):
     """A convolutional network without a nonlinearity."""
 
-    kind, words, always_on = "linear_cnn", "linear convolutional network", True
+    kind, words = "linear_cnn", "linear convolutional network"
     rivals = "every linear convolutional network of this filter size and pooling"
 
-    def _activated(self, x: Tensor) -> Tensor:
-        return self.hidden(x)
 
-
-class ReluConvNetwork(ConvNetwork):
+class ReluConvNetwork(ReluUnits, ConvNetwork):
     """A convolutional ReLU network."""
 
     kind, words = "relu_cnn", "convolutional ReLU network"
     rivals = "every convolutional ReLU network of this filter size and pooling, with any number of filters"
 
-    def on(self, x: Tensor) -> Tensor:
-        return self.hidden(x) > 0
 
-    def _activated(self, x: Tensor) -> Tensor:
-        return torch.relu(self.hidden(x))
-
-
-class GatedConvNetwork(ConvNetwork):
-    """Filters that are on where a constant gate is: 1{x * g_p(j) + h_p(j) >= 0} (x * u_j + a_j).
-
-    Filter j uses gate ``gate_index[j]``.
-    """
+class GatedConvNetwork(GatedUnits, ConvNetwork):
+    """Filters that are on where a constant gate is: 1{x * g_p(j) + h_p(j) >= 0} (x * u_j + a_j)."""
 
     kind, words = "gated_cnn", "convolutional gated-ReLU network"
 
     def __init__(self, channels: int, n_filters: int, n_gates: int, **sizes: int | list[int]) -> None:
         super().__init__(channels, n_filters, **sizes)  # type: ignore[arg-type]
-        kernel_size = list(self.hidden.kernel_size)
-        self.gates = zero_conv(channels, n_gates, kernel_size, **self.geometry).requires_grad_(False)
-        self.gate_index: Tensor
-        self.register_buffer("gate_index", torch.zeros(n_filters, dtype=torch.long))
+        self._add_gates(n_filters, zero_conv(channels, n_gates, list(self.hidden.kernel_size), **self.geometry))
 
-    @property
-    def sizes(self) -> Sizes:
-        return super().sizes | {"n_gates": self.gates.out_channels}
 
-    @classmethod
-    def rebuild(cls, sizes: Sizes, state: dict[str, Tensor]) -> Self:
-        module = super().rebuild(sizes, state)
-        check_gate_index(module.gate_index, sizes["n_gates"])
-        return module
+class PoolingMatrix(nn.Module):
+    """x (n, filters, ...) -> P_a x (n, filters, a) for any constant matrix P_a."""
 
-    def _activated(self, x: Tensor) -> Tensor:
-        return self.hidden(x) * self.on(x).to(x.dtype)
+    def __init__(self, readouts: int, positions: int) -> None:
+        super().__init__()
+        self.matrix: Tensor
+        self.register_buffer("matrix", torch.zeros(readouts, positions, dtype=torch.float64))
 
-    def on(self, x: Tensor) -> Tensor:
-        """Where a filter's gate is on; ties count as on."""
-        sizes = self.sizes_of_gates(x.abs())
-        return is_on(self.gates(x), sizes, self.gates.weight[0].numel() + 1)[:, self.gate_index]
+    def forward(self, x: Tensor) -> Tensor:
+        return x.flatten(2) @ self.matrix.T
 
-    def sizes_of_gates(self, x: Tensor) -> Tensor:
-        """The gates' layer with the absolute values of its weights."""
-        weights = {"weight": self.gates.weight.abs(), "bias": self.gates.bias.abs()}  # type: ignore[union-attr]
-        return torch.func.functional_call(self.gates, weights, (x,))
+
+class PatchProducts(nn.Module):
+    """A convolution as one product with the patches of images of a shape, for runtimes that have none in float64."""
+
+    def __init__(self, layer: nn.Conv1d | nn.Conv2d, image_shape: tuple[int, ...]) -> None:
+        super().__init__()
+        assert layer.bias is not None
+        self.weight, self.bias = nn.Parameter(layer.weight.detach().flatten(1)), nn.Parameter(layer.bias.detach())
+        places = torch.arange(1, torch.Size(image_shape).numel() + 1, dtype=torch.float64).reshape(1, *image_shape)
+        self.index: Tensor
+        self.register_buffer("index", geometry_of(layer).unfold(places)[0].T.long())  # 0 is padding
+
+    def forward(self, x: Tensor) -> Tensor:
+        padded = nn.functional.pad(x.flatten(1), (1, 0))
+        return (padded[:, self.index] @ self.weight.T + self.bias).mT
+
+
+def geometry_of(layer: nn.Conv1d | nn.Conv2d) -> Convolution:
+    """The geometry of a layer, without pooling."""
+    assert not isinstance(layer.padding, str)
+    return Convolution(layer.kernel_size, layer.stride, layer.padding, layer.dilation)

@@ -1,18 +1,59 @@
 """Deep convolutional networks that were grown stage by stage."""
 
 from collections.abc import Iterator, Sequence
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import torch
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from bidual.architectures.modules.base import RebuildableModule, Sizes, ZeroConv2d, ZeroLinear
-from bidual.architectures.modules.gated_pooling import GatedPooling
-from bidual.architectures.modules.views import Picture, as_numbers, filters_picture
+from bidual.architectures.modules.base import Picture, RebuildableModule, Sizes, as_numbers, filters_picture, zeroed
 
-_OFF_GRID = "the map of a stage is odd; invertible downsampling needs an even height and width"
+
+class GatedPooling(torch.autograd.Function):
+    r"""P_a sum_j D_kj (x * u_rjk) for every filter r and gate k, from x * u (BM eq. 126, PR eq. 11).
+
+    Channels are ordered (filter, unit, gate), those of ``on`` (unit, gate), and results (filter, gate, readout): the
+    innermost numbers of channels-last maps then share no gate, and products run along memory. The backward pass needs
+    the gates only.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: Float[Tensor, "n filters h w"], on: Bool[Tensor, "n units h w"], gates: int, grid: int
+    ) -> Float[Tensor, "n pooled"]:
+        """``gates`` is p, and a is grid * grid."""
+        maps, active = _parts(hidden, on, gates)
+        ctx.save_for_backward(on)
+        ctx.shape, ctx.gates, ctx.grid = hidden.shape, gates, grid
+        pooled = [(maps[:, *at] * active[:, *at]).mean((1, 2)).sum(2) for at in windows(hidden.shape[2:], grid)]
+        return torch.stack(pooled, 3).flatten(1)
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> Any:
+        (on,) = ctx.saved_tensors
+        n, channels, height, width = ctx.shape
+        back = slope.new_zeros(n, height, width, channels).permute(0, 3, 1, 2)
+        maps, active = _parts(back, on, ctx.gates)
+        slopes = slope.unflatten(1, (-1, ctx.gates, ctx.grid**2))
+        for number, at in enumerate(windows((height, width), ctx.grid)):
+            size = maps[:, *at].shape[1:3].numel()
+            maps[:, *at] += active[:, *at] * (slopes[:, None, None, :, None, :, number] / size)
+        return back, None, None, None
+
+
+def windows(size: tuple[int, ...] | torch.Size, grid: int) -> list[tuple[slice, slice]]:
+    """The windows of adaptive average pooling, which overlap where the grid does not divide the map."""
+    rows, columns = ([slice(k * side // grid, -(-(k + 1) * side // grid)) for k in range(grid)] for side in size)
+    return [(row, column) for row in rows for column in columns]
+
+
+def _parts(hidden: Tensor, on: Tensor, gates: int) -> tuple[Tensor, Tensor]:
+    """Views (n, h, w, filter, unit, gate) of maps that lie channels last, and of the gates, without filters."""
+    active = on.permute(0, 2, 3, 1).unflatten(3, (1, -1, gates))
+    return hidden.permute(0, 2, 3, 1).unflatten(3, (-1, active.shape[4], gates)), active
 
 
 class GatedStage(nn.Module):
@@ -54,7 +95,7 @@ class GatedStage(nn.Module):
         if not self.downsample:
             return x
         if x.shape[2] % 2 or x.shape[3] % 2:
-            raise ValueError(f"{_OFF_GRID}, got {tuple(x.shape[2:])}.")
+            raise ValueError(f"downsampling needs an even height and width, got {tuple(x.shape[2:])}.")
         if not len(x):  # torch leaves the shape of no images as it is
             return x.new_empty(0, 4 * x.shape[1], x.shape[2] // 2, x.shape[3] // 2)
         return functional.pixel_unshuffle(x, 2)
@@ -86,7 +127,7 @@ class GatedStage(nn.Module):
 
 
 def _conv(channels: int, filters: int, kernel: int) -> nn.Conv2d:
-    return ZeroConv2d(channels, filters, kernel, padding=kernel // 2, dtype=torch.float32)
+    return zeroed(nn.Conv2d, channels, filters, kernel, padding=kernel // 2, dtype=torch.float32)
 
 
 class Head(nn.Module):
@@ -95,7 +136,7 @@ class Head(nn.Module):
     def __init__(self, channels: int, grid: int, n_outputs: int) -> None:
         super().__init__()
         self.grid = grid
-        self.output = ZeroLinear(channels * grid**2, n_outputs, dtype=torch.float32)
+        self.output = zeroed(nn.Linear, channels * grid**2, n_outputs, dtype=torch.float32)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.output(functional.adaptive_avg_pool2d(x, self.grid).flatten(1))
@@ -117,8 +158,6 @@ class Stages(nn.ModuleList):
 
 
 class Heads(nn.ModuleList):
-    """A list of heads."""
-
     @property
     def last(self) -> Head:
         return self[-1]  # type: ignore[return-value]
@@ -150,14 +189,11 @@ class LayerwiseNetwork(RebuildableModule):
         super().__init__()
         self.stages, self.heads = Stages(), Heads()
         self._channels, self._kernel, self._grid, self._outputs = channels, kernel, grid, n_outputs
-        for stage in zip(gates, factors, units, downsample, strict=True):
-            self._append(*stage)
+        for p, r, m, halves in zip(gates, factors, units, downsample, strict=True):
+            self.stages.append(GatedStage(channels, p, r, m, kernel, bool(halves)))
+            self.heads.append(Head(p * r, grid, n_outputs))
+            channels = p * r
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-
-    def _append(self, gates: int, factors: int, units: int, downsample: int) -> None:
-        channels = self.stages.last.channels if len(self.stages) else self._channels
-        self.stages.append(GatedStage(channels, gates, factors, units, self._kernel, bool(downsample)))
-        self.heads.append(Head(gates * factors, self._grid, self._outputs))
 
     @property
     def sizes(self) -> Sizes:

@@ -2,8 +2,6 @@
 
 import math
 import os
-import struct
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,11 +21,6 @@ SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".pgm", ".ppm")
 _GREY = ("1", "L", "LA")
 _COLOUR = ("RGB", "RGBA", "P", "PA", "CMYK", "YCbCr")
 _MOST_PIXELS = 2**26
-# what Pillow raises for damaged or malicious files
-_NO_IMAGE = (
-    *(OSError, SyntaxError, ValueError, TypeError, LookupError, ArithmeticError, MemoryError, RuntimeError),
-    *(AttributeError, struct.error, zlib.error),
-)
 Files = dict[str, list[Path]]
 
 
@@ -51,7 +44,10 @@ def load_folder(
     """
     need("PIL")
     root = Path(path).expanduser()
-    _check_settings(size, test_fraction)
+    if size is not None and (len(size) != 2 or any(side != int(side) or side < 1 for side in size)):
+        raise ValueError(f"size must be height and width in pixels, got {size}.")
+    if not (math.isfinite(test_fraction) and 0 <= test_fraction < 1):
+        raise ValueError(f"test_fraction must be at least 0 and below 1, got {test_fraction}.")
     if not root.is_dir():
         raise FileNotFoundError(f"there is no folder {root}; give one that has a subfolder of images for each class.")
     names = {one.name for one in _visible(root) if one.is_dir()}
@@ -59,17 +55,10 @@ def load_folder(
         train, test = _given_parts(root, names)
     else:
         train, test = _split(_files(root), test_fraction, seed)
-    _check_memory(len(_flat(train)) + len(_flat(test)), size)
-    pictures = _pictures([*_flat(train), *_flat(test)], size)
-    cut = len(_flat(train))
+    files = [file for part in (train, test) for held in part.values() for file in held]
+    _check_memory(len(files), size)
+    pictures, cut = _pictures(files, size), sum(map(len, train.values()))
     return ImageData(root.resolve().name, pictures[:cut], _labels(train), pictures[cut:], _labels(test), tuple(train))
-
-
-def _check_settings(size: tuple[int, int] | None, test_fraction: float) -> None:
-    if size is not None and (len(size) != 2 or any(side != int(side) or side < 1 for side in size)):
-        raise ValueError(f"size must be height and width in pixels, got {size}.")
-    if not (math.isfinite(test_fraction) and 0 <= test_fraction < 1):
-        raise ValueError(f"test_fraction must be at least 0 and below 1, got {test_fraction}.")
 
 
 def _check_memory(count: int, size: tuple[int, int] | None) -> None:
@@ -91,12 +80,10 @@ def _subfolders(folder: Path) -> list[Path]:
 
 
 def _given_parts(root: Path, names: set[str]) -> tuple[Files, Files]:
-    more = sorted(names - {"train", "test"})
-    if more:
+    if more := sorted(names - {"train", "test"}):
         raise ValueError(f"{root} holds train and test, and {more[0]} beside them; move {more[0]} elsewhere.")
     train, test = _files(root / "train"), _files(root / "test")
-    odd = sorted(train.keys() ^ test.keys())
-    if odd:
+    if odd := sorted(train.keys() ^ test.keys()):
         where, other = ("train", "test") if odd[0] in train else ("test", "train")
         raise ValueError(f"the class {odd[0]!r} of {root} is in {where} and not in {other}; both need every class.")
     return train, test
@@ -104,15 +91,13 @@ def _given_parts(root: Path, names: set[str]) -> tuple[Files, Files]:
 
 def _files(root: Path) -> Files:
     """The image files of every class, by name; nothing is opened."""
-    stray = [one for one in _visible(root) if not one.is_dir()]
-    if stray:
+    if stray := [one for one in _visible(root) if not one.is_dir()]:
         raise ValueError(f"{stray[0]} lies beside the folders of the classes; move it into one of them, or elsewhere.")
     classes = {folder.name: [_checked(one) for one in _visible(folder)] for folder in _subfolders(root)}
     if not classes:
         raise ValueError(f"{root} has no subfolders; put the images of each class into a subfolder of its own.")
-    for name, files in classes.items():
-        if not files:
-            raise ValueError(f"the class {name!r} of {root} has no images; add some, or remove the folder.")
+    if empty := [name for name, files in classes.items() if not files]:
+        raise ValueError(f"the class {empty[0]!r} of {root} has no images; add some, or remove the folder.")
     return classes
 
 
@@ -141,19 +126,15 @@ def _split(classes: Files, fraction: float, seed: int) -> tuple[Files, Files]:
     return train, test
 
 
-def _flat(classes: Files) -> list[Path]:
-    return [file for files in classes.values() for file in files]
-
-
 def _labels(classes: Files) -> Labels:
     return np.repeat(np.arange(len(classes), dtype=np.int64), [len(files) for files in classes.values()])
 
 
 def _pictures(files: Sequence[Path], size: tuple[int, int] | None) -> Images:
     pictures = [_picture(file, size) for file in files]
-    for file, picture in zip(files, pictures, strict=True):
-        if picture.size != pictures[0].size:
-            (w0, h0), (w, h) = pictures[0].size, picture.size
+    (w0, h0) = pictures[0].size
+    for file, (w, h) in ((file, picture.size) for file, picture in zip(files, pictures, strict=True)):
+        if (w, h) != (w0, h0):
             raise ValueError(
                 f"images must be of one size: {files[0]} is {h0} x {w0} and {file} is {h} x {w} (height x width); "
                 "resize them all by size=(h, w)."
@@ -175,7 +156,7 @@ def _picture(path: Path, size: tuple[int, int] | None) -> "Image.Image":
             mode, frames = opened.mode, getattr(opened, "n_frames", 1)
             image = ImageOps.exif_transpose(opened)
             image.load()
-    except (*_NO_IMAGE, Image.DecompressionBombError) as error:
+    except Exception as error:  # Pillow raises many kinds for damaged or malicious files
         raise ValueError(
             f"{path} is no image that can be read: {one_line(error)}; repair it, or move it elsewhere."
         ) from error
@@ -183,13 +164,8 @@ def _picture(path: Path, size: tuple[int, int] | None) -> "Image.Image":
         raise ValueError(f"{path} has {frames} frames; keep one of them.")
     if mode not in _GREY + _COLOUR:
         raise ValueError(f"{path} is of mode {mode}, and only images of 8 bits a channel are read; convert it.")
-    if _is_transparent(image):
+    maybe = "A" in image.getbands() or "transparency" in image.info
+    if maybe and int(np.asarray(image.convert("RGBA"))[..., 3].min()) < 255:
         raise ValueError(f"{path} has transparent pixels; put it on a background first.")
     plain = image.convert("L" if mode in _GREY else "RGB")
     return plain if size is None else plain.resize((size[1], size[0]), Image.Resampling.BILINEAR)
-
-
-def _is_transparent(image: "Image.Image") -> bool:
-    if "A" not in image.getbands() and "transparency" not in image.info:
-        return False
-    return int(np.asarray(image.convert("RGBA"))[..., 3].min()) < 255

@@ -1,5 +1,10 @@
-"""Fashion-MNIST, MNIST and CIFAR-10 from their official files."""
+"""Fashion-MNIST, MNIST and CIFAR-10 from their official files: IDX, and the binary version of CIFAR-10."""
 
+import gzip
+import math
+import os
+import struct
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,16 +14,20 @@ import numpy as np
 from jaxtyping import Int64, UInt8
 from numpy import ndarray
 
-from bidual.io.datasets.download import download as fetch
-from bidual.io.datasets.folders import VARIABLE, DataDir, best_place, check_md5, download_place, missing, places
-from bidual.io.datasets.image_files import read_cifar10, read_idx
-from bidual.io.datasets.names import known_name
-from bidual.io.datasets.sources import IMAGE_SOURCES, ImageSource
+from bidual.io.datasets import official_files as files
+from bidual.io.datasets.official_files import DataDir
+from bidual.io.datasets.sources import IMAGE_SOURCES, ImageSource, known_name
 
 Part = Literal["all", "train", "test"]
 Images = UInt8[ndarray, "n channels h w"]
 Labels = Int64[ndarray, " n"]
-_ELSEWHERE = "folders of images are read by load_folder"
+Bytes = UInt8[ndarray, "..."]
+_GZIP = b"\x1f\x8b"
+_UNSIGNED_BYTE = 8  # the code of this type in the magic number of IDX
+_MOST_AXES = 4
+_SIDE, _CHANNELS, _CLASSES = 32, 3, 10  # of CIFAR-10
+_RECORD = 1 + _CHANNELS * _SIDE**2
+_LARGEST = 2**29  # bytes
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,11 +54,8 @@ class ImageData:
         if self.train_images.shape[1:] != self.test_images.shape[1:]:
             shapes = f"{self.train_images.shape[1:]} and {self.test_images.shape[1:]}"
             raise ValueError(f"training and test images of {self.name} must be of one size, got {shapes}.")
-        for images, labels in (
-            (self.train_images, self.train_labels),
-            (self.test_images, self.test_labels),
-        ):
-            _check(self.name, images, labels, len(self.classes))
+        _check(self.name, self.train_images, self.train_labels, len(self.classes))
+        _check(self.name, self.test_images, self.test_labels, len(self.classes))
 
     @property
     def size(self) -> tuple[int, ...]:
@@ -78,7 +84,7 @@ def load_images(name: str, data_dir: DataDir = None, *, part: Part = "all", down
         part: "train" or "test" reads these images only, and needs no other files.
         download: whether missing or damaged files are downloaded, into ``data_dir`` or else the cache.
     """
-    source = IMAGE_SOURCES[known_name(name, IMAGE_SOURCES, _ELSEWHERE)]
+    source = IMAGE_SOURCES[known_name(name, IMAGE_SOURCES, "folders of images are read by load_folder")]
     if part not in get_args(Part):
         raise ValueError(f"part must be one of {', '.join(get_args(Part))}, got {part!r}.")
     train, test = (() if part == "test" else source.train), (() if part == "train" else source.test)
@@ -90,37 +96,30 @@ def load_images(name: str, data_dir: DataDir = None, *, part: Part = "all", down
 
 def _found(source: ImageSource, names: Sequence[str], data_dir: DataDir, download: bool) -> Path:
     """The folder to read from; it has all files that must exist."""
-    found = places(source.folder, data_dir)
-    place = best_place(found, names)
-    if download and (missing(place, names) or not _all_good(source, place, names)):
-        place = download_place(source.folder, data_dir)
-        fetch(source, names, place)
-    lost = missing(place, names)
+    found = files.places(source.folder, data_dir)
+    place = files.best_place(found, names)
+    if download and files.damaged(source, names, place):
+        place = files.download_place(source.folder, data_dir)
+        files.download(source, names, place)
+    lost = files.missing(place, names)
     if lost and not (source.per_batch and set(lost) < set(source.train) & set(names)):
         raise FileNotFoundError(_nowhere(source, names, lost, found))
     return place
 
 
-def _all_good(source: ImageSource, place: Path, names: Sequence[str]) -> bool:
-    try:
-        return all(check_md5(place / name, source.md5[name]) for name in names)
-    except ValueError:
-        return False
-
-
 def _nowhere(source: ImageSource, names: Sequence[str], lost: Sequence[str], found: Sequence[Path]) -> str:
     more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
     parts = {"train": source.train, "test": source.test}
-    rest = [part for part, files in parts.items() if set(files) < set(names) and not set(files) & set(lost)]
+    rest = [part for part, held in parts.items() if set(held) < set(names) and not set(held) & set(lost)]
     alone = "".join(f", or read what is there by part={part!r}" for part in rest)
     return (
         f"{source.title} lacks {lost[0]}{more}, looked for in {', '.join(map(str, found))}; download by download=True "
-        f"or from {source.url}, or say by data_dir or {VARIABLE} which folder holds {source.folder}{alone}."
+        f"or from {source.url}, or say by data_dir or {files.VARIABLE} which folder holds {source.folder}{alone}."
     )
 
 
 def _read(source: ImageSource, place: Path, names: Sequence[str]) -> tuple[Images, Labels]:
-    paths = [check_md5(place / name, source.md5[name]) for name in names]
+    paths = [files.check_md5(place / name, source.md5[name]) for name in names]
     if not paths:
         return np.empty((0, *source.size), np.uint8), np.empty(0, np.int64)
     if source.per_batch:
@@ -141,3 +140,52 @@ def _note(source: ImageSource, train: Sequence[str], there: Sequence[str]) -> st
     numbers = [name.rsplit("_", 1)[-1] for name in lost[1:]]
     count, total = len(there) * source.per_batch, len(train) * source.per_batch
     return f"{source.title} without {', '.join([lost[0], *numbers])}: {count:,} of {total:,} training images"
+
+
+def read_idx(path: str | os.PathLike[str]) -> Bytes:
+    """The array of an IDX file of unsigned bytes, packed by gzip or not: images (N, rows, columns) or labels (N,)."""
+    raw = _unpacked(Path(path))
+    if len(raw) < 4 or raw[:2] != b"\0\0" or not raw[3]:
+        raise ValueError(f"{path} is no IDX file: its magic number is {raw[:4].hex() or 'missing'}, not 0000tt0k.")
+    kind, dimensions = raw[2], raw[3]
+    if kind != _UNSIGNED_BYTE:
+        raise ValueError(f"{path} holds IDX type {kind:#04x}; only unsigned bytes, 0x08, are read.")
+    if dimensions > _MOST_AXES:
+        raise ValueError(f"{path} announces {dimensions} axes; images have 3 and labels 1.")
+    head = 4 + 4 * dimensions
+    if len(raw) < head:
+        raise ValueError(f"{path} ends within its header: {len(raw)} bytes, and {dimensions} sizes need {head}.")
+    shape = struct.unpack(f">{dimensions}I", raw[4:head])
+    if len(raw) - head != math.prod(shape):
+        raise ValueError(
+            f"{path} announces {' x '.join(map(str, shape))} = {math.prod(shape)} bytes and holds {len(raw) - head}."
+        )
+    return np.frombuffer(raw, np.uint8, offset=head).reshape(shape).copy()
+
+
+def read_cifar10(path: str | os.PathLike[str]) -> tuple[Bytes, Bytes]:
+    """Images (N, 3, 32, 32) and labels (N,) of a batch of the binary version: 3073 bytes a record, the label first."""
+    raw = np.frombuffer(Path(path).read_bytes(), np.uint8)
+    if not len(raw) or len(raw) % _RECORD:
+        raise ValueError(
+            f"{path} has {len(raw)} bytes, not a multiple of {_RECORD}; only the binary version of CIFAR-10 is read."
+        )
+    records = raw.reshape(-1, _RECORD)
+    labels, images = records[:, 0].copy(), records[:, 1:].reshape(-1, _CHANNELS, _SIDE, _SIDE).copy()
+    if int(labels.max()) >= _CLASSES:
+        raise ValueError(f"{path} has a label {int(labels.max())}, and CIFAR-10 has 0 to {_CLASSES - 1}.")
+    return images, labels
+
+
+def _unpacked(path: Path) -> bytes:
+    raw = path.read_bytes()
+    if not raw.startswith(_GZIP):
+        return raw
+    try:
+        with gzip.open(path) as file:
+            unpacked = file.read(_LARGEST + 1)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise ValueError(f"{path} is a damaged gzip file: {error}.") from error
+    if len(unpacked) > _LARGEST:
+        raise ValueError(f"{path} unpacks to more than {_LARGEST} bytes; the official files have far less.")
+    return unpacked

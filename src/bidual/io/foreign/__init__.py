@@ -2,10 +2,8 @@
 
 from bidual.io.foreign.files import from_file
 from bidual.io.foreign.modules import from_module
-from bidual.io.foreign.reading import Network, read_network
-from bidual.io.foreign.scikit import from_sklearn, sklearn_beta
-from bidual.io.foreign.targets import class_targets, number_targets
-from bidual.io.foreign.weights import TwoLayerWeights
+from bidual.io.foreign.reading import Network, from_sklearn, read_network, sklearn_beta
+from bidual.io.foreign.weights import TwoLayerWeights, class_targets, number_targets
 
 __all__ = [
     "Network",

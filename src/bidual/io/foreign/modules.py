@@ -8,8 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from bidual.architectures.modules import RebuildableModule
-from bidual.io.foreign.steps import Affine, Other, Relu, Reshape, Step, two_layers
+from bidual.io.foreign.graph import Affine, Other, Relu, Reshape, Step, two_layers
 from bidual.io.foreign.weights import TwoLayerWeights
+from bidual.runtime.json_text import one_line
 
 _RELU_KIND = "relu_mlp"
 _SCALES = (0.01, 1.0, 100.0)  # what is no ReLU may look like one near zero, or far from it
@@ -33,23 +34,23 @@ def from_module(module: nn.Module) -> TwoLayerWeights:
 
 def _without_unused_biases(weights: TwoLayerWeights) -> TwoLayerWeights:
     """The networks of this package always have biases, zero where they were not allowed to be used."""
-    hidden_bias = weights.hidden_bias if weights.hidden_bias is not None and bool(weights.hidden_bias.any()) else None
-    output_bias = weights.output_bias if weights.output_bias is not None and bool(weights.output_bias.any()) else None
+    biases = (weights.hidden_bias, weights.output_bias)
+    hidden_bias, output_bias = (None if bias is None or not bias.any() else bias for bias in biases)
     return replace(weights, hidden_bias=hidden_bias, output_bias=output_bias)
 
 
 def _guess(steps: list[Step]) -> list[Step]:
     """Two linear layers, with one ReLU anywhere or none, as they are most likely used; the run decides."""
     layers = [step for step in steps if not isinstance(step, Relu)]
-    kinds = [type(step) for step in layers]
-    if kinds != [Affine, Affine] or len(steps) > 3:
+    if [type(step) for step in layers] != [Affine, Affine] or len(steps) > 3:
         return steps
     return [layers[0], Relu(), layers[1]]
 
 
 def _steps(module: nn.Module) -> Iterator[Step]:
     if isinstance(module, nn.Linear):
-        yield _linear(module)
+        seen = not nn.parameter.is_lazy(module.weight)
+        yield Affine(module.weight, module.bias) if seen else Other(f"{type(module).__name__} that has seen no data")
     elif isinstance(module, nn.ReLU):
         yield Relu()
     elif isinstance(module, nn.Flatten):
@@ -61,12 +62,6 @@ def _steps(module: nn.Module) -> Iterator[Step]:
             yield from _steps(child)
     elif not isinstance(module, nn.Sequential):
         yield Other(type(module).__name__)
-
-
-def _linear(layer: nn.Linear) -> Step:
-    if nn.parameter.is_lazy(layer.weight):
-        return Other(f"{type(layer).__name__} that has seen no data")
-    return Affine(layer.weight, layer.bias)
 
 
 def _check_forward(module: nn.Module, weights: TwoLayerWeights) -> None:
@@ -96,9 +91,8 @@ def _run(module: nn.Module, X: Tensor) -> Tensor:
         with _evaluating(module), torch.no_grad():
             return module(X).to("cpu", torch.float64).contiguous()
     except Exception as error:  # the module is the caller's code
-        reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
         raise ValueError(
-            f"{type(module).__name__} cannot be run on samples of shape {tuple(X.shape)} ({reason}); "
+            f"{type(module).__name__} cannot be run on samples of shape {tuple(X.shape)} ({one_line(error)}); "
             "give a torch.nn.Sequential(Linear, ReLU, Linear)."
         ) from error
 

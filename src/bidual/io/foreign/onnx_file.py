@@ -1,7 +1,7 @@
 """The weights in an ONNX file, from its graph."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ _WIDTHS: dict[int, int] = {  # bytes per number
     TensorProto.FLOAT16: 2,
     TensorProto.BFLOAT16: 2,
 }
+_DAMAGE = (TypeError, AttributeError, LookupError, RuntimeError, OverflowError)  # names that are no text, lost inputs
 
 
 def from_onnx(path: Path) -> TwoLayerWeights:
@@ -34,28 +35,22 @@ def from_onnx(path: Path) -> TwoLayerWeights:
     """
     try:
         return _graph(_parse(path), path.parent).weights()
-    except (
-        TypeError,
-        AttributeError,
-        KeyError,
-        IndexError,
-        RuntimeError,
-        OverflowError,
-    ) as error:  # names that are no text, inputs that are missing
+    except _DAMAGE as error:
         raise ValueError(f"it is a damaged ONNX file ({type(error).__name__}); export the network again.") from error
 
 
 def _graph(model: ModelProto, folder: Path) -> Graph:
     graph = model.graph
-    (samples,) = _single([value for value in graph.input if value.name not in _names(graph.initializer)], "input")
+    stored = {tensor.name for tensor in graph.initializer}
+    samples = _single([value for value in graph.input if value.name not in stored], "input")
     ours = model.producer_name == "bidual"
-    (end,) = list(graph.output)[:1] if ours and graph.output else _single(graph.output, "output")
+    end = graph.output[0] if ours and graph.output else _single(graph.output, "output")
     return Graph(
         nodes=[_node(node) for node in graph.node if node.op_type != "Constant"],
         constants=_constants(graph, folder),
         input=samples.name,
         output=end.name,
-        n_features=_n_features(samples),
+        sizes=[dim.dim_value if dim.HasField("dim_value") else 0 for dim in samples.type.tensor_type.shape.dim],
         has_head=ours,
     )
 
@@ -73,22 +68,11 @@ def _parse(path: Path) -> ModelProto:
     return model
 
 
-def _single(values: Iterable[ValueInfoProto], what: str) -> list[ValueInfoProto]:
-    values = list(values)
+def _single(values: Sequence[ValueInfoProto], what: str) -> ValueInfoProto:
     if len(values) != 1:
         names = ", ".join(value.name for value in values[:4]) or "none"
         raise ValueError(f"its graph must have one {what}, got {names}; export the network alone, with raw outputs.")
-    return values
-
-
-def _names(tensors: Iterable[TensorProto]) -> set[str]:
-    return {tensor.name for tensor in tensors}
-
-
-def _n_features(samples: ValueInfoProto) -> int | None:
-    """The product of all sizes but the first, if the graph says them."""
-    sizes = [dim.dim_value if dim.HasField("dim_value") else 0 for dim in samples.type.tensor_type.shape.dim][1:]
-    return math.prod(sizes) if sizes and all(sizes) else None
+    return values[0]
 
 
 def _node(node: NodeProto) -> Node:

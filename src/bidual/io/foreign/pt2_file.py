@@ -1,8 +1,7 @@
-"""The weights in a torch.export archive, from its JSON graph and its raw tensors. Nothing in it is unpickled.
+"""The weights in a torch.export archive, from its JSON graph and its raw tensors; its pickles are never opened.
 
 In recent versions (seen in torch 2.13) an archive is a zip file with the graph as JSON (``models/*.json``), a JSON list
-of the weights, and each weight as raw bytes. Sample inputs and constants of special types are pickled: those are never
-opened.
+of the weights, and each weight as raw bytes.
 """
 
 import json
@@ -40,8 +39,9 @@ def from_pt2(path: Path) -> TwoLayerWeights:
         with zipfile.ZipFile(path) as archive:
             return _graph(_Archive(archive)).weights()
     except _DAMAGE as error:
-        reason = one_line(error)
-        raise ValueError(f"it is not a torch.export archive, or is damaged ({reason}); {_SAVE_AGAIN}.") from error
+        raise ValueError(
+            f"it is not a torch.export archive, or is damaged ({one_line(error)}); {_SAVE_AGAIN}."
+        ) from error
 
 
 class _Archive:
@@ -94,13 +94,12 @@ def _graph(archive: _Archive) -> Graph:
     module = archive.program["graph_module"]
     graph, signature = module["graph"], module["signature"]
     samples = _single(signature["input_specs"], "user_input")
-    nodes = [_node(item) for item in graph["nodes"] if item["outputs"]]
     return Graph(
-        nodes=nodes,
+        nodes=[_node(item) for item in graph["nodes"] if item["outputs"]],
         constants=_constants(archive, signature["input_specs"]),
         input=samples,
         output=_single(signature["output_specs"], "user_output"),
-        n_features=_n_features(graph["tensor_values"][samples]),
+        sizes=[size.get("as_int", 0) for size in graph["tensor_values"][samples]["sizes"]],
     )
 
 
@@ -113,17 +112,8 @@ def _single(specs: list[Json], kind: str) -> str:
 
 
 def _constants(archive: _Archive, specs: list[Json]) -> dict[str, Lazy]:
-    found: dict[str, Lazy] = {}
-    for spec in specs:
-        for kind in ("parameter", "buffer"):
-            if kind in spec:
-                found[spec[kind]["arg"]["name"]] = partial(archive.tensor, spec[kind][f"{kind}_name"])
-    return found
-
-
-def _n_features(meta: Json) -> int | None:
-    sizes = [size.get("as_int", 0) for size in meta["sizes"]][1:]
-    return math.prod(sizes) if sizes and all(sizes) else None
+    stored = [(spec[kind], f"{kind}_name") for spec in specs for kind in ("parameter", "buffer") if kind in spec]
+    return {one["arg"]["name"]: partial(archive.tensor, one[key]) for one, key in stored}
 
 
 def _node(item: Json) -> Node:
@@ -135,7 +125,8 @@ def _node(item: Json) -> Node:
     name, order, settings = _translate(op, arguments)
     tensors = {key: value["as_tensor"]["name"] for key, value in arguments.items() if "as_tensor" in value}
     inputs = tuple(tensors.get(key, "") for key in order) if order else tuple(tensors.values())
-    return Node(name, inputs, tuple(_outputs(item["outputs"])), settings)
+    outputs = (output["as_tensor"]["name"] for output in item["outputs"] if "as_tensor" in output)
+    return Node(name, inputs, tuple(outputs), settings)
 
 
 def _translate(op: str, arguments: Mapping[str, Json]) -> tuple[str, tuple[str, ...], Json]:
@@ -165,7 +156,3 @@ def _swaps(op: str, number: Mapping[str, Any]) -> bool:
     if op == "transpose":
         return {number["dim0"] % 2, number["dim1"] % 2} == {0, 1}
     return op == "t" or list(number["dims"]) in ([1, 0], [-1, -2])
-
-
-def _outputs(outputs: list[Json]) -> list[str]:
-    return [output["as_tensor"]["name"] for output in outputs if "as_tensor" in output]

@@ -1,15 +1,18 @@
-"""The weights of a two-layer ReLU network, whoever made it."""
+"""The weights of a two-layer ReLU network from anywhere, and targets for it: its outputs say how labels are coded."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import torch
 from jaxtyping import Float
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from bidual.losses import Loss
+
+Targets = NDArray[np.float64]
 Numbers = Tensor | NDArray[np.generic] | Sequence[object]
 
 
@@ -17,11 +20,7 @@ Numbers = Tensor | NDArray[np.generic] | Sequence[object]
 class TwoLayerWeights:
     """x -> output (hidden x + hidden_bias)_+ + output_bias, on the CPU in float64; a bias that is not there is None.
 
-    Attributes:
-        hidden: one row per neuron.
-        output: one row per output.
-        hidden_bias: one number per neuron.
-        output_bias: one number per output.
+    ``hidden`` has one row per neuron and ``output`` one row per output.
     """
 
     hidden: Float[Tensor, "m d"]
@@ -30,17 +29,25 @@ class TwoLayerWeights:
     output_bias: Float[Tensor, " c"] | None = None
 
     def __post_init__(self) -> None:
-        for name, tensor in self._tensors.items():
-            _check_numbers(name, tensor)
-        _check_matrix("hidden", self.hidden)
-        _check_matrix("output", self.output)
+        tensors = {name: getattr(self, name) for name in ("hidden", "hidden_bias", "output", "output_bias")}
+        for name, tensor in tensors.items():
+            if tensor is not None and tensor.dtype != torch.float64:
+                raise ValueError(f"{name} must be float64, got {tensor.dtype}; use TwoLayerWeights.of to convert.")
+            if tensor is not None and not bool(torch.isfinite(tensor).all()):
+                raise ValueError(f"{name} holds NaN or infinity; the network diverged in training, train it again.")
+        for name, matrix in (("hidden", self.hidden), ("output", self.output)):
+            if matrix.ndim != 2 or 0 in matrix.shape:
+                shape = tuple(matrix.shape)
+                raise ValueError(f"{name} must be a matrix with at least one row and column, got {shape}.")
         if self.output.shape[1] != self.hidden.shape[0]:
             raise ValueError(
                 f"the hidden layer has {self.hidden.shape[0]} neurons, but the output layer takes "
                 f"{self.output.shape[1]}; both must be the same number."
             )
-        _check_bias("hidden_bias", self.hidden_bias, self.n_neurons)
-        _check_bias("output_bias", self.output_bias, self.n_outputs)
+        biases = ("hidden_bias", self.hidden_bias, self.n_neurons), ("output_bias", self.output_bias, self.n_outputs)
+        for name, bias, length in biases:
+            if bias is not None and tuple(bias.shape) != (length,):
+                raise ValueError(f"{name} must have shape ({length},), as its layer has, got {tuple(bias.shape)}.")
 
     @classmethod
     def of(
@@ -65,16 +72,9 @@ class TwoLayerWeights:
         """The network's raw outputs, in float64."""
         if X.ndim != 2 or X.shape[1] != self.n_features:
             raise ValueError(f"X must have shape (n, {self.n_features}), got {tuple(X.shape)}.")
-        return self._forward(X.to(torch.float64))
-
-    def _forward(self, X: Tensor) -> Tensor:
         linear = torch.nn.functional.linear
-        return linear(linear(X, self.hidden, self.hidden_bias).relu(), self.output, self.output_bias)
-
-    @property
-    def _tensors(self) -> dict[str, Tensor]:
-        names = ("hidden", "hidden_bias", "output", "output_bias")
-        return {name: value for name in names if (value := getattr(self, name)) is not None}
+        neurons = linear(X.to(torch.float64), self.hidden, self.hidden_bias).relu()
+        return linear(neurons, self.output, self.output_bias)
 
 
 def _copy(value: Numbers) -> Tensor:
@@ -84,18 +84,46 @@ def _copy(value: Numbers) -> Tensor:
     return tensor.to("cpu", torch.float64, copy=True).contiguous()
 
 
-def _check_numbers(name: str, tensor: Tensor) -> None:
-    if tensor.dtype != torch.float64:
-        raise ValueError(f"{name} must be float64, got {tensor.dtype}; use TwoLayerWeights.of to convert.")
-    if not bool(torch.isfinite(tensor).all()):
-        raise ValueError(f"{name} holds NaN or infinity; the network diverged in training, train it again.")
+def class_targets(labels: ArrayLike, n_outputs: int, loss: Loss, classes: ArrayLike | None = None) -> Targets:
+    """Labels as the matrix Y (n, c), encoded as the classifiers of this package do: see :meth:`Loss.encode`.
+
+    One output is for two classes, -1 for the first in sorted order and +1 for the second.
+
+    Args:
+        labels: one per sample.
+        n_outputs: how many outputs the network has.
+        loss: says how classes become numbers.
+        classes: in the order of the outputs, where it is known; otherwise whole numbers from 0 to c - 1 are the
+            numbers of outputs, and other labels stand in sorted order.
+    """
+    y = np.asarray(labels)
+    if y.ndim != 1:
+        raise ValueError(f"labels must be one per sample, got shape {y.shape}.")
+    known = _classes(y, n_outputs) if classes is None else np.asarray(classes)
+    if len(known) != max(n_outputs, 2):
+        raise ValueError(
+            f"the labels have {len(known)} classes, but a network with {n_outputs} outputs is for "
+            f"{max(n_outputs, 2)}; give the data it was trained on, or use regression."
+        )
+    place = {label: index for index, label in enumerate(known.tolist())}
+    codes = np.array([place.get(label, -1) for label in y.tolist()], dtype=np.intp)
+    if (codes < 0).any():
+        raise ValueError(f"the label {y[codes < 0].tolist()[0]!r} is none of the classes {known.tolist()}.")
+    return loss.encode(codes, n_outputs)
 
 
-def _check_matrix(name: str, tensor: Tensor) -> None:
-    if tensor.ndim != 2 or 0 in tensor.shape:
-        raise ValueError(f"{name} must be a matrix with at least one row and column, got {tuple(tensor.shape)}.")
+def number_targets(values: ArrayLike, n_outputs: int) -> Targets:
+    """Regression targets as the matrix Y (n, c)."""
+    Y = np.asarray(values, dtype=np.float64)
+    Y = Y.reshape(len(Y), -1)
+    if Y.shape[1] != n_outputs:
+        raise ValueError(f"the network has {n_outputs} outputs, but there are {Y.shape[1]} targets per sample.")
+    return Y
 
 
-def _check_bias(name: str, bias: Tensor | None, length: int) -> None:
-    if bias is not None and tuple(bias.shape) != (length,):
-        raise ValueError(f"{name} must have shape ({length},), as its layer has, got {tuple(bias.shape)}.")
+def _classes(y: NDArray[Any], n_outputs: int) -> NDArray[Any]:
+    """A file may lack a class, but whole numbers still say which output is theirs."""
+    found = np.unique(y)
+    if n_outputs > 1 and found.dtype.kind in "iu" and found[0] >= 0 and found[-1] < n_outputs:
+        return np.arange(n_outputs)
+    return found

@@ -34,10 +34,10 @@ class Patches(ABC):
     """
 
     unit: ClassVar[str]  # the word for neurons, in the plural
+    X: Tensor  # samples
 
-    @abstractmethod
     def __len__(self) -> int:
-        """Samples."""
+        return len(self.X)
 
     @abstractmethod
     def samples(self, some: slice) -> Self:
@@ -48,9 +48,9 @@ class Patches(ABC):
         """The same patches in another precision."""
 
     @property
-    @abstractmethod
     def like(self) -> Tensor:
         """A tensor of this dtype and device."""
+        return self.X
 
     @property
     @abstractmethod

@@ -6,8 +6,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from bidual.operators.patches.base import Patches
-from bidual.operators.patches.convolution import Convolution
-from bidual.operators.patches.pooling import Pooling
+from bidual.operators.patches.convolution import Convolution, Pooling
 
 
 class ImagePatches(Patches):
@@ -26,18 +25,11 @@ class ImagePatches(Patches):
     def pooling(self) -> Pooling:
         return self.convolution.pooling_for(self.X.shape[1:], self.X)
 
-    def __len__(self) -> int:
-        return len(self.X)
-
     def samples(self, some: slice) -> "ImagePatches":
         return ImagePatches(self.X[some], self.convolution, self.bias)
 
     def to(self, dtype: torch.dtype) -> "ImagePatches":
         return ImagePatches(self.X.to(dtype), self.convolution, self.bias)
-
-    @property
-    def like(self) -> Tensor:
-        return self.X
 
     @property
     def width(self) -> int:

@@ -17,18 +17,11 @@ class TokenPairs(Patches):
     def __init__(self, X: Float[Tensor, "n s d"], average: bool) -> None:
         self.X, self.average = X, average
 
-    def __len__(self) -> int:
-        return len(self.X)
-
     def samples(self, some: slice) -> "TokenPairs":
         return TokenPairs(self.X[some], self.average)
 
     def to(self, dtype: torch.dtype) -> "TokenPairs":
         return TokenPairs(self.X.to(dtype), self.average)
-
-    @property
-    def like(self) -> Tensor:
-        return self.X
 
     @property
     def width(self) -> int:

@@ -9,11 +9,10 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 from torch.nn import functional
 
-from bidual.architectures.modules.gated_pooling import windows
-from bidual.architectures.modules.layerwise import GatedStage, Head
+from bidual.architectures.modules.layerwise import GatedStage, Head, windows
 from bidual.gauges import Nuclear
+from bidual.training.layerwise.checkpoint import Settings
 from bidual.training.layerwise.inputs import Inputs
-from bidual.training.layerwise.settings import Settings
 from bidual.types import Blocks
 
 DESIGN_BYTES = 2**28  # of the design that is made at once

@@ -24,7 +24,7 @@ from bidual.problems.solution import Limits
 from bidual.reporting.plots import COLOURS, GREY, figure_bytes, new_figure, plain
 from bidual.solvers.driver import solve
 from bidual.training.copositive import Copositive, relax
-from bidual.training.copositive.compact import Compact
+from bidual.training.copositive.relaxed import Compact
 from bidual.training.relu.closed_form import closed_form
 
 MULTIPLES = (0.01, 0.03, 0.1, 0.3, 0.7, 1.01, 1.5)

@@ -7,11 +7,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from bidual.architectures.modules.base import ZeroConv2d
+from bidual.architectures.modules.base import zeroed
 from bidual.architectures.modules.layerwise import Head
-from bidual.training.layerwise.augmentation import augmented
-from bidual.training.layerwise.inputs import as_input
-from bidual.training.layerwise.settings import Settings
+from bidual.training.layerwise.checkpoint import Settings
+from bidual.training.layerwise.inputs import Moves, as_input
 
 
 class PlainCNN(nn.Module):
@@ -27,7 +26,7 @@ class PlainCNN(nn.Module):
         self.register_buffer("scale", torch.ones(channels, 1, 1))
         for down in settings.downsample:
             seen = 4 * channels if down else channels
-            layer = ZeroConv2d(seen, width, settings.kernel, padding=settings.kernel // 2, dtype=torch.float32)
+            layer = zeroed(nn.Conv2d, seen, width, settings.kernel, padding=settings.kernel // 2, dtype=torch.float32)
             nn.init.kaiming_normal_(layer.weight, generator=generator)
             self.layers.append(layer)
             channels = width
@@ -99,7 +98,7 @@ def _step(
     generator: torch.Generator,
 ) -> Tensor:
     device = network.shift.device
-    x = augmented(as_input(images, device), settings.crop, settings.flip, generator)
+    x = Moves.drawn(len(images), settings.crop, settings.flip, generator)(as_input(images, device))
     loss = functional.cross_entropy(network(x), labels.to(device))
     optimiser.zero_grad(set_to_none=True)
     loss.backward()

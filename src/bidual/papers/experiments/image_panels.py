@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from bidual.architectures import GatedParallel
-from bidual.architectures.path_norm import path_norm_of
-from bidual.architectures.sub_network_gates import SubNetworkGates
+from bidual.architectures.gated_parallel import SubNetworkGates
 from bidual.gauges import Group
 from bidual.io.datasets import ImageData
 from bidual.losses import Squared
@@ -27,6 +26,7 @@ from bidual.papers.experiments.image_race import (
 )
 from bidual.papers.experiments.race_results import TITLES, Certified, Config, Curve, Decoded, Panel, Point
 from bidual.papers.methods.decoding import real_sub_networks, violation
+from bidual.papers.methods.path_norm import path_norm_of
 from bidual.papers.reproduction.context import silent
 from bidual.problems.problem import Problem
 from bidual.problems.solution import Limits

@@ -12,10 +12,10 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 from torch.optim import SGD, Adadelta, Adagrad, Adam, Optimizer
 
-from bidual.architectures.path_norm import path_norm
-from bidual.architectures.sub_network_gates import SubNetworkGates
+from bidual.architectures.gated_parallel import SubNetworkGates
 from bidual.losses import Squared
 from bidual.papers.methods.parallel_descent import Layers, ParallelDescent
+from bidual.papers.methods.path_norm import path_norm
 from bidual.types import Blocks, Matrix
 
 _ROWS = 1000  # samples at a time outside of training

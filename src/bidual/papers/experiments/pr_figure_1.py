@@ -14,13 +14,14 @@ from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 from torch import Tensor
 
+from bidual.architectures.gated_parallel import SubNetworkGates
 from bidual.architectures.modules import RebuildableModule
-from bidual.architectures.sub_network_gates import SubNetworkGates
 from bidual.losses import Squared
 from bidual.losses.datafit import Datafit
 from bidual.papers.methods.constrained import solve_constrained
+from bidual.papers.methods.sampled_patterns import sample
 from bidual.papers.reproduction import Claim, Context, Experiment, Finding, Scale
-from bidual.patterns import sample, with_constant
+from bidual.patterns import with_constant
 from bidual.reporting.plots import COLOURS, GREY, figure_bytes, new_figure
 
 TITLES = {

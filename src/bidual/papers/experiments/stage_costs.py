@@ -14,8 +14,8 @@ from torch import Tensor
 from bidual.architectures.modules.layerwise import GatedStage, Head
 from bidual.papers.experiments.convex_stage import DESIGN_BYTES, ConvexDescent, ConvexStage, LiftedHead
 from bidual.runtime.threads import one_thread
+from bidual.training.layerwise.checkpoint import Settings
 from bidual.training.layerwise.inputs import FreshInputs, as_input
-from bidual.training.layerwise.settings import Settings
 from bidual.training.layerwise.stage_descent import StageDescent
 from bidual.training.layerwise.trainer import draw, standardise
 

@@ -13,10 +13,11 @@ from bidual.losses import Squared
 from bidual.losses.datafit import Datafit
 from bidual.papers.experiments.whitened_descent import SGD, Coordinates, Pixels, Point, Samples
 from bidual.papers.experiments.whitened_images import Setting, Whitened
+from bidual.papers.methods.demeaned_form import closed_form_demeaned
 from bidual.polar import bound_near
 from bidual.problems.certificate import Certificate, Scope, judge
 from bidual.problems.relu import ReluProblem
-from bidual.training.relu.closed_form import ClosedForm, closed_form, closed_form_demeaned
+from bidual.training.relu.closed_form import ClosedForm, closed_form
 
 CLOSE = 1e-3  # SGD is there when its objective is relatively that close to the optimum
 

@@ -14,7 +14,7 @@ from bidual.papers.methods.semidefinite import RegionRelaxation
 from bidual.polar.base import SteepestNeurons
 from bidual.polar.relaxations.reduction import ScaledOracle
 from bidual.polar.relaxations.sign_regions import SignRegion
-from bidual.polar.search.local import LocalSearch
+from bidual.polar.search import LocalSearch
 
 
 @dataclass(eq=False)

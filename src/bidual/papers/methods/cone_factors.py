@@ -6,13 +6,15 @@ from functools import cached_property
 from typing import Self
 
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Float
 from torch import Tensor
 
-from bidual.gauges import Factors
-from bidual.patterns.cone_projection import Cones
+from bidual.gauges import Factors, Nuclear
+from bidual.operators import GatedOperator, LiftedOperator, PooledOperator
+from bidual.papers.methods.cone_projection import Cones
 from bidual.polar import Faces, NeuronOracle
 from bidual.problems.certificate import certify
+from bidual.problems.problem import Problem
 from bidual.problems.relu import ReluProblem
 from bidual.problems.solution import Verdict
 from bidual.solvers.factored.arithmetic import resized
@@ -53,7 +55,7 @@ class ConeProgram(FactoredProgram):
         relu = relu.with_beta(relu.beta / unit)
         oracle = relu.oracle(Faces) if oracle is None else oracle
         relu.check_oracle(oracle)
-        return cls(relu.gated(patterns), m, unit, relu=relu, patterns=patterns, oracle=oracle)
+        return cls(gated_program(relu, patterns), m, unit, relu=relu, patterns=patterns, oracle=oracle)
 
     @cached_property
     def cones(self) -> Cones:
@@ -110,7 +112,7 @@ class ConeProgram(FactoredProgram):
             return None
         u = peaks.neurons[0].to(self.relu.X)
         program, factors, block = self._with_block(factors, self.relu.X @ u >= 0)
-        w = -(self.relu.features(u).T @ V).flatten()
+        w = -(_features(self.relu, u).T @ V).flatten()
         (p, a, _), (_, b, _) = program.shapes
         U, W = u.new_zeros(p, a, 1), u.new_zeros(p, b, 1)
         U[block, :, 0], W[block, :, 0] = u, w / torch.linalg.vector_norm(w)
@@ -122,7 +124,7 @@ class ConeProgram(FactoredProgram):
         if len(same):
             return self, factors, int(same[0])
         more = torch.cat([self.patterns, pattern[None]])
-        grown = replace(self, problem=self.relu.gated(more), patterns=more)
+        grown = replace(self, problem=gated_program(self.relu, more), patterns=more)
         padded = Factors(*(torch.cat([part, torch.zeros_like(part[:1])]) for part in factors))
         return grown, padded, len(self.patterns)
 
@@ -134,3 +136,18 @@ class ConeProgram(FactoredProgram):
         U, W = (part.clone() for part in resized(factors, max(self.m, place + 1)))
         U[block, :, place], W[block, :, place] = columns.U[block, :, 0], columns.W[block, :, 0]
         return replace(self, m=U.shape[2]), Factors(U, W)
+
+
+def gated_program(relu: ReluProblem, patterns: Bool[Tensor, "p R"]) -> Problem:
+    """The program of the gated network with these patterns, one column per row of X (BM eq. 5, 130, 135)."""
+    c = relu.datafit.targets.shape[1]
+    operator: LiftedOperator = GatedOperator(relu.X, patterns, c)
+    if relu.readout is not None:
+        operator = PooledOperator(relu.readout, c, patterns=patterns)
+    return Problem(operator, relu.datafit, Nuclear(), relu.beta)
+
+
+def _features(relu: ReluProblem, u: Float[Tensor, " d"]) -> Float[Tensor, "N a"]:
+    """L[(X u)_+], what a neuron contributes to the predictions before its output weights."""
+    H = (relu.X @ u).clamp(min=0)[:, None]
+    return H if relu.readout is None else relu.readout.pool(H)[:, 0]

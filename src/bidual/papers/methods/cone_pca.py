@@ -8,8 +8,10 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
+from scipy.optimize import lsq_linear
 
-from bidual.patterns.pattern_cone import PatternCone
+from bidual.numerics.linear_algebra import nonnegative_multipliers
+from bidual.patterns.cones import PatternCone
 
 _MOST_FACES = 20_000  # subsets of facets up to which all faces of a cone are tried
 _OUTSIDE = 1e-9  # how far outside the cone a unit vector counts as inside
@@ -38,7 +40,7 @@ def steepest(cone: PatternCone, G: Float[ndarray, "k c"], seeds: Float[ndarray, 
 
 def _by_projection(cone: PatternCone, G: Float[ndarray, "k 1"]) -> Steepest:
     """max of g^T t over the unit ball of a cone is the length of the projection of g."""
-    ends = np.stack([cone.project(G[:, 0]), cone.project(-G[:, 0])])
+    ends = np.stack([project(cone, G[:, 0]), project(cone, -G[:, 0])])
     values = np.linalg.norm(ends, axis=1)
     inside = values > 1e-12 * np.linalg.norm(G)
     return _ranked(ends[inside] / values[inside, None], G, float(values.max()))
@@ -52,7 +54,7 @@ def _by_faces(cone: PatternCone, G: Float[ndarray, "k c"]) -> Steepest:
     found = [_inside(cone, _top_directions(B, G)) for B in _face_spans(cone)]
     directions = np.concatenate(found)
     upper = float(np.linalg.norm(directions @ G, axis=1).max(initial=0.0))
-    onto = np.stack([cone.project(t) for t in _best(directions, G)]) if len(directions) else directions
+    onto = np.stack([project(cone, t) for t in _best(directions, G)]) if len(directions) else directions
     return _ranked(onto / np.linalg.norm(onto, axis=1, keepdims=True), G, upper * (1 + 1e-12))
 
 
@@ -62,13 +64,30 @@ def _by_search(cone: PatternCone, G: Float[ndarray, "k c"], seeds: Float[ndarray
     found = []
     for t in np.concatenate([left.T, -left.T, _best(seeds, G, 6)]):
         for _ in range(steps):
-            onto = cone.project(G @ (G.T @ t))
+            onto = project(cone, G @ (G.T @ t))
             size, last = float(np.linalg.norm(onto)), t
             t = onto / size if size > 1e-12 * values[0] ** 2 else cone.inner
             if np.linalg.norm(t - last) <= 1e-10:
                 break
         found.append(t)
     return _ranked(np.stack(found), G, float(values[0]) * (1 + 1e-12))
+
+
+def project(cone: PatternCone, a: Float[ndarray, " k"]) -> Float[ndarray, " k"]:
+    """The nearest point of the cone: a + rows^T l with the l >= 0 that makes it shortest (Moreau)."""
+    size = float(np.linalg.norm(a))
+    if contains(cone, a, size):
+        return a
+    nearest = a + cone.rows.T @ nonnegative_multipliers(cone.rows, -a)
+    if contains(cone, nearest, size):
+        return nearest
+    # seen with scipy 1.17: next to a face nnls returned a point far outside the cone
+    return a + cone.rows.T @ lsq_linear(cone.rows.T, -a, (0.0, np.inf), method="bvls", tol=1e-14).x
+
+
+def contains(cone: PatternCone, a: Float[ndarray, " k"], size: float) -> bool:
+    """Whether a is in the cone up to the rounding of vectors of the given size."""
+    return bool((cone.rows @ a).min(initial=0.0) >= -1e-13 * size)
 
 
 def _top_directions(B: Float[ndarray, "q k l"], G: Float[ndarray, "k c"]) -> Float[ndarray, "q k"]:

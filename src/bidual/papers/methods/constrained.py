@@ -10,15 +10,15 @@ from jaxtyping import Bool, Float
 from scipy import sparse
 from torch import Tensor, nn
 
-from bidual.architectures.sub_network_gates import SubNetworkGates
+from bidual.architectures.gated_parallel import SubNetworkGates
 from bidual.gauges import Group
 from bidual.losses.datafit import Datafit
 from bidual.numerics.rounding import TINY, gamma, rounded_up
 from bidual.operators import GatedOperator
-from bidual.operators.gated_sub_networks import GatedSubNetworkOperator
+from bidual.operators.stacked import GatedSubNetworkOperator
+from bidual.papers.methods.cone_projection import Cones
 from bidual.papers.methods.decoding import SubNetworks, encoded
 from bidual.papers.methods.gate_cones import GateCones
-from bidual.patterns.cone_projection import Cones
 from bidual.patterns.sampling import first_of_each
 from bidual.polar.subnetworks.first_layer import own_rows
 from bidual.problems.certificate import Certificate, PolarBound, Scope, judge

@@ -7,9 +7,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from bidual.architectures.gated_parallel import SubNetworkGates
 from bidual.architectures.modules import RebuildableModule
 from bidual.architectures.parallel import ParallelMLP
-from bidual.architectures.sub_network_gates import SubNetworkGates
 from bidual.papers.methods.cone_split import shortest_split
 from bidual.papers.methods.gate_cones import GateCones, Units
 from bidual.polar import Neurons

@@ -9,15 +9,14 @@ from torch import Tensor
 
 from bidual.architectures import GatedParallel
 from bidual.architectures.modules import RebuildableModule
-from bidual.architectures.path_norm import path_norm_of
 from bidual.losses.datafit import Datafit
 from bidual.papers.methods.decoding import SubNetworks, Violation, real_sub_networks, violation
+from bidual.papers.methods.path_norm import path_norm_of
 from bidual.patterns import with_constant
 from bidual.polar.subnetworks.base import copies
 from bidual.problems.certificate import Certificate
-from bidual.problems.parallel import ParallelProblem
 from bidual.problems.problem import Problem
-from bidual.problems.relu import ReluProblem
+from bidual.problems.relu import ParallelProblem, ReluProblem
 from bidual.problems.solution import Limits
 from bidual.solvers.plan import solve_auto
 from bidual.training.relu.plan import ReluPlan

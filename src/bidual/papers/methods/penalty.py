@@ -7,8 +7,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from bidual.architectures.modules.gated_parallel import activity
-from bidual.architectures.sub_network_gates import SubNetworkGates
+from bidual.architectures.gated_parallel import SubNetworkGates
+from bidual.architectures.modules.parallel import activity
 from bidual.losses import Loss
 from bidual.types import Blocks, Matrix
 

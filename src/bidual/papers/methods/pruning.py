@@ -5,8 +5,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from bidual.architectures.modules import ParallelNetwork
-from bidual.architectures.path_norm import rescaled, root, squared_paths
+from bidual.architectures.parallel import squared_paths
 from bidual.numerics.caratheodory import caratheodory
+from bidual.papers.methods.path_norm import rescaled, root
 
 
 def prune(

@@ -11,9 +11,9 @@ from scipy import sparse
 from torch import Tensor
 
 from bidual.numerics.caratheodory import caratheodory, price
-from bidual.papers.methods.cone_pca import steepest
+from bidual.papers.methods.cone_pca import contains, steepest
 from bidual.papers.methods.least_norms import least_norms
-from bidual.patterns.pattern_cone import PatternCone, pattern_cone
+from bidual.patterns.cones import PatternCone, pattern_cone
 from bidual.types import Blocks
 
 _ROUNDS = 60
@@ -114,7 +114,7 @@ def _attain_vector(cone: PatternCone, z: Float[ndarray, "k 1"], tol: float) -> _
     r"""One output: z = w - v with w and v in the cone and |w| + |v| least, as in CP (9); z or -z alone if inside."""
     size = float(np.linalg.norm(z))
     for sign in (1.0, -1.0):
-        if cone.contains(sign * z[:, 0], size):
+        if contains(cone, sign * z[:, 0], size):
             return _Factors(sign * z.T / size, np.array([[sign * size]]), size)
     eye, facets = sparse.eye_array(len(z)), sparse.csr_array(cone.rows)
     ends, G = least_norms(sparse.hstack([eye, -eye]), z[:, 0], len(z), sparse.block_diag([facets, facets]))

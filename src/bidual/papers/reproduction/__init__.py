@@ -5,7 +5,7 @@ from bidual.papers.reproduction.context import Context
 from bidual.papers.reproduction.experiment import SCALES, Experiment, Finding, Scale
 from bidual.papers.reproduction.run import Reproduction, read, reproduce
 from bidual.papers.reproduction.several import Results, reproduce_all
-from bidual.reporting.reproduction import Claim
+from bidual.reporting.written import Claim
 
 __all__ = [
     "ROWS",

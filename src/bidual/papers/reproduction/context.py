@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bidual.io.datasets import ImageData, load_images
-from bidual.io.datasets.folders import DataDir, places
 from bidual.io.datasets.images import Part
+from bidual.io.datasets.official_files import DataDir, places
 from bidual.papers.reproduction.stand_ins import stand_in_images, write_stand_in_tables
 from bidual.papers.uci.data import FOLDER, load_uci
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from bidual.papers.reproduction.context import Context
-from bidual.reporting.reproduction import Claim
+from bidual.reporting.written import Claim
 
 Scale = Literal["paper", "cpu", "smoke"]
 SCALES: tuple[Scale, ...] = get_args(Scale)

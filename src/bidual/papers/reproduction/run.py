@@ -13,14 +13,14 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from bidual.io.datasets.folders import DataDir
+from bidual.io.datasets.official_files import DataDir
 from bidual.papers.reproduction.catalogue import find
 from bidual.papers.reproduction.clock import forget_if_idle, read_spent, timed
 from bidual.papers.reproduction.context import Context, silent
 from bidual.papers.reproduction.experiment import SCALES, Experiment, Finding, Scale
 from bidual.papers.reproduction.machine import machine
 from bidual.papers.reproduction.plain_data import plain_data
-from bidual.reporting.reproduction import FORMAT, KIND, RESULT, Written, read_result
+from bidual.reporting.written import FORMAT, KIND, RESULT, Written, read_result
 from bidual.runtime.files import write_atomically
 
 

@@ -10,8 +10,8 @@ import numpy as np
 from jaxtyping import Float64, Int64
 from numpy import ndarray
 
-from bidual.io.datasets.folders import VARIABLE, DataDir, best_place, missing, places
-from bidual.io.datasets.names import known_name
+from bidual.io.datasets.official_files import VARIABLE, DataDir, best_place, missing, places
+from bidual.io.datasets.sources import known_name
 from bidual.runtime.extras import extra
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from sklearn.svm import SVC
 from torch import Tensor
 
 from bidual.architectures import GatedParallel
-from bidual.architectures.sub_network_gates import SubNetworkGates
+from bidual.architectures.gated_parallel import SubNetworkGates
 from bidual.losses import Squared
 from bidual.losses.datafit import Datafit
 from bidual.papers.methods.decoding import SubNetworks

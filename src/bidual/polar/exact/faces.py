@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from math import comb
 
 import numpy as np
 import torch
@@ -11,11 +12,16 @@ from torch import Tensor
 
 from bidual.numerics.gram import row_lengths
 from bidual.numerics.rounding import gamma, rounded_up
-from bidual.patterns import check_enumerable
+from bidual.patterns import check_enumerable, count_bound, enumeration_bytes
 from bidual.patterns.arrangement import MERGE, Arrangement, Flat
 from bidual.patterns.reduction import reduce_rank
 from bidual.polar.base import NeuronOracle, SteepestNeurons, steepness
 from bidual.polar.exact.planes import FLAT_FORM, LISTED, Planes, Tops, form_error, top_error
+from bidual.runtime.memory import available_bytes
+
+_AFFORDABLE_FACES = 1_500_000  # a query then takes a few seconds
+_QUICK_FACES = 100_000
+_AFFORDABLE_BYTES = 3_000_000_000
 
 
 class Faces(NeuronOracle):
@@ -74,8 +80,7 @@ class Faces(NeuronOracle):
             upper = max(upper, above)  # smaller values are skipped
             found.append(solid.tops(V, upper, above if above > 0 else upper))
             upper = found[-1].upper
-        directions, values = (np.concatenate([part[i] for part in found]) for i in (0, 1))
-        return Tops(directions, values, upper)
+        return Tops.of(found, upper)
 
     def _allowance(self, V: Tensor) -> float:
         r"""Rounding of the forms, the rank cut, and rows that were merged because they nearly agree.
@@ -87,16 +92,12 @@ class Faces(NeuronOracle):
         24 r with the rounding of the distance of two bases.
         """
         n, c, r = *V.shape, self.rank
-        size = float(torch.linalg.vector_norm(V, dim=1).sum()) * (1 + gamma(n + c + 8)) * self._longest
+        longest = max(1.0, float(row_lengths(torch.from_numpy(self._reduced.samples)).max()))
+        size = float(torch.linalg.vector_norm(V, dim=1).sum()) * (1 + gamma(n + c + 8)) * longest
         merged = max(self._arrangement.coarseness, 0.0 if self._planes is None else self._planes.narrow)
         steps = gamma(4 * n + 2 * c + 4 * r**3 + 24 * r + 96)
         merged = 8 * r * merged + 2 * r * self._arrangement.spread
         return rounded_up((merged + steps) * size + self._reduced.lost(V))
-
-    @cached_property
-    def _longest(self) -> float:
-        """A bound of the lengths of rows, about one."""
-        return max(1.0, float(row_lengths(torch.from_numpy(self._reduced.samples)).max()))
 
 
 def _two_directions(samples: Float[ndarray, "n 1"], V: Float[ndarray, "n c"]) -> Tops:
@@ -114,12 +115,11 @@ class _Solid:
     rows: Float[ndarray, "n k"]
     lengths: Float[ndarray, " n"]
     active: Bool[ndarray, "p n"]
-    vanishing: Bool[ndarray, " n"]
 
     @classmethod
     def of(cls, flat: Flat, arrangement: Arrangement) -> "_Solid":
         lengths = np.linalg.norm(flat.rows, axis=1)
-        return cls(flat.basis, flat.rows, lengths, arrangement.cells(flat).active, flat.vanishing)
+        return cls(flat.basis, flat.rows, lengths, arrangement.cells(flat).active)
 
     def tops(self, V: Float[ndarray, "n c"], known: float, threshold: float) -> Tops:
         """Interior maxima beyond ``threshold``, and a bound on all of them, given that of all smaller faces."""
@@ -128,8 +128,7 @@ class _Solid:
         for chunk in self._chunks():
             found.append(self._chunk(M, V, known, threshold, chunk))
             known = max(known, found[-1].upper)
-        directions, values = (np.concatenate([part[i] for part in found]) for i in (0, 1))
-        return Tops(directions, values, known)
+        return Tops.of(found, known)
 
     def _chunks(self, numbers: int = 4_000_000) -> list[slice]:
         size = max(1, numbers // self.active.shape[1])
@@ -223,3 +222,19 @@ def _eigen_error(Q: Float[ndarray, "p k k"], values: Float[ndarray, "p k"], W: F
 def _lengths(A: Float[ndarray, "p k l"]) -> Float[ndarray, " p"]:
     """Frobenius norms."""
     return np.asarray(np.sqrt(np.einsum("pkl,pkl->p", A, A)))
+
+
+def face_count(n: int, r: int) -> int:
+    """The most cells that the flats of dimension two and more of n rows of rank r can have."""
+    return sum(comb(n, r - k) * count_bound(n - (r - k), k) for k in range(2, r + 1)) if r > 1 else 2
+
+
+def affordable(n: int, r: int) -> bool:
+    """Whether the exact oracle is quick and small enough to be the default."""
+    room = min(_AFFORDABLE_BYTES, available_bytes(torch.device("cpu")) // 2)
+    return r <= 2 or (face_count(n, r) <= _AFFORDABLE_FACES and enumeration_bytes(n, r) <= room)
+
+
+def slow(n: int, r: int) -> bool:
+    """Whether a query of the exact oracle takes so long that a search should come first."""
+    return face_count(n, r) > _QUICK_FACES

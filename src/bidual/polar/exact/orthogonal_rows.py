@@ -9,8 +9,6 @@ from torch import Tensor
 from bidual.numerics.gram import Gram, norm_bound, power_of_two
 from bidual.numerics.rounding import TINY, gamma, rounded_up
 
-__all__ = ["norm_bound", "polar_bound_orthogonal_rows"]
-
 _LEAST = 1e-150  # of the entries of x in x > 0
 _EQUAL = 1e-13  # for lengths that differ by less, relatively, both bounds agree
 _SHORTEST = 2.0**-1000  # rows are scaled as if they were no shorter

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from numpy import ndarray
 
 from bidual.numerics.rounding import gamma
@@ -34,6 +34,12 @@ class Tops(NamedTuple):
     directions: Float[ndarray, "q r"]
     values: Float[ndarray, " q"]
     upper: float
+
+    @classmethod
+    def of(cls, parts: "list[Tops]", upper: float) -> "Tops":
+        """The directions of all parts, under a bound of their values."""
+        directions, values = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
+        return cls(directions, values, upper)
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,8 +81,7 @@ class Planes:
     def tops(self, V: Float[ndarray, "n c"], above: float) -> Tops:
         """The best direction of every arc whose value exceeds ``above``, and a proved bound over all planes."""
         parts = [self._tops(V, chunk, above) for chunk in self._chunks(V.shape[1])]
-        directions, values = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
-        return Tops(directions, values, max(part.upper for part in parts))
+        return Tops.of(parts, max(part.upper for part in parts))
 
     def _chunks(self, c: int, numbers: int = 4_000_000) -> list[slice]:
         f, n = self.turns.shape
@@ -89,13 +94,13 @@ class Planes:
         low = np.concatenate([turns, turns + np.pi], 1)
         width = np.concatenate([low[:, 1:], low[:, :1] + 2 * np.pi], 1) - low
         at_end = np.linalg.norm(_apply(G, low), axis=2)
-        top, angle = _principal(G)
-        error = top_error(top.value, form_error(V), gamma(4 * V.shape[1] + 16) * top.value)
-        inside, spread = _on_arc(angle, low, width, top, error)
-        upper = max(float(at_end.max()), float(np.sqrt(np.max(top.value, where=inside, initial=0.0))))
+        top, gap, angle = _principal(G)
+        error = top_error(top, form_error(V), gamma(4 * V.shape[1] + 16) * top)
+        inside, spread = _on_arc(angle, low, width, top, gap, error)
+        upper = max(float(at_end.max()), float(np.sqrt(np.max(top, where=inside, initial=0.0))))
         upper = np.sqrt(upper**2 + spread)
-        best_at_top = inside & (np.sqrt(top.value) > at_end)
-        value = np.where(best_at_top, np.sqrt(top.value), at_end)
+        best_at_top = inside & (np.sqrt(top) > at_end)
+        value = np.where(best_at_top, np.sqrt(top), at_end)
         listed = value > min(above, float(value.max()) * (1 - 1e-12))
         if listed.sum() > LISTED:
             listed &= value >= np.partition(value, value.size - LISTED, axis=None)[-LISTED]
@@ -114,16 +119,11 @@ class Planes:
         return np.concatenate([half, M.sum(1, keepdims=True) - half], 1)
 
 
-class _Top(NamedTuple):
-    value: Float[ndarray, "f m"]
-    gap: Float[ndarray, "f m"]
-
-
 def _apply(G: Float[ndarray, "f m c 2"], angle: Float[ndarray, "f m"]) -> Float[ndarray, "f m c"]:
     return G[..., 0] * np.cos(angle)[..., None] + G[..., 1] * np.sin(angle)[..., None]
 
 
-def _principal(G: Float[ndarray, "f m c 2"]) -> tuple[_Top, Float[ndarray, "f m"]]:
+def _principal(G: Float[ndarray, "f m c 2"]) -> tuple[ndarray, ndarray, ndarray]:
     """The top eigenvalue of G^T G, its distance to the other one, and its angle.
 
     Both diagonal entries and the cross product are sums of c terms, off by gamma_c times their mean at most, so that
@@ -133,17 +133,19 @@ def _principal(G: Float[ndarray, "f m c 2"]) -> tuple[_Top, Float[ndarray, "f m"
     cross = np.einsum("fmc,fmc->fm", G[..., 0], G[..., 1])
     mean, half = (first + second) / 2, (first - second) / 2
     radius = np.hypot(half, cross)
-    return _Top(mean + radius, 2 * radius), np.arctan2(cross, half) / 2
+    return mean + radius, 2 * radius, np.arctan2(cross, half) / 2
 
 
-def _on_arc(angle: ndarray, low: ndarray, width: ndarray, top: _Top, error: ndarray) -> tuple[ndarray, float]:
+def _on_arc(
+    angle: ndarray, low: ndarray, width: ndarray, value: ndarray, gap: ndarray, error: ndarray
+) -> tuple[Bool[ndarray, "f m"], float]:
     """Whether the top direction (or its opposite) may be on the arc, and the cost of ignoring flat forms.
 
     The angle is known up to error / (gap - 2 error) (Davis & Kahan), and up to the rounding of angles, which is far
     below MERGE. Where the form is flat, the value at an end of the arc is as large up to the gap.
     """
-    flat = top.gap <= np.maximum(FLAT_FORM * top.value, 16 * error)
-    slack = 4 * error / np.where(flat, np.inf, np.maximum(top.gap, np.finfo(float).tiny)) + MERGE
+    flat = gap <= np.maximum(FLAT_FORM * value, 16 * error)
+    slack = 4 * error / np.where(flat, np.inf, np.maximum(gap, np.finfo(float).tiny)) + MERGE
     offset = np.mod(angle - low, np.pi)
     inside = ((offset <= width + slack) | (offset >= np.pi - slack)) & (width > MERGE) & ~flat
-    return inside, float(np.max(top.gap + 4 * error, where=flat, initial=0.0))
+    return inside, float(np.max(gap + 4 * error, where=flat, initial=0.0))

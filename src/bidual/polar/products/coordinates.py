@@ -96,7 +96,7 @@ class Coordinates:
 
     def gradient(self, vector: Vector, at: Multipliers, slopes: Slopes) -> Vector:
         """The slopes in these coordinates, by the chain rule."""
-        slack, omega, *rest = self._parts(vector)
+        rest = self._parts(vector)[2:]
         parts = [slopes.slack * at.slack, slopes.omega * at.omega]
         if slopes.shares is not None and at.pairs.shares is not None:
             parts.append(slopes.shares * at.pairs.shares)
@@ -128,37 +128,35 @@ class Coordinates:
             for length, slope in ((_CONE, slopes.plus), (_CONE, slopes.minus), (_FORM_CONE, slopes.cones))
         )
         given = (at.cone_plus, at.cone_minus, at.form_cones)
-        plus, minus, forms = (
-            torch.where(g.any(1, keepdim=True), g, new) for g, new in zip(given, turned, strict=True)
-        )
+        plus, minus, forms = (torch.where(g.any(1, keepdim=True), g, new) for g, new in zip(given, turned, strict=True))
         return type(self).of(self.cell, replace(at, cone_plus=plus, cone_minus=minus, form_cones=forms))
 
     def with_pairs(self, V: Matrix, M: Tensor, per_row: int) -> Self:
-        """Pairs chosen anew: those that matter stay, and up to ``per_row`` for every row come where <C, M> falls most."""
+        """Pairs chosen anew: those that matter stay, others come where <C, M> falls most, ``per_row`` for every row."""
         at, pairs, p = self.multipliers(self.vector), self.pairs, self.pairs.count
         everywhere = _everywhere(pairs)
         full = Majorant(self.cell, V, at).slopes_everywhere(M, everywhere)
         units = pairs.down(Majorant(self.cell, V, at).diagonal.sqrt())
-        gains = [-slope * units[k] * units[l] for slope, (k, l) in zip(full, everywhere, strict=True)]
+        gains = [-slope * units[i] * units[j] for slope, (i, j) in zip(full, everywhere, strict=True)]
         return self._chosen(at, gains, everywhere, units, per_row * p)
 
-    def _chosen(self, at, gains, everywhere, units, room):  # type: ignore[no-untyped-def]
-        where, values, p = [], [], self.pairs.count
-        weights = []
-        for kind, (gain, (k, l)) in enumerate(zip(gains, everywhere, strict=True)):
-            weight = at.pairs.dense(kind)[k, l]
-            keep = weight > _NEGLIGIBLE * units[k] * units[l]
-            weights.append(weight)
-            gain[keep | ((weight > 0) & (gain > 0))] = math.inf
-        cut = torch.cat(gains)
-        room = min(room, int((cut > 0).sum()))
-        least = torch.topk(cut, room).values[-1] if room else math.inf
-        share = _LATER_PAIRS if any(len(old) for old in at.pairs.where) else _NEW_PAIRS
-        for gain, weight, (k, l) in zip(gains, weights, everywhere, strict=True):
+    def _chosen(
+        self, at: Multipliers, gains: list[Tensor], places: list[tuple[Tensor, Tensor]], units: Tensor, room: int
+    ) -> Self:
+        weights = [at.pairs.dense(kind)[i, j] for kind, (i, j) in enumerate(places)]
+        for gain, weight, (i, j) in zip(gains, weights, places, strict=True):
+            matters = weight > _NEGLIGIBLE * units[i] * units[j]
+            gain[matters | ((weight > 0) & (gain > 0))] = math.inf
+        ranked = torch.cat(gains)
+        room = min(room, int((ranked > 0).sum()))
+        least = float(torch.topk(ranked, room).values[-1]) if room else math.inf
+        share = (_LATER_PAIRS if any(map(len, at.pairs.where)) else _NEW_PAIRS) / len(self.cell.free)
+        where, values = [], []
+        for gain, weight, (i, j) in zip(gains, weights, places, strict=True):
             taken = (gain >= least) & (gain > 0)
-            k, l, weight = k[taken], l[taken], weight[taken]
-            where.append(k * p + l)
-            values.append(torch.where(weight > 0, weight, share / len(self.cell.free) * units[k] * units[l]))
+            first, second, old = i[taken], j[taken], weight[taken]
+            where.append(first * self.pairs.count + second)
+            values.append(torch.where(old > 0, old, share * units[first] * units[second]))
         return type(self).of(self.cell, replace(at, pairs=replace(at.pairs, where=tuple(where), values=tuple(values))))
 
 

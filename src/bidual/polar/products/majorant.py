@@ -7,6 +7,7 @@ With t = X u, h = |t|, a = h + t, b = h - t, all products that :class:`Multiplie
 and with |w| = |u| = 1 no neuron of the cell is steeper than the largest eigenvalue of C. The maximum is at h = Y z.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from bidual.numerics.eigenvalue_bounds import symmetric
 from bidual.polar.products.cells import Cell
-from bidual.polar.products.multipliers import Multipliers, Values
+from bidual.polar.products.multipliers import Multipliers, Pairs
 from bidual.types import Matrix
 
 
@@ -32,7 +33,7 @@ class Slopes(NamedTuple):
     balance: Float[Tensor, ""]
     slack: Float[Tensor, " m"]
     omega: Float[Tensor, " m"]
-    pairs: list[Values]
+    pairs: list[Tensor]
     shares: Float[Tensor, " m"] | None
 
 
@@ -66,7 +67,7 @@ class Majorant:
         """The four parts of N times X, and N omega."""
         c, pairs = self.cell.n_outputs, self.at.pairs
         parts = self._times(pairs.down(torch.cat([self.cell.pre[:, c:], self.at.omega[:, None]], 1)))
-        weight = pairs.up(sum(part[:, -1] for part in parts))
+        weight = pairs.up(_total([part[:, -1] for part in parts]))
         aa, bb, ab, ba = (pairs.up(part[:, :-1]) for part in parts)
         return aa, bb, ab, ba, weight
 
@@ -147,7 +148,7 @@ class Majorant:
         V[cell.free] = MA[:, :c]
         V[cell.positive] = 2 * cell.X[cell.positive] @ M[c:, :c]
         sums = [pairs.down(part) for part in (A, B, MA, MB, f, at.omega)]
-        weighed = sum(self._times(sums[4]))
+        weighed = _total(self._times(sums[4]))
         of_omega = pairs.up(weighed) - of_D * self.diagonal / at.omega
         form_slopes = cell.forms @ M
         return Slopes(
@@ -174,17 +175,21 @@ class Majorant:
         A, B, MA, MB, f, omega = sums
         kinds = ((MA, A), (MB, B), (MA, B))
         return [
-            2 * (left @ right.T)[k, l] + f[k] * omega[l] + f[l] * omega[k]
-            for (k, l), (left, right) in zip(places, kinds, strict=True)
+            2 * (left @ right.T)[i, j] + f[i] * omega[j] + f[j] * omega[i]
+            for (i, j), (left, right) in zip(places, kinds, strict=True)
         ]
 
     def _of_shares(self, A: Tensor, B: Tensor, sums: list[Tensor], f: Tensor, weighed: Tensor) -> Tensor:
         labels, omega = self.at.pairs.labels, self.at.omega
         (aa, _, _, ba), (_, bb, ab, _) = self._times(sums[2]), self._times(sums[3])
         met = 2 * (((aa + ab)[labels] * A).sum(1) + ((bb + ba)[labels] * B).sum(1))
-        by_omega = sum(self._times(sums[5]))
+        by_omega = _total(self._times(sums[5]))
         return met + f * by_omega[labels] + omega * weighed[labels]
 
 
-def _shares(pairs, D: Tensor) -> Tensor:
+def _total(parts: Sequence[Tensor]) -> Tensor:
+    return torch.stack(list(parts)).sum(0)
+
+
+def _shares(pairs: Pairs, D: Tensor) -> Tensor:
     return torch.ones_like(D) if pairs.shares is None else pairs.shares

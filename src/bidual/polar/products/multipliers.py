@@ -9,8 +9,6 @@ from torch import Tensor
 
 from bidual.polar.products.cells import Cell
 
-Values = Float[Tensor, " q"]
-
 
 @dataclass(frozen=True, eq=False)
 class Pairs:
@@ -26,8 +24,8 @@ class Pairs:
     """
 
     count: int
-    where: tuple[Int[Tensor, " q"], Int[Tensor, " r"], Int[Tensor, " s"]]
-    values: tuple[Values, Values, Values]
+    where: tuple[Tensor, ...]
+    values: tuple[Tensor, ...]
     labels: Int[Tensor, " m"] | None = None
     shares: Float[Tensor, " m"] | None = None
 
@@ -72,9 +70,9 @@ class Pairs:
         place = torch.cumsum(keep, 0) - 1
         where, values = [], []
         for at, value in zip(self.where, self.values, strict=True):
-            k, l = at // self.count, at % self.count
-            left = (k != row) & (l != row)
-            where.append(place[k[left]] * (self.count - 1) + place[l[left]])
+            first, second = at // self.count, at % self.count
+            left = (first != row) & (second != row)
+            where.append(place[first[left]] * (self.count - 1) + place[second[left]])
             values.append(value[left])
         return replace(self, count=self.count - 1, where=tuple(where), values=tuple(values))
 
@@ -84,7 +82,7 @@ class Pairs:
 
 @dataclass(frozen=True, eq=False)
 class Multipliers:
-    r"""What :class:`bidual.polar.products.majorant.Majorant` weighs the products of a cell with (docs/product_bound.md).
+    r"""What a :class:`Majorant` weighs the products of a cell with (docs/product_bound.md).
 
     Attributes:
         omega, slack: positive; the multiplier of h_i^2 = t_i^2 is D_i = (slack_i + (N omega)_i) / omega_i, with which

@@ -4,8 +4,8 @@ For every Y, F(z, h) is F(z, Y z) + 2 (h - Y z)^T R z - (h - Y z)^T H (h - Y z) 
 
     R = N_aa A + N_bb B + N_ab B + N_ab^T A - D Y + ((V 0) + G_a + G_b) / 2,   A = Y + E,  B = Y - E,
 
-so its maximum over h is at most F(z, Y z) + (R z)^T H^-1 (R z). H omega >= e > 0 with N >= 0 proves H >= diag(e / omega)
-(2 x_i x_j <= x_i^2 omega_j / omega_i + x_j^2 omega_i / omega_j). So
+so its maximum over h is at most F(z, Y z) + (R z)^T H^-1 (R z). H omega >= e > 0 with N >= 0 proves
+H >= diag(e / omega) (2 x_i x_j <= x_i^2 omega_j / omega_i + x_j^2 omega_i / omega_j). So
 
     largest eigenvalue of the matrix of F(z, Y z)  +  sum_i (omega_i / e_i) |R_i|^2
 
@@ -33,7 +33,7 @@ _UNDERFLOW = 1e-200
 
 
 def proved_bound(cell: Cell, V: Matrix, at: Multipliers) -> float:
-    """An upper bound of w^T V^T (X u)_+ over the neurons of a cell with |w| = |u| = 1; infinity where none is proved."""
+    """An upper bound of w^T V^T (X u)_+ over neurons of a cell with |w| = |u| = 1; infinity where none is proved."""
     majorant = Majorant(cell, V, at)
     if majorant.Y is None or not _valid(cell, at):
         return math.inf
@@ -143,13 +143,13 @@ class _Numbers:
         """H omega."""
         plus, minus, mixed = (self.pairs.dense(kind) for kind in range(3))
         omega = self.pairs.down(self.omega)
-        weighed = sum(part @ omega + part.T @ omega for part in (plus, minus, mixed))
-        return self.D * self.omega + self.minus * self.pairs.up(weighed)
+        both = plus + plus.T + minus + minus.T + mixed + mixed.T
+        return self.D * self.omega + self.minus * self.pairs.up(both @ omega)
 
     def residual(self) -> Tensor:
         """R."""
         rows = 0.5 * (self.V + self._rows(self.plus) + self._rows(self.minus_rows))
-        return sum(self._met()) + self.minus * self.D[:, None] * self.Y + rows
+        return torch.stack(self._met()).sum(0) + self.minus * self.D[:, None] * self.Y + rows
 
     def form(self) -> Tensor:
         """The matrix of F(z, Y z), not symmetric yet."""

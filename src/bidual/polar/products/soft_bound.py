@@ -108,10 +108,7 @@ def _undecided(majorant: Majorant, M: Tensor) -> int:
     """The free row with the largest |v_i| min(E a_i |w|, E b_i |w|) in the moments."""
     cell = majorant.cell
     assert majorant.Y is not None
-    if cell.signs is None:
-        w = torch.linalg.vector_norm(M[:, : cell.n_outputs], dim=1)
-    else:
-        w = M @ cell.norm_form
+    w = torch.linalg.vector_norm(M[:, : cell.n_outputs], dim=1) if cell.signs is None else M @ cell.norm_form
     active, inactive = (majorant.Y + cell.pre) @ w, (majorant.Y - cell.pre) @ w
     size = torch.linalg.vector_norm(majorant.V[cell.free], dim=1)
     return int(cell.free[(size * torch.minimum(active, inactive)).argmax()])

@@ -14,7 +14,7 @@ from bidual.polar.products.cells import Cell
 from bidual.polar.products.multipliers import Multipliers
 from bidual.polar.products.proof import proved_bound
 from bidual.polar.relaxations.reduction import Scaled
-from bidual.polar.search.local import LocalSearch
+from bidual.polar.search import LocalSearch
 from bidual.types import Matrix
 
 
@@ -78,9 +78,7 @@ def _covers(cuts: list[tuple[tuple[int, int], ...]]) -> bool:
     for first, *rest in cuts:
         halves.setdefault(first, []).append(tuple(rest))
     rows = {row for row, _ in halves}
-    return any(
-        all((row, sign) in halves and _covers(halves[row, sign]) for sign in (1, -1)) for row in rows
-    )
+    return any(all((row, sign) in halves and _covers(halves[row, sign]) for sign in (1, -1)) for row in rows)
 
 
 def proof_of(X: Float[Tensor, "n d"], scaled: Scaled, cell: Cell, at: Multipliers) -> CellProof:

@@ -12,7 +12,7 @@ from torch import Tensor
 from bidual.numerics.rounding import TINY, UNIT, gamma, length, rounded_up
 from bidual.patterns.reduction import left_over, reduce_rank
 from bidual.polar.base import NeuronOracle, SteepestNeurons
-from bidual.polar.search.local import LocalSearch
+from bidual.polar.search import LocalSearch
 
 
 @dataclass(frozen=True, eq=False)

@@ -55,10 +55,6 @@ class SignRegion:
         H[n + self.free, r + np.arange(len(self.free))] = 1
         return H
 
-    def contains(self, directions: Float[ndarray, "q r"]) -> ndarray:
-        """Which directions lie in the region."""
-        return np.asarray((self.x @ directions.T * self.signs[:, None] >= 0).all(0))
-
     def bound(self, V: Float[ndarray, "n c"], N: Square) -> float:
         r"""An upper bound of |V^T (x u)_+| over unit u in the region, proved by the multipliers N (2n, 2n).
 

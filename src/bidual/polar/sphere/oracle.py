@@ -14,8 +14,7 @@ from torch import Tensor
 from bidual.numerics.rounding import rounded_up
 from bidual.patterns.reduction import Reduced, reduce_rank
 from bidual.polar.base import NeuronOracle, SteepestNeurons, steepness
-from bidual.polar.search.local import LocalSearch
-from bidual.polar.search.ridges import ascend
+from bidual.polar.search import LocalSearch, ascend
 from bidual.polar.sphere.simplex_bounds import Bounded, SimplexBounds
 from bidual.polar.sphere.simplex_rounding import raised
 from bidual.polar.sphere.simplices import Simplices, join
@@ -60,10 +59,6 @@ class Sphere(NeuronOracle):
             raise ValueError(f"tol must be at least {_TIGHTEST}, got {self.tol}. Faces has no tolerance.")
         self._take(self.X)
         self._reduced = reduce_rank(self.X.cpu().numpy())
-
-    @property
-    def rank(self) -> int:
-        return self._reduced.rank
 
     def _steepest(self, V: Tensor, above: float, seeds: Tensor | None) -> SteepestNeurons:
         found = LocalSearch(self.X, _STARTS, _ROUNDS).steepest(V, above, seeds).neurons

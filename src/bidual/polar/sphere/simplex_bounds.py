@@ -42,6 +42,8 @@ from bidual.polar.sphere.caps import Cap, apply
 from bidual.polar.sphere.simplices import Simplices
 
 _TINY = 1e-300
+_STEPS = 10  # of the improvement of theta
+_REACH = 1.5  # theta is improved on simplices whose first bound is within this factor of the threshold
 
 
 class Bounded(NamedTuple):
@@ -60,15 +62,11 @@ class SimplexBounds:
 
     Attributes:
         X: (n + 1, r), with a zero row at the end; V and M, the rows v_i x_i^T, likewise.
-        steps: of the improvement of theta.
-        reach: theta is improved on simplices whose first bound is within this factor of the threshold.
     """
 
     X: Float[ndarray, "n r"]
     V: Float[ndarray, "n c"]
     M: Float[ndarray, "n cr"]
-    steps: int = 10
-    reach: float = 1.5
 
     @classmethod
     def of(cls, X: Float[ndarray, "n r"], V: Float[ndarray, "n c"]) -> "SimplexBounds":
@@ -92,10 +90,10 @@ class SimplexBounds:
 
     def _bound(self, form: "_Form", threshold: float) -> tuple[Float[ndarray, " m"], Float[ndarray, "m r"]]:
         bound, candidates = form.bound(form.rows.chord)
-        live = np.flatnonzero((bound > threshold) & (bound <= self.reach * threshold))
+        live = np.flatnonzero((bound > threshold) & (bound <= _REACH * threshold))
         if len(live):
             part = form.take(live)
-            better, candidates[live] = part.bound(part.improved(part.rows.chord, self.steps))
+            better, candidates[live] = part.bound(part.improved(part.rows.chord, _STEPS))
             bound[live] = np.minimum(bound[live], better)
         return bound, candidates
 

@@ -41,7 +41,7 @@ from bidual.operators.parallel import Widths, as_widths, sub_network_features
 from bidual.patterns.reduction import reduce_rank
 from bidual.polar import Faces
 from bidual.polar.base import NeuronOracle, Neurons, SteepestNeurons
-from bidual.polar.oracle_costs import affordable, slow
+from bidual.polar.exact.faces import affordable, slow
 from bidual.polar.relaxations.diagonal import DiagonalBound
 from bidual.polar.subnetworks.base import ParallelOracle, copies
 
@@ -61,9 +61,9 @@ class _Choice(NamedTuple):
 
 
 class _Node(NamedTuple):
-    """Decided rows, with the bound over all cases that are left, and the row to decide next, if any."""
+    """Decided rows, with minus the bound over all cases that are left, and the row to decide next, if any."""
 
-    bound: float
+    key: float
     serial: int
     labels: Int[ndarray, " n"]
     row: int | None
@@ -129,27 +129,23 @@ class _Side:
     def bound(self, deadline: float) -> float:
         """The largest bound of the nodes that are left, in units of sqrt(m)."""
         self.deadline = deadline
-        queue, closed = [self._queued(np.full(len(self.up), _OPEN))], 0.0
+        queue, closed = [self._node(np.full(len(self.up), _OPEN))], 0.0
         left = self.settings.most_nodes
         while queue and left > 0 and perf_counter() < deadline:
-            if not -queue[0][0] > max(self.enough, closed, self.attained * (1 + _CLOSE)):
+            if not -queue[0].key > max(self.enough, closed, self.attained * (1 + _CLOSE)):
                 break
-            node = heapq.heappop(queue)[2]
+            node = heapq.heappop(queue)
             if node.row is None:
-                closed = max(closed, node.bound)
+                closed = max(closed, -node.key)
                 continue
             left -= 2
             for label in (_OFF, _ON):
                 labels = node.labels.copy()
                 labels[node.row] = label
-                heapq.heappush(queue, self._queued(labels, node.bound))
-        return max(closed, -queue[0][0] if queue else 0.0)
+                heapq.heappush(queue, self._node(labels, -node.key))
+        return max(closed, -queue[0].key if queue else 0.0)
 
-    def _queued(self, labels: Int[ndarray, " n"], most: float = inf) -> tuple[float, int, _Node]:
-        node = self._node(labels, most)
-        return -node.bound, node.serial, node
-
-    def _node(self, labels: Int[ndarray, " n"], most: float) -> _Node:
+    def _node(self, labels: Int[ndarray, " n"], most: float = inf) -> _Node:
         """min over theta, by cutting planes: the neurons that are steepest at one theta bound all others from below."""
         off, on = (torch.from_numpy(labels == label).to(self.up)[:, None] for label in (_OFF, _ON))
         first, second = self.up * (1 - off), self.up * on
@@ -163,7 +159,7 @@ class _Side:
                 break
         excess = np.where(labels == _OPEN, choice.excess, 0.0)
         row = int(excess.argmax()) if excess.max() > _CLOSE * abs(choice.value) else None  # the most overstated one
-        return _Node(best, next(self.serial), labels, row)
+        return _Node(-best, next(self.serial), labels, row)
 
     def _query(self, *multipliers: Float[Tensor, "n 1"]) -> float:
         found = [self.base.steepest(u) for u in multipliers]

@@ -10,8 +10,8 @@ from numpy import ndarray
 
 from bidual.numerics.linear_algebra import nonnegative_multipliers
 from bidual.numerics.rounding import exact_product, gamma
-from bidual.patterns.cone_projection import Cones, non_negative_least_squares
-from bidual.polar.exact.rays import exact_patterns
+from bidual.patterns.cones import facet_normals, non_negative_least_squares
+from bidual.patterns.exact_arrangement import exact_patterns
 
 _INSIDE = 1e-12  # how far outside a unit vector counts as inside; more than rounding
 
@@ -44,9 +44,9 @@ class FirstLayer:
         are scaled to length one."""
         signed = (2 * self.D - 1)[:, :, None] * self.X
         try:
-            facets = Cones.of(torch.from_numpy(self.X), torch.from_numpy(self.D > 0)).rows.numpy()
+            facets = [facet_normals(self.X, pattern > 0) for pattern in self.D]
         except FloatingPointError:
-            facets = np.zeros((len(self), 0, self.X.shape[1]))
+            facets = [np.zeros((0, self.X.shape[1]))] * len(self)
         found = [own_rows(*pair) for pair in zip(facets, signed, strict=True)]
         rows = np.zeros((len(found), max(map(len, found), default=0), self.X.shape[1]))
         for one, own in zip(rows, found, strict=True):

@@ -7,7 +7,7 @@ ExactParallel allows for the rounding of slopes, and of sums of squares and thei
 """
 
 from itertools import combinations_with_replacement, product
-from math import inf, sqrt
+from math import comb, inf, sqrt
 from time import perf_counter
 
 import numpy as np
@@ -240,8 +240,5 @@ def _slots(units: Float[ndarray, "m r"], signs: Float[ndarray, " m"]) -> Float[n
 
 
 def multisets(kinds: int, size: int) -> float:
-    """How many multisets there are."""
-    count = 1.0
-    for k in range(size):
-        count *= (kinds + k) / (k + 1)
-    return count
+    """How many multisets there are; at most 1e300, so that it is a float."""
+    return float(min(comb(kinds + size - 1, size), 10**300)) if kinds else 0.0

@@ -11,7 +11,7 @@ from torch import Tensor
 from bidual.numerics.norms import L2
 from bidual.operators.parallel import Widths, as_widths, sub_network_features, sub_network_size
 from bidual.polar.base import Neurons, SteepestNeurons
-from bidual.polar.search.local import climbed
+from bidual.polar.search import climbed
 from bidual.polar.subnetworks.base import ParallelOracle, copies
 
 _WORK = 20_000_000  # multiplications that a step may make

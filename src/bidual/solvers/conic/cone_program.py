@@ -4,7 +4,6 @@ import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from time import monotonic
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -16,7 +15,7 @@ from torch import Tensor
 from bidual.gauges import Group
 from bidual.numerics.caratheodory import merge, prune
 from bidual.operators import GatedOperator
-from bidual.patterns.facets import needed_rows
+from bidual.patterns.cones import needed_rows
 from bidual.problems.problem import Problem
 from bidual.problems.relu import ReluProblem
 from bidual.runtime.memory import available_bytes, human_bytes
@@ -54,13 +53,6 @@ class ConeSolution:
     def lifted(self) -> Blocks:
         """|u_j| w_j^T, the variable of :meth:`ReluProblem.restricted_to` at ``neurons``."""
         return (torch.linalg.vector_norm(self.neurons, dim=1, keepdim=True) * self.weights)[:, None]
-
-
-class _Multipliers(NamedTuple):
-    """V of the predictions, and H_g^T l_g with l_g >= 0 of the inequalities H_g Z_g >= 0 of every cone, as rows."""
-
-    V: Matrix
-    normals: Float[Tensor, "g d"]
 
 
 def solve_cone_program(
@@ -167,7 +159,7 @@ def _by_own_interior_point(run: _Setting, active: Tensor, needed: ndarray) -> Co
             Z, normals = (
                 run.signs * torch.from_numpy(rows).to(run.signs) for rows in (point.u, cones.normals(point.multipliers))
             )
-            answer = _network(run, Z, _Multipliers(run.lifted.residual(Z[:, :, None]), normals))
+            answer = _network(run, Z, run.lifted.residual(Z[:, :, None]), normals)
             if answer.gap <= run.tol or late:
                 break
     return answer
@@ -180,18 +172,18 @@ def _by_clarabel(run: _Setting, H: sparse.csr_array, best: ConeSolution | None) 
             break
         Z, V, multipliers = constrained_answer(run.lifted, H, attempt, max(_TOL, 0.01 * run.tol), run.left)
         normals = torch.from_numpy(H.T @ multipliers.cpu().numpy()).to(Z).reshape(Z.shape[:2])
-        answer = _network(run, Z[:, :, 0], _Multipliers(V, normals))
+        answer = _network(run, Z[:, :, 0], V, normals)
         best = answer if best is None or answer.gap < best.gap else best
     assert best is not None
     return best
 
 
-def _network(run: _Setting, Z: Tensor, multipliers: _Multipliers) -> ConeSolution:
+def _network(run: _Setting, Z: Tensor, V: Matrix, normals: Float[Tensor, "g d"]) -> ConeSolution:
     """The network of (w_p; -v_p), without dust and with neurons that neighbouring cones share counted once.
 
     Interior points never reach the boundary, and split a neuron on it between the cones that meet there.
     """
-    problem, both, V = run.problem, run.signs * Z, _feasible(run.lifted, multipliers)
+    problem, both, V = run.problem, run.signs * Z, _feasible(run.lifted, V, normals)
     most = _evaluated(problem, both, run.signs, V).objective * (1 + max(_COARSENING, 0.1 * run.tol))
     for tol in _MERGES:
         clean = _evaluated(problem, *_simplified(both, run.signs, tol), V)
@@ -200,14 +192,14 @@ def _network(run: _Setting, Z: Tensor, multipliers: _Multipliers) -> ConeSolutio
     return _evaluated(problem, *prune(problem.X, *_without_dust(both, run.signs)), V)
 
 
-def _feasible(lifted: Problem, multipliers: _Multipliers) -> Matrix:
-    r"""c V in the domain of F* with the largest c <= 1 that the multipliers prove feasible.
+def _feasible(lifted: Problem, V: Matrix, normals: Float[Tensor, "g d"]) -> Matrix:
+    r"""c V in the domain of F* with the largest c <= 1 that multipliers l_g >= 0 of H_g Z_g >= 0 prove feasible.
 
-    For l >= 0 and Z in the cone <A_g^T V, Z> >= <A_g^T V - H_g^T l, Z>, so |A_g^T V - H_g^T l_g| <= beta is enough, and
-    c l belongs to c V.
+    ``normals`` has H_g^T l_g as rows. For Z in the cone <A_g^T V, Z> >= <A_g^T V - H_g^T l_g, Z>, so that
+    |A_g^T V - H_g^T l_g| <= beta is enough, and c l belongs to c V.
     """
-    V = lifted.datafit.into_domain(multipliers.V)
-    peak = float(torch.linalg.vector_norm(lifted.operator.adjoint(V)[:, :, 0] - multipliers.normals, dim=1).max())
+    V = lifted.datafit.into_domain(V)
+    peak = float(torch.linalg.vector_norm(lifted.operator.adjoint(V)[:, :, 0] - normals, dim=1).max())
     return (min(1.0, lifted.beta / max(peak, 1e-300)) if math.isfinite(peak) else 0.0) * V
 
 

@@ -59,7 +59,7 @@ class Units:
 
 
 @dataclass(frozen=True, eq=False)
-class ConicProgram:
+class ClarabelProgram:
     r"""min 1/2 <x, P x> + <q, x> subject to G x + s = h, s in the product of ``cones``.
 
     x = (u, f, a, b): the gauge's variable, the predictions with intercept, the loss's auxiliaries, the intercept. The
@@ -83,7 +83,7 @@ class ConicProgram:
         return self.units.cost / self.units.predictions * multipliers[:size]
 
 
-def conic_program(problem: Problem, balance: float, halfspaces: sparse.sparray | None = None) -> ConicProgram:
+def clarabel_program(problem: Problem, balance: float, halfspaces: sparse.sparray | None = None) -> ClarabelProgram:
     r"""Write the problem as a conic program in which the gauge costs 1 per unit.
 
     With ``balance`` 0 the entries of A are of size 1 and the loss is expensive (like 1 / beta); with ``balance`` 1
@@ -105,7 +105,7 @@ def conic_program(problem: Problem, balance: float, halfspaces: sparse.sparray |
     ]
     free = np.zeros(data.targets.shape[1] if data.intercept else 0)
     widths = (len(gauge.cost), data.targets.numel(), epigraph.linear_auxiliary.numel(), len(free))
-    return ConicProgram(
+    return ClarabelProgram(
         P=sparse.csc_array(sparse.diags_array(np.concatenate([np.zeros_like(gauge.cost), quadratic, free]))),
         q=np.concatenate([gauge.cost, linear, free]),
         G=sparse.csc_array(sparse.vstack([_joined(rows.parts, widths) for rows in blocks])),

@@ -14,13 +14,13 @@ from bidual.gauges import Conic, Proximable
 from bidual.numerics.clarabel import clarabel_answer
 from bidual.problems.problem import Problem
 from bidual.problems.solution import Limits
-from bidual.solvers.conic.form import conic_entries, conic_program
+from bidual.solvers.conic.form import clarabel_program, conic_entries
 from bidual.solvers.driver import Solver
 from bidual.types import Blocks, Matrix
 
 
 class Attempt(NamedTuple):
-    """How one run is scaled (see :func:`conic_program`) and how much its linear systems are regularised."""
+    """How one run is scaled (see :func:`clarabel_program`) and how much its linear systems are regularised."""
 
     balance: float
     regularization: float
@@ -94,7 +94,7 @@ def _answer(
     problem: Problem, attempt: Attempt, settings: clarabel.DefaultSettings, H: sparse.sparray | None = None
 ) -> tuple[Blocks, Matrix, Float[Tensor, " s"]]:
     """Z, V and all multipliers where Clarabel stops, accurate or not: the certificate decides."""
-    program, device = conic_program(problem, attempt.balance, H), problem.operator.like.device
+    program, device = clarabel_program(problem, attempt.balance, H), problem.operator.like.device
     answer = clarabel_answer(program.P, program.q, program.G, program.h, program.cones, settings)
     Z, V = program.lifted(answer.x), program.dual(answer.z, problem.datafit.targets.numel())
     shapes = problem.operator.block_shape, problem.operator.output_shape, (-1,)

@@ -100,7 +100,6 @@ class PatternCones:
         return np.linalg.svd(padded, full_matrices=False)[1:]
 
     def subset(self, index: Int[ndarray, " k"]) -> Self:
-        """Some of the cones."""
         return replace(self, active=self.active[index], facets=self.facets[index], inside=self.inside[index])
 
     @cached_property

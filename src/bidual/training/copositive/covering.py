@@ -12,7 +12,7 @@ from numpy import ndarray
 from bidual import patterns
 from bidual.numerics.linear_algebra import nonnegative_multipliers
 from bidual.numerics.rounding import gamma, rounded_up
-from bidual.patterns.facets import hyperplanes
+from bidual.patterns.cones import hyperplanes
 from bidual.polar.relaxations.sign_regions import size_of
 
 _GOOD = 1e-13  # a residual at which multipliers are good enough

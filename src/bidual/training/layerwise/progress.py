@@ -1,12 +1,12 @@
 """Shows the epochs of a long training and the time left."""
 
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from bidual.runtime.extras import extra
-from bidual.training.layerwise.settings import Settings
-from bidual.training.layerwise.stage_descent import EpochRecord
+from bidual.training.layerwise.checkpoint import EpochRecord, Settings
 from bidual.training.layerwise.trainer import OnEpoch
 
 if TYPE_CHECKING:
@@ -28,10 +28,10 @@ def epoch_progress(
         from rich.console import Console
         from rich.live import Live
     console = Console(stderr=True) if console is None else console
-    records: list[EpochRecord] = []
     if not console.is_terminal:
-        yield lambda record: console.print(_line(records, record, settings), highlight=False, soft_wrap=True)
+        yield lambda record: console.print(_line(record, settings), highlight=False, soft_wrap=True)
         return
+    records: deque[EpochRecord] = deque(maxlen=_LINES)
     with Live(console=console, refresh_per_second=4) as live:
 
         def show(record: EpochRecord) -> None:
@@ -41,41 +41,31 @@ def epoch_progress(
         yield show
 
 
-def seconds_left(records: Sequence[EpochRecord], settings: Settings) -> float:
-    """The time of the remaining epochs if each takes as long as the last one."""
-    last = records[-1]
+def _left(last: EpochRecord, settings: Settings) -> str:
+    """The time of the remaining epochs if each takes as long as the last one: 2 h 05 min, 5 min 20 s or 12 s."""
     done = (last.stage - 1) * settings.epochs + last.epoch
-    return last.seconds * (settings.n_stages * settings.epochs - done)
-
-
-def duration(seconds: float) -> str:
-    """Like 2 h 05 min, 5 min 20 s or 12 s."""
-    minutes, rest = divmod(round(seconds), 60)
+    minutes, rest = divmod(round(last.seconds * (settings.n_stages * settings.epochs - done)), 60)
     if not minutes:
         return f"{rest} s"
     return f"{minutes // 60} h {minutes % 60:02} min" if minutes >= 60 else f"{minutes} min {rest:02} s"
 
 
-def _line(records: list[EpochRecord], record: EpochRecord, settings: Settings) -> str:
-    records.append(record)
-    left = duration(seconds_left(records, settings))
+def _line(record: EpochRecord, settings: Settings) -> str:
     return (
         f"stage {record.stage}/{settings.n_stages} epoch {record.epoch}/{settings.epochs}: loss {record.loss:.4f}, "
-        f"accuracy {record.accuracy:.4f}, {record.seconds:.1f} s, about {left} left"
+        f"accuracy {record.accuracy:.4f}, {record.seconds:.1f} s, about {_left(record, settings)} left"
     )
 
 
-def _table(records: list[EpochRecord], settings: Settings) -> "Table":
+def _table(records: deque[EpochRecord], settings: Settings) -> "Table":
     from rich.table import Table
 
-    left = duration(seconds_left(records, settings))
-    table = Table(
-        title=f"{settings.n_stages} stages of {settings.epochs} epochs, about {left} left", title_justify="left"
-    )
+    left = _left(records[-1], settings)
+    title = f"{settings.n_stages} stages of {settings.epochs} epochs, about {left} left"
+    table = Table(title=title, title_justify="left")
     for name in ("stage", "epoch", "learning rate", "loss", "accuracy", "seconds"):
         table.add_column(name, justify="right")
-    for r in records[-_LINES:]:
-        table.add_row(
-            str(r.stage), str(r.epoch), f"{r.rate:.2g}", f"{r.loss:.4f}", f"{r.accuracy:.4f}", f"{r.seconds:.1f}"
-        )
+    for r in records:
+        shown = f"{r.rate:.2g}", f"{r.loss:.4f}", f"{r.accuracy:.4f}", f"{r.seconds:.1f}"
+        table.add_row(str(r.stage), str(r.epoch), *shown)
     return table

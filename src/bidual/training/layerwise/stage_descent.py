@@ -3,7 +3,6 @@
 import copy
 import math
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,22 +12,8 @@ from torch.nn import functional
 
 from bidual.architectures.modules.layerwise import GatedStage, Head
 from bidual.runtime.ranks import ALONE, Ranks
-from bidual.runtime.registry import Part
+from bidual.training.layerwise.checkpoint import RATES, Settings
 from bidual.training.layerwise.inputs import Inputs
-from bidual.training.layerwise.settings import RATES, Settings
-
-
-@dataclass(frozen=True)
-class EpochRecord(Part):
-    """One pass over the images: stage and epoch count from 1; loss and accuracy are means over its batches."""
-
-    stage: int
-    epoch: int
-    rate: float
-    loss: float
-    accuracy: float
-    seconds: float
-    name = "epoch"
 
 
 class _Joined(nn.Module):
@@ -70,17 +55,14 @@ class StageDescent:
 
     def epoch(self, optimiser: torch.optim.SGD, generator: torch.Generator) -> tuple[float, float]:
         """Mean loss and accuracy of one pass in random order."""
-        losses, hits = [], []
-        for loss, hit in self._steps(optimiser, generator):
-            losses.append(loss)
-            hits.append(hit)
-        sums = torch.stack([torch.stack(part).double().sum() for part in (losses, hits)])
+        parts = zip(*self._steps(optimiser, generator), strict=True)
+        sums = torch.stack([torch.stack(part).double().sum() for part in parts])
         loss, accuracy = (self.ranks.total(sums) / len(self.labels)).tolist()
         return loss, accuracy
 
     def best_rate(self, generator: torch.Generator) -> float:
         """The rate of least mean loss over the second half of a few batches, all from the same start."""
-        start, seed = self._state(), generator.get_state()
+        start, seed = copy.deepcopy(self._joined.state_dict()), generator.get_state()
         found = {}
         for rate in RATES:
             generator.set_state(seed)
@@ -111,12 +93,11 @@ class StageDescent:
         for rows in order.split(self.settings.batch_size):
             x, on = self.inputs.batch(rows, generator)
             y = self.labels[self.inputs.own(rows).to(self.labels.device)]
-            with (
-                self.ranks.communicating("agreeing on gradients"),
-                self._mixed(),
-            ):  # in a second step torch orders them anew
+            # ranks agree here because torch orders gradients anew in a second step
+            with self.ranks.communicating("agreeing on gradients"), self._mixed():
                 logits = model(x, on)
-                loss = functional.cross_entropy(_full(logits), y, reduction="sum")
+                full = logits.to(torch.promote_types(logits.dtype, torch.float32))
+                loss = functional.cross_entropy(full, y, reduction="sum")
             optimiser.zero_grad(set_to_none=True)
             mean = loss * self.ranks.size / len(rows)  # its mean over ranks, which gradients are of, is sum / |rows|
             with self.ranks.communicating("adding gradients"):
@@ -132,18 +113,23 @@ class StageDescent:
             return None
         return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
 
-    def _mixed(self) -> AbstractContextManager[object]:
-        half = self._half
-        return nullcontext() if half is None else torch.autocast("cuda", dtype=half)
-
-    def _state(self) -> dict[str, Tensor]:
-        return copy.deepcopy(self._joined.state_dict())
+    def _mixed(self) -> torch.autocast:
+        return torch.autocast("cuda", dtype=self._half, enabled=self._half is not None)
 
     @cached_property
     def _joined(self) -> _Joined:
         return _Joined(self.stage, self.head)
 
 
-def _full(logits: Tensor) -> Tensor:
-    """In single precision at least."""
-    return logits.to(torch.promote_types(logits.dtype, torch.float32))
+def momentum_of(optimiser: torch.optim.SGD) -> tuple[Tensor, ...]:
+    """The momentum buffers in the order of the parameters; none without momentum."""
+    if not optimiser.param_groups[0]["momentum"]:
+        return ()
+    parameters = [p for group in optimiser.param_groups for p in group["params"]]
+    return tuple(optimiser.state[p]["momentum_buffer"].detach().clone() for p in parameters)
+
+
+def set_momentum(optimiser: torch.optim.SGD, momentum: tuple[Tensor, ...]) -> None:
+    parameters = [p for group in optimiser.param_groups for p in group["params"]]
+    for parameter, value in zip(parameters, momentum, strict=True):
+        optimiser.state[parameter]["momentum_buffer"] = value.to(parameter)

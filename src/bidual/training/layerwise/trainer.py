@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import Any, Self
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bidual.architectures.modules.layerwise import GatedStage, Head, LayerwiseNetwork
 from bidual.runtime.ranks import ALONE, Ranks
-from bidual.training.layerwise.checkpoint import Checkpoint, fingerprint, momentum_of, set_momentum
+from bidual.training.layerwise.checkpoint import Checkpoint, EpochRecord, Settings, differences, fingerprint
 from bidual.training.layerwise.inputs import KeptInputs, as_input, inputs_of
-from bidual.training.layerwise.settings import Settings, differences
-from bidual.training.layerwise.stage_descent import EpochRecord, StageDescent
+from bidual.training.layerwise.stage_descent import StageDescent, momentum_of, set_momentum
 
 _MEASURED = 2000  # images that the standardisation of a stage is measured on
 
@@ -199,14 +198,7 @@ class _State:
 
     def frozen(self) -> Callable[[Tensor], Tensor]:
         """The stages before the last."""
-        before = list(self.network.stages)[:-1]
-
-        def through(x: Tensor) -> Tensor:
-            for stage in before:
-                x = stage(x)
-            return x
-
-        return through
+        return nn.Sequential(*list(self.network.stages)[:-1])
 
     def append(self) -> None:
         """Add a stage of zeros; freeze those before it."""
@@ -226,16 +218,8 @@ class _State:
         self.stage, self.epoch, self.begun, self.momentum, self.kept = self.stage + 1, 0, False, (), None
 
     def checkpoint(self) -> Checkpoint:
-        trainer = self.trainer
-        return Checkpoint(
-            trainer.configuration,
-            tuple(self.rates),
-            tuple(self.history),
-            self.saved,
-            self.momentum,
-            self.generator.get_state(),
-            bool(self.kept),
-        )
+        past = self.trainer.configuration, tuple(self.rates), tuple(self.history)
+        return Checkpoint(*past, self.saved, self.momentum, self.generator.get_state(), bool(self.kept))
 
     def best(self) -> LayerwiseNetwork:
         """The network after the last whole epoch, without a last stage that is worse than the one before it."""

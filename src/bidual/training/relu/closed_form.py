@@ -1,24 +1,90 @@
-"""Optimal ReLU networks by formula: CP Theorem 2 for whitened data, its class basis, and de-meaned data."""
+"""Networks in one step: by formula on whitened data (CP Theorem 2 and its class basis), or by one cone program."""
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
-from bidual.numerics.gram import Gram, norm_bound, power_of_two
-from bidual.numerics.rounding import gamma, length, rounded_up
-from bidual.polar import bound_near
+from bidual import patterns as activation_patterns
+from bidual.patterns.reduction import reduce_rank
+from bidual.patterns.row_directions import direction_groups, representatives, unit_rows
+from bidual.polar import NeuronOracle, Neurons, bound_near
 from bidual.polar.exact.orthogonal_rows import polar_bound_orthogonal_rows
+from bidual.problems.certificate import PolarBound, Scope, judge
+from bidual.problems.problem import NeuronProblem
 from bidual.problems.relu import ReluProblem
-from bidual.problems.solution import Verdict
-from bidual.training.neuron_solver import OneStep, judged
-from bidual.training.relu.closed_form_atoms import Atoms, class_atoms, singular_atoms
+from bidual.problems.solution import DEFAULT_LIMITS, Limits, Status, Verdict
+from bidual.solvers.conic.cone_program import solve_cone_program
+from bidual.solvers.driver import NeuronSolver
 from bidual.types import Matrix
 
-_EXACT = 1e-12  # angles and entries of Y that the proof for de-meaned data takes as exact
+_CONES = 1e-6  # cone programs are solved at least so far: looser points split neurons over neighbouring cones
+
+
+class OneStep(NeuronSolver):
+    """A method whose network comes all at once. Its state is the verdict, None before."""
+
+    def init(self, problem: NeuronProblem, start: Tensor | None, dual: Tensor | None) -> Verdict | None:
+        return None
+
+    @abstractmethod
+    def answer(self, problem: Any) -> Verdict:
+        """The network, judged."""
+
+    def step(self, problem: NeuronProblem, state: Verdict | None) -> Verdict:
+        return self.answer(problem)
+
+    def certified(self, problem: NeuronProblem, state: Verdict) -> Verdict:
+        return state
+
+    def finished(self, state: Verdict | None) -> Status | None:
+        return None if state is None else Status.STALLED
+
+
+def judged(
+    problem: NeuronProblem, neurons: Neurons, weights: Float[Tensor, "m c"], V: Matrix, polar: PolarBound
+) -> Verdict:
+    """A network of any scaling, judged over all patterns by one dual point."""
+    program = problem.restricted_to(neurons)
+    Z = (torch.linalg.vector_norm(neurons, dim=1, keepdim=True) * weights)[:, None]
+    certificate = judge(program, Z, V, polar, Scope.ALL_PATTERNS)
+    return Verdict(program, certificate, V, certificate.relative_gap)
+
+
+@dataclass(frozen=True, eq=False)
+class ConeProgram(OneStep):
+    """CP (9) in the coordinates of the row space of X; ``oracle`` proves how good its network is."""
+
+    oracle: NeuronOracle
+    limits: Limits = DEFAULT_LIMITS
+
+    name = "cone_program"
+
+    def _refusal(self, problem: ReluProblem) -> str | None:
+        return cone_program_refusal(problem)
+
+    def within(self, limits: Limits) -> Self:
+        return replace(self, limits=limits)
+
+    def answer(self, problem: ReluProblem) -> Verdict:
+        active = activation_patterns.enumerate(problem.X).active
+        reduced = reduce_rank(problem.X.detach().to("cpu", torch.float64).numpy())
+        small = replace(problem, X=torch.from_numpy(reduced.samples).to(problem.X))
+        tol, seconds = min(0.5 * self.limits.tol, _CONES), self.limits.max_time
+        found = solve_cone_program(small, active, complete=True, tol=tol, time_limit=seconds)
+        neurons = found.neurons @ torch.from_numpy(reduced.basis.T).to(problem.X)
+        return judged(problem, neurons, found.weights, found.dual, lambda V: self.oracle.steepest(V).bracket.upper)
+
+
+def cone_program_refusal(problem: ReluProblem) -> str | None:
+    """Why CP (9) is not for a problem."""
+    outputs = problem.datafit.targets.shape[1]
+    return None if outputs == 1 else f"solver='cone_program' is CP (9), for one output, got {outputs}."
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,95 +147,70 @@ def closed_form(problem: ReluProblem, tol: float = 1e-8) -> ClosedForm:
             is off the optimum by that order; ``polar`` and a certificate account for it.
     """
     if reason := refusal(problem, tol):
-        return _refused(problem, reason)
+        return refused(problem, reason)
     X, Y = problem.X.to(torch.float64), problem.datafit.targets.to(torch.float64)
     scale = float(X.square().sum(1).mean())
     atoms = class_atoms(Y, tol) or singular_atoms(Y, problem.beta / math.sqrt(scale), tol)
     if atoms is None:
-        return _refused(
+        return refused(
             problem,
             "two rows of Y make an acute angle, and a singular vector of Y above beta has entries of both signs "
             "(where singular values repeat, in the basis that was computed).",
         )
-    return _network(problem, atoms, lambda V: polar_bound_orthogonal_rows(X, V), tol)
+    return thresholded(problem, atoms, lambda V: polar_bound_orthogonal_rows(X, V), tol)
 
 
-def closed_form_demeaned(problem: ReluProblem, tol: float = 1e-8) -> ClosedForm:
-    r"""The optimum on de-meaned whitened data, X X^T = s^2 (I - 1 1^T / n), where CP Theorem 2 does not apply.
+@dataclass(frozen=True, eq=False)
+class Atoms:
+    r"""Y = sum_k sigma_k p_k g_k^T - rest, with p_k >= 0 and |p_k| = |g_k| = 1.
 
-    The range of X is orthogonal to 1, so X u >= 0 for X u = 0 only, and X is not spike-free. Let the rows of Y be
-    constant within groups of n_k <= n / 2 samples, zero elsewhere, and let no two groups make an acute angle (one-hot
-    labels). Then u_k = X^T p_k with p_k = 1_k / sqrt(n_k) has (X u_k)_+ = s^2 (1 - n_k / n) p_k, and everything is as
-    in Theorem 2 with beta_k = beta / (s sqrt(1 - n_k / n)) in the place of tau: the optimum is
-
-        sum_k beta_k sigma_k - beta_k^2 / 2,     sigma_k = sqrt(n_k) for one-hot labels.
-
-    Proof that |V^T t_+| <= beta for 1^T t = 0, |t| <= 1 (taking s = 1): let q_k <= n_k entries of group k be positive,
-    and r_k be their sum. The negative entries sum to -sum_k r_k, so
-
-        |t|^2 >= sum_k r_k^2 / q_k + (sum_k r_k)^2 / (n - sum_k q_k) >= sum_k r_k^2 (1 / q_k + 1 / (n - q_k)),
-
-    which is at least sum_k r_k^2 n / (n_k (n - n_k)), because q (n - q) grows up to q = n / 2. And
-    |V^T t_+|^2 <= sum_k beta_k^2 r_k^2 / n_k, which is beta^2 times the same sum.
+    Attributes:
+        name: which decomposition.
+        lengths: p_k (m, n), of disjoint supports.
+        directions: g_k (m, c).
+        sigma: (m,).
+        rest: what is never predicted, with its sign in the residual (n, c).
     """
-    if reason := _refusal_of_data(problem):
-        return _refused(problem, reason)
-    X, Y = problem.X.to(torch.float64), problem.datafit.targets.to(torch.float64)
-    n, gram = len(X), X @ X.T
-    scale = float(gram.diagonal().sum()) / max(n - 1, 1)
-    defect = _distance(gram, scale, torch.eye(n, dtype=X.dtype) - 1 / n)
-    if not defect <= tol:
-        return _refused(problem, f"X X^T is not a multiple of I - 1 1^T / n: relative defect {defect:.1e}.")
-    atoms = class_atoms(Y, _EXACT)
-    if atoms is None or not _at_most_half_and_constant(atoms.lengths, _EXACT):
-        return _refused(problem, "Y is not constant on groups of at most n / 2 samples without acute angles.")
-    moved = _distance_to_demeaned(X, scale)
-    groups = torch.where(atoms.lengths.any(0), atoms.lengths.argmax(0), -1)
-    polar = lambda V: rounded_up(_polar_demeaned(V, groups, scale) + moved * norm_bound(V))  # noqa: E731
-    return _network(problem, atoms, polar, tol)
+
+    name: str
+    lengths: Float[Tensor, "m n"]
+    directions: Float[Tensor, "m c"]
+    sigma: Float[Tensor, " m"]
+    rest: Float[Tensor, "n c"]
 
 
-def _distance_to_demeaned(X: Float[Tensor, "n d"], scale: float) -> float:
-    r"""A bound of |X - X0|_op for an X0 with X0 X0^T = s^2 (I - 1 1^T / n) and s^2 = ``scale``.
-
-    Taking the mean of every column from X moves it by |X^T 1| / sqrt(n). The singular values of the rest are s up to
-    s defect, since |t - 1| <= |t^2 - 1|, with defect >= |X X^T / s^2 - (I - 1 1^T / n)|: the computed one, the error of
-    X X^T, and three roundings of its entries and of I - 1 1^T / n.
-    """
-    n, unit = len(X), power_of_two(X)
-    gram, level = Gram.of(X / unit), scale / unit / unit
-    centring = torch.eye(n, dtype=X.dtype) - 1 / n
-    off, terms = gram.G / level - centring, length(gram.G) / level + length(centring)
-    defect = rounded_up(length(off) + gram.spread / level + gamma(4) * terms)
-    parts = torch.stack([part.sum(0) for part in X.split(max(math.isqrt(n), 1))])
-    sums = length(parts.sum(0)) + gamma(2 * math.isqrt(n) + 4) * length(X.abs().sum(0)) * (1 + gamma(n))
-    return rounded_up(rounded_up(sums) / math.sqrt(n) + math.sqrt(scale) * defect) if defect < 1 else math.inf
-
-
-def _polar_demeaned(V: Float[Tensor, "n c"], groups: Int[Tensor, " n"], scale: float) -> float:
-    r"""An upper bound of max { |V^T (X0 u)_+| : |u| <= 1 } = s max { |V^T t_+| : 1^T t = 0, |t| <= 1 }, for any V.
-
-    With c_k >= |v_i| in group k, of n_k <= n / 2 rows, and v_i = 0 outside of groups, |V^T t_+|^2 is at most
-
-        sum_k c_k^2 r_k^2 + t_+^T B t_+,     B_ij = (v_i^T v_j)_+ for i and j in different groups, else 0,
-
-    where r_k is the sum of the positive t_i in group k. The first sum is at most max_k c_k^2 n_k (n - n_k) / n by the
-    proof of :func:`closed_form_demeaned`, and the second at most the largest row sum of B.
-    """
-    unit, n = power_of_two(V), len(V)
-    if not math.isfinite(unit) or bool(V[groups < 0].any()):
-        return math.inf
-    gram, counts = Gram.of(V / unit), torch.bincount(groups[groups >= 0], minlength=1).to(torch.float64)
-    if bool((2 * counts > n).any()):
-        return math.inf
-    apart = groups[:, None] != groups
-    B = (gram.G.clamp(min=0) + gram.error * torch.outer(gram.sizes, gram.sizes)) * apart
-    own = (gram.sizes.square() * (counts * (n - counts) / n)[groups.clamp(min=0)]).max()
-    square = float(own) + float(B.sum(1).max()) * (1 + gamma(n + 4))
-    return rounded_up(math.sqrt(rounded_up(square)) * math.sqrt(scale) * unit)
+def class_atoms(Y: Float[Tensor, "n c"], tol: float) -> Atoms | None:
+    """One atom per direction of the rows of Y, or None if two directions make an acute angle."""
+    labels = direction_groups(Y, tol=1e-12)
+    rows = representatives(labels)
+    if len(rows) > 2 * Y.shape[1]:  # more vectors than that cannot have pairwise angles of 90 degrees or more
+        return None
+    G = unit_rows(Y)[rows]
+    if bool(((G @ G.T).fill_diagonal_(-1) > tol).any()):
+        return None
+    belongs = (labels == torch.arange(len(rows))[:, None]).to(Y.dtype)
+    lengths = belongs * torch.linalg.vector_norm(Y, dim=1)
+    sigma = torch.linalg.vector_norm(lengths, dim=1)
+    name = "class basis: rows of Y are parallel or make no acute angle."
+    return Atoms(name, lengths / sigma[:, None], G, sigma, torch.zeros_like(Y))
 
 
-def _network(problem: ReluProblem, atoms: Atoms, polar: Callable[[Tensor], float], tol: float) -> ClosedForm:
+def singular_atoms(Y: Float[Tensor, "n c"], tau: float, tol: float) -> Atoms | None:
+    """The singular vectors of Y above tau, or None if the left one has entries of both signs; the rest is residual."""
+    left, sigma, right = torch.linalg.svd(Y, full_matrices=False)
+    kept = sigma > tau
+    P, G = left.T[kept], right[kept]
+    sign = torch.where(P.sum(1, keepdim=True) < 0, -1.0, 1.0)
+    P, G = sign * P, sign * G
+    if bool((P + tol < 0).any()):
+        return None
+    rest = -(left[:, ~kept] * sigma[~kept]) @ right[~kept]
+    P = P.clamp(min=0)
+    P = P / torch.linalg.vector_norm(P, dim=1, keepdim=True)
+    return Atoms("singular vectors of Y above beta have one sign (CP Theorem 2).", P, G, sigma[kept], rest)
+
+
+def thresholded(problem: ReluProblem, atoms: Atoms, polar: Callable[[Tensor], float], tol: float) -> ClosedForm:
     """Soft-threshold the atoms; (X X^T p_k)_+ = lambda_k p_k, so an amplitude a costs beta a / sqrt(lambda_k)."""
     X, P, G, sigma = problem.X.to(torch.float64), atoms.lengths, atoms.directions, atoms.sigma
     hidden = P @ X
@@ -179,7 +220,7 @@ def _network(problem: ReluProblem, atoms: Atoms, polar: Callable[[Tensor], float
     size = ((sigma - tau) / root).clamp(min=0).sqrt()[active, None]
     V = atoms.rest - (P.T * torch.minimum(sigma, tau)) @ G
     if problem.datafit.intercept and float(V.sum(0).abs().max()) > tol * float(V.abs().sum()):
-        return _refused(problem, "with an intercept the residual must sum to zero, and it does not.")
+        return refused(problem, "with an intercept the residual must sum to zero, and it does not.")
     objective = torch.where(active, tau * sigma - tau**2 / 2, sigma**2 / 2).sum() + atoms.rest.square().sum() / 2
     neurons, weights = size * hidden[active] / root[active, None], size * G[active]
     return ClosedForm(True, atoms.name, neurons, weights, float(objective), V, polar(V))
@@ -188,43 +229,35 @@ def _network(problem: ReluProblem, atoms: Atoms, polar: Callable[[Tensor], float
 def refusal(problem: ReluProblem, tol: float = 1e-8) -> str | None:
     """Which hypothesis on loss, weights or samples fails, for any beta; see :func:`closed_form`."""
     gram = problem.X.to(torch.float64) @ problem.X.to(torch.float64).T
-    return _refusal_of_data(problem) or _refusal_of_gram(gram, float(gram.diagonal().mean()), tol)
+    return refusal_of_data(problem) or _refusal_of_gram(gram, float(gram.diagonal().mean()), tol)
 
 
-def _refusal_of_data(problem: ReluProblem) -> str | None:
+def refusal_of_data(problem: ReluProblem) -> str | None:
     problem.check_plain("the closed form")
     fit = problem.datafit
     if not fit.loss.half_square:
         return f"the closed form needs the squared loss, got {fit.loss.name}."
     if fit.weight is not None and bool((fit.weight != 1).any()):
-        return "the closed form knows no sample weights."
+        return "the closed form takes no sample weights."
     return None if bool(problem.X.any()) else "X is zero."
 
 
 def _refusal_of_gram(gram: Tensor, scale: float, tol: float) -> str | None:
     eye = torch.eye(len(gram), dtype=gram.dtype)
-    defect = _distance(gram, scale, eye)
+    defect = distance(gram, scale, eye)
     if defect <= tol:
         return None
     advice = "Whiten with ZCAWhitening, which needs n <= d."
-    if len(gram) > 1 and _distance(gram, scale * len(gram) / (len(gram) - 1), eye - 1 / len(gram)) <= tol:
-        advice = "X is de-meaned: append the constant column s / sqrt(n), or use closed_form_demeaned."
+    if len(gram) > 1 and distance(gram, scale * len(gram) / (len(gram) - 1), eye - 1 / len(gram)) <= tol:
+        advice = "X is de-meaned: append the constant column s / sqrt(n), or use papers.methods.demeaned_form."
     return f"X X^T is not a multiple of the identity: relative defect {defect:.1e}. {advice}"
 
 
-def _distance(gram: Tensor, scale: float, model: Tensor) -> float:
+def distance(gram: Tensor, scale: float, model: Tensor) -> float:
     return float(torch.linalg.matrix_norm(gram / scale - model)) if scale > 0 else math.inf
 
 
-def _at_most_half_and_constant(P: Tensor, tol: float) -> bool:
-    """Whether every p_k is constant on its support, of at most half the samples."""
-    counts = (P > 0).sum(1)
-    level = counts.to(P.dtype).rsqrt()[:, None]
-    constant = bool(((P == 0) | ((P - level).abs() <= tol * level)).all())
-    return constant and bool((2 * counts <= P.shape[1]).all())
-
-
-def _refused(problem: ReluProblem, reason: str) -> ClosedForm:
+def refused(problem: ReluProblem, reason: str) -> ClosedForm:
     X, Y = problem.X.to(torch.float64), problem.datafit.targets.to(torch.float64)
     none = torch.zeros_like(Y)
     return ClosedForm(False, reason, X[:0], Y[:0], math.nan, none, 0.0)

@@ -17,16 +17,15 @@ from torch import Tensor
 from bidual.numerics.norms import L2
 from bidual.polar import NeuronOracle, Neurons, SteepestNeurons
 from bidual.problems.certificate import Certificate, Scope, judge
-from bidual.problems.neuron_problem import NeuronProblem
-from bidual.problems.problem import Problem
+from bidual.problems.problem import NeuronProblem, Problem
 from bidual.problems.solution import Limits, Solution, Status, Verdict, neurons_of
 from bidual.solvers import EtaInteriorPoint, InteriorPoint, PrimalDual
-from bidual.solvers.driver import solve
+from bidual.solvers.driver import NeuronSolver, solve
 from bidual.solvers.plan import solve_auto
-from bidual.training.neuron_solver import NeuronSolver, judged_by_oracle
-from bidual.types import Blocks
+from bidual.types import Blocks, Matrix
 
 _SMALL_MASTER = 300_000  # numbers in the design of a master problem that an interior point takes within a second
+_MASTER_SHARE = 0.03  # of the current gap, what the master problem may leave
 _LIMITS = Limits(1e-6)
 
 
@@ -53,13 +52,11 @@ class ColumnGeneration(NeuronSolver):
     Attributes:
         oracle: finds the steepest neurons, and proves how steep they are if it can.
         seeds: neurons to begin with, besides those of the start.
-        master_share: of the current gap, what the master problem may leave.
         limits: of the run.
     """
 
     oracle: NeuronOracle
     seeds: Neurons | None = None
-    master_share: float = 0.03
     limits: Limits = _LIMITS
 
     name = "column_generation"
@@ -81,7 +78,7 @@ class ColumnGeneration(NeuronSolver):
         return _State(master, master.operator.zeros(), perf_counter())
 
     def step(self, problem: NeuronProblem, state: _State) -> _State:
-        tol = max(min(state.strictness * self.master_share * state.gap, 1e-3), 0.1 * self.limits.tol)
+        tol = max(min(state.strictness * _MASTER_SHARE * state.gap, 1e-3), 0.1 * self.limits.tol)
         left = self.limits.after(perf_counter() - state.began, least=1.0).max_time
         solved = solve_master(state.master, Limits(tol, max_time=left), state.Z).certificate
         master, Z = self._without_idle(problem, state, solved)
@@ -116,6 +113,19 @@ class ColumnGeneration(NeuronSolver):
         if state.found_all:
             return Status.SEARCHED
         return Status.STALLED if state.stalled else None
+
+
+def judged_by_oracle(
+    program: Problem, Z: Blocks, V: Matrix, oracle: NeuronOracle, seeds: Neurons
+) -> tuple[Certificate, SteepestNeurons]:
+    """The certificate of a network over all patterns, and what the oracle has found on the way, from ``seeds``."""
+    found: list[SteepestNeurons] = []
+
+    def upper(W: Matrix) -> float:
+        found.append(oracle.steepest(W, program.beta, seeds))
+        return found[0].bracket.upper
+
+    return judge(program, Z, V, upper, Scope.ALL_PATTERNS), found[0]
 
 
 def spread_out(

@@ -58,4 +58,4 @@ class DualCoordinates:
         columns = [times(unit.expand_as(f)) for unit in units]
         total = torch.stack([column.sum(0) for column in columns])
         level = torch.linalg.pinv(total, hermitian=True, rtol=1e-10) @ direct.sum(0)  # softmax's is singular
-        return direct - sum(l * column for l, column in zip(level, columns, strict=True))
+        return direct - torch.einsum("k,knc->nc", level, torch.stack(columns))

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from bidual.polar import NeuronOracle, Neurons
-from bidual.problems.certificate import Scope, judge
 from bidual.problems.relu import ReluProblem
 from bidual.problems.solution import Limits, Status, Verdict
-from bidual.training.neuron_solver import NeuronSolver
+from bidual.solvers.driver import NeuronSolver
+from bidual.training.relu.closed_form import judged
 
 
 class Line(NamedTuple):
@@ -80,7 +80,7 @@ class FrankWolfe(NeuronSolver):
     r"""CP Algorithm 1 with step size 2 / (2 + k), and the outer search over t of CP (14).
 
     h(t) = beta t + min { F : sum |u||w| <= t } is convex, but the sign of its slope beta - |V|° at an unfinished run is
-    worthless, so bisection goes astray. What any dual point V does prove is h(t) >= -F*(V) + (beta - |V|°) t for all t
+    worthless, so bisection fails. What any dual point V does prove is h(t) >= -F*(V) + (beta - |V|°) t for all t
     at once; t is only discarded where such a line lies above the best network so far, and where that decides too
     little, the next run is twice as long.
 
@@ -146,11 +146,8 @@ class FrankWolfe(NeuronSolver):
         return Line(-problem.datafit.conjugate(V), problem.beta - polar)
 
     def _judged(self, problem: ReluProblem, network: _Network) -> Verdict:
-        neurons, weights = network.of(problem)
-        program, V = problem.restricted_to(neurons), problem.datafit.grad(network.P)
-        upper = lambda W: self.oracle.steepest(W).bracket.upper  # noqa: E731
-        certificate = judge(program, weights[:, None], V, upper, Scope.ALL_PATTERNS)
-        return Verdict(program, certificate, V, certificate.relative_gap)
+        V = problem.datafit.grad(network.P)
+        return judged(problem, *network.of(problem), V, lambda W: self.oracle.steepest(W).bracket.upper)
 
     def certified(self, problem: ReluProblem, state: _State) -> Verdict:
         found = state.last or self._judged(problem, state.network)

@@ -12,16 +12,15 @@ from torch import Tensor
 from bidual.patterns.spike_free import is_spike_free
 from bidual.polar import NeuronOracle, bound_near
 from bidual.problems.certificate import PolarBound, Scope, judge
-from bidual.problems.neuron_problem import NeuronProblem
+from bidual.problems.problem import NeuronProblem
 from bidual.problems.relu import ReluProblem
 from bidual.problems.solution import Limits, Solution, Status, Verdict
-from bidual.training.copositive.joint import joint_bound
+from bidual.solvers.driver import NeuronSolver
 from bidual.training.copositive.relaxed import Relaxed
-from bidual.training.copositive.spike_free import spike_free_bound
-from bidual.training.neuron_solver import NeuronSolver
+from bidual.training.copositive.splitting import joint_bound, spike_free_bound
 from bidual.types import Matrix
 
-# Multiplications that the joint program may cost when nothing is said of time: a fraction of a second. A step of it
+# Multiplications that the joint program may cost without a limit of time: a fraction of a second. A step of it
 # costs ten times the cube of its size, and beyond the largest size steps are too slow to be worth it at any time.
 _QUICK, _STEP, _LARGEST = 1e9, 10.0, 500
 

@@ -1,43 +1,122 @@
-"""Which way to train a ReLU network, and how to prove how good it is."""
+"""Plans for networks over all neurons, and which way to train a ReLU network and to prove how good it is."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Generator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from bidual.operators.patches import Patches
+from bidual.patterns.reduction import reduce_rank
 from bidual.patterns.spike_free import is_spike_free
-from bidual.polar import Faces, LocalSearch, NeuronOracle, oracle_for
-from bidual.polar.oracle_costs import HIGHEST_RANK, affordable, cuttable, slow, sphere_for
-from bidual.polar.pooled import Make
-from bidual.polar.relaxations.diagonal import DiagonalBound
-from bidual.polar.search.ridges import RidgeSearch
+from bidual.polar import DiagonalBound, Faces, LocalSearch, NeuronOracle, Neurons, RidgeSearch, Sphere, oracle_for
+from bidual.polar.base import Make
+from bidual.polar.exact.faces import affordable, slow
+from bidual.problems.problem import NeuronProblem
 from bidual.problems.relu import ReluProblem
-from bidual.problems.solution import Limits, Solution
+from bidual.problems.solution import DEFAULT_LIMITS, Callback, Limits, Solution
+from bidual.runtime.threads import one_thread
 from bidual.solvers.driver import Solver
-from bidual.solvers.plan import Plan, Stage
+from bidual.solvers.plan import Plan, Stage, run
 from bidual.training.copositive import Copositive
-from bidual.training.plan import MOMENT, NeuronPlan
-from bidual.training.relu import closed_form, cone_program, cutting_planes
+from bidual.training.relu import closed_form, cutting_planes
 from bidual.training.relu.column_generation import ColumnGeneration
 from bidual.training.relu.frank_wolfe import FrankWolfe
 from bidual.training.relu.lower_bounds import DualPoints
 from bidual.training.relu.product_bound import JointProductBound
 from bidual.types import Matrix
 
+ORACLES = ("auto", "exact", "search")
 RELU_SOLVERS = ("column_generation", "cone_program", "frank_wolfe", "closed_form", "cutting_planes", "copositive")
 _BY_COLUMNS = ("auto", "column_generation")
+MOMENT = 0.1  # seconds that a stage has at least
+# where one way overtakes another; the limits of the exact oracle are in polar/exact/faces.py
 _ROUGH = 3e-3  # the search gap at which exact questions begin to pay
 _STARTS, _RIDGE_STARTS = 256, 64
 _MANY_NUMBERS, _SEARCH_TOL = 20_000, 1e-3
 _LEAST_PROOF = 1.0  # seconds for the proof of a network, where training was quicker and no limit is given
 _WHITE_SAMPLES = 200  # up to so many, the relaxation of spike-free data is a matter of seconds
 _TIGHTER = 0.3  # of the tolerance, what the oracle on the sphere may leave open
+_QUICK_RANK, _HIGHEST_RANK = 5, 6  # that cutting the sphere copes with, without and with a limit of time
+_QUICK_SIMPLICES, _MOST_SIMPLICES = 250_000, 2_000_000  # likewise, of a query; about twenty thousand a second
+_SPHERE_SAMPLES = 20_000  # beyond, the first simplices, which see all samples, take too long
 
 Stages = Generator[Stage, Solution, Solution]
+
+
+class NeuronPlan(ABC):
+    """How networks on fixed samples are trained, for any targets and beta.
+
+    Attributes:
+        X: the samples, with a constant column if neurons have a bias.
+        oracle: "exact" (all patterns, or a refusal), "auto" (all of them if that is affordable), or "search". Where not
+            all patterns are looked at, a proof follows the search.
+        n_starts: of the search, "auto" for a number that suits it.
+        seed: of the search's starts.
+    """
+
+    X: Float[Tensor, "n d"]
+    oracle: str
+    n_starts: int | str
+    seed: int
+
+    def __post_init__(self) -> None:
+        if self.oracle not in ORACLES:
+            raise ValueError(f"oracle must be one of {list(ORACLES)}, got {self.oracle!r}.")
+        if self.n_starts != "auto" and not (type(self.n_starts) is int and self.n_starts > 0):
+            raise ValueError(f"n_starts must be 'auto' or a positive whole number, got {self.n_starts!r}.")
+
+    @cached_property
+    def rank(self) -> int:
+        """Of the samples."""
+        return reduce_rank(self.X.detach().to("cpu", torch.float64).numpy()).rank
+
+    @abstractmethod
+    def check(self, problem: Any, solver: str, max_time: float | None = None) -> None:
+        """Refuse before any work what the named solver is not for."""
+
+    @abstractmethod
+    def stages(self, problem: Any, limits: Limits, solver: str, prove: bool, candidates: tuple[Matrix, ...]) -> Plan:
+        """The solvers to run one after another; see :meth:`train`."""
+
+    @abstractmethod
+    def steepest(self, V: Matrix) -> float:
+        """How steep the steepest neuron at V is that the plan's oracle finds."""
+
+    def beta_max(self, problem: NeuronProblem) -> float:
+        """The steepest neuron at the zero network; if it was only searched for, a lower bound of that."""
+        problem = problem.to(torch.float64)
+        V = problem.dual_at_zero
+        with one_thread():
+            peak = self.steepest(V)
+        nothing = problem.restricted_to(problem.X.new_zeros(0, problem.neuron_size))
+        return 0.0 if peak <= nothing.likely_rounding_of_polar(V) else peak
+
+    def train(
+        self,
+        problem: NeuronProblem,
+        limits: Limits = DEFAULT_LIMITS,
+        *,
+        solver: str = "auto",
+        start: Neurons | None = None,
+        callback: Callback | None = None,
+        prove: bool = True,
+        candidates: tuple[Matrix, ...] = (),
+    ) -> Solution:
+        """Train with a named solver, or the best ones for this problem, and certify over all patterns.
+
+        Without ``prove`` nothing is done for the certificate that training does not need. ``candidates`` are further
+        dual points to try.
+        """
+        problem = problem.to(torch.float64)
+        self.check(problem, solver, limits.max_time)
+        with one_thread():  # many small products: threads would only wait for each other
+            stages = self.stages(problem, limits, solver, prove, candidates)
+            return run(problem, stages, limits.tol, start=start, callback=callback)
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +180,7 @@ class ReluPlan(NeuronPlan):
         if solver == "closed_form":
             return closed_form.refusal(problem)
         if solver == "cone_program":
-            return cone_program.refusal(problem)
+            return closed_form.cone_program_refusal(problem)
         if solver != "cutting_planes":
             return None
         n, d = problem.X.shape
@@ -128,7 +207,7 @@ class ReluPlan(NeuronPlan):
         if name == "copositive":
             return Copositive(seed=self.seed)
         if name == "cone_program":
-            return cone_program.ConeProgram(self.neuron_oracle)
+            return closed_form.ConeProgram(self.neuron_oracle)
         if name == "frank_wolfe":
             return FrankWolfe(self.neuron_oracle)
         exact = self.exact or not self._cuttable(limits.max_time)
@@ -153,7 +232,7 @@ class ReluPlan(NeuronPlan):
         """By columns; where a question to the oracle is slow, a search finds most of the neurons first."""
         if not self.exact:
             # where many numbers meet a search that nothing will prove, its last digits take most of the time
-            many = self.X.numel() > _MANY_NUMBERS and self.rank > HIGHEST_RANK
+            many = self.X.numel() > _MANY_NUMBERS and self.rank > _HIGHEST_RANK
             first = limits = replace(limits, tol=max(limits.tol, _SEARCH_TOL)) if many else limits
         elif slow(self._n_rows, self.rank):
             first = replace(limits, tol=max(limits.tol, _ROUGH))
@@ -186,8 +265,13 @@ class ReluPlan(NeuronPlan):
         yield Stage(JointProductBound(), Limits(limits.tol, None, budget))
 
     def _sphere(self, tol: float, max_time: float | None) -> NeuronOracle:
-        """An oracle that proves what a search found."""
-        return self._for_rows(lambda X: sphere_for(X, _TIGHTER * tol, max_time))
+        """An oracle that proves what a search found. Without ``max_time`` a query ends after about ten seconds, always
+        at the same simplex."""
+        most = _QUICK_SIMPLICES if max_time is None else _MOST_SIMPLICES
+        tol = max(_TIGHTER * tol, 1e-9)
+        return self._for_rows(lambda X: Sphere(X, tol=tol, max_time=max_time, max_simplices=most))
 
     def _cuttable(self, max_time: float | None) -> bool:
-        return cuttable(self._n_rows, self.rank, max_time)
+        """Whether branch and bound on the sphere copes with these samples."""
+        rank = _QUICK_RANK if max_time is None else _HIGHEST_RANK
+        return self.rank <= rank and self._n_rows <= _SPHERE_SAMPLES

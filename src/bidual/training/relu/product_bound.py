@@ -1,7 +1,7 @@
 r"""The product bound with the dual point moved too: max -F*(V) over V and multipliers (docs/product_bound.md).
 
 For any V, -F*(s V) with s = min(1, beta / B) is a lower bound of the optimum, where B bounds the polar at V. V and the
-multipliers that make B are descended on together, first on all neurons, then on cells that are split where B is largest.
+multipliers that make B are descended on together, first on all neurons, then on cells, split where B is largest.
 """
 
 import math
@@ -15,15 +15,15 @@ from torch import Tensor
 
 from bidual.numerics.lbfgs import minimise
 from bidual.polar import NeuronOracle
-from bidual.polar.pooled import Pooled
+from bidual.polar.base import Pooled
 from bidual.polar.products.oracle import ProductBound, minimised
 from bidual.polar.products.soft_bound import Cells, softened
 from bidual.polar.products.witness import ProductProof
 from bidual.problems.certificate import Scope, judge
 from bidual.problems.relu import ReluProblem
 from bidual.problems.solution import Limits, Solution, Status, Verdict
+from bidual.solvers.driver import NeuronSolver
 from bidual.training.relu.dual_coordinates import DualCoordinates
-from bidual.training.relu.lower_bounds import LowerBound
 from bidual.types import Matrix
 
 _FARTHEST = 1e6  # predictions beyond are not worth a look
@@ -172,25 +172,26 @@ class _State:
 
 
 @dataclass(frozen=True, eq=False)
-class JointProductBound(LowerBound):
+class JointProductBound(NeuronSolver):
     """A lower bound for the network of the solver before, better with every step; see the module."""
 
     max_time: float | None = None
     name = "product_bound"
+    instead = "auto"
 
     def within(self, limits: Limits) -> Self:
         return replace(self, max_time=limits.max_time)
 
-    def dual(self, problem: Any, index: int) -> Any:
-        raise NotImplementedError
+    def init(self, problem: Any, start: Tensor | None, dual: Tensor | None) -> Any:
+        raise ValueError(f"{self.name} improves the certificate of a solution; start from one.")
 
-    def resume(self, problem: ReluProblem, done: Solution) -> _State:
+    def resume(self, problem: Any, done: Solution) -> _State:
         deadline = math.inf if self.max_time is None else time.perf_counter() + self.max_time
         before = Verdict(done.problem, done.certificate, done.dual_point, done.search_gap)
         joint = _begun(problem, done)
         return _State(done, before, _rounds(joint, joint.oracle.per_row, deadline), [done.certificate.relative_gap])
 
-    def step(self, problem: ReluProblem, state: _State) -> _State:
+    def step(self, problem: Any, state: _State) -> _State:
         joint = next(state.rounds)
         V = joint.dual.point(joint.f)
         proofs = joint.oracle.proofs(joint.cells, float(torch.linalg.vector_norm(joint.W(V))))

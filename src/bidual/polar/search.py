@@ -1,0 +1,160 @@
+"""Steep neurons by local search: lower bounds only, for data of any rank."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy import ndarray
+from torch import Tensor
+
+from bidual.numerics.norms import L2
+from bidual.patterns.reduction import Reduced, reduce_rank
+from bidual.polar.base import NeuronOracle, Neurons, SteepestNeurons, steepness
+
+_TINY = 1e-300
+_NUMBERS = 30_000  # of starts times samples that are handled at a time: what fits into a cache
+
+
+@dataclass(eq=False)
+class LocalSearch(NeuronOracle):
+    r"""Fixed points of u <- normalise(X^T D V V^T D X u), D the pattern of u, from many starts.
+
+    Each step climbs the form of the current pattern. Starts are the caller's seeds (active neurons), the directions
+    X^T V e_k of the outputs, the singular vectors of X^T V, samples, and random directions. A search only finds lower
+    bounds of the maximum: its upper bound is infinite.
+    """
+
+    X: Float[Tensor, "n d"]
+    starts: int = 256
+    rounds: int = 40
+    seed: int = 0
+    proves = False
+    _generator: torch.Generator = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._take(self.X)
+        self._generator = torch.Generator().manual_seed(self.seed)
+
+    def _steepest(self, V: Tensor, above: float, seeds: Tensor | None) -> SteepestNeurons:
+        U = L2.unit(torch.cat([self._starts(V), *([] if seeds is None else [seeds.to(self.X)])]))
+        return climbed(U, lambda W: steepness(self.X, V, W), lambda W: self._climb(W, V), self.rounds, above)
+
+    def _climb(self, U: Neurons, V: Tensor) -> Neurons:
+        hidden = self.X @ U.T
+        slope = V @ (V.T @ hidden.clamp(min=0))
+        return L2.unit((slope * (hidden > 0)).T @ self.X)
+
+    def _starts(self, V: Tensor) -> Neurons:
+        outputs = V.T @ self.X
+        _, _, singular = torch.linalg.svd(outputs, full_matrices=False)
+        count = max(self.starts - 2 * len(outputs) - 2 * len(singular), 2)
+        spread = self.X.square().mean(0).sqrt().clamp(min=1e-300)
+        drawn = torch.randn(count, self.X.shape[1], generator=self._generator, dtype=torch.float64).to(self.X) / spread
+        half = torch.randint(len(self.X), (count // 2,), generator=self._generator).to(self.X.device)
+        drawn[: count // 2] = self.X[half] * torch.where(drawn[: count // 2, :1] > 0, 1.0, -1.0)
+        return torch.cat([outputs, -outputs, singular, -singular, drawn])
+
+
+def climbed(
+    U: Neurons, value: Callable[[Neurons], Tensor], step: Callable[[Neurons], Neurons], rounds: int, above: float
+) -> SteepestNeurons:
+    """The best points on the paths from all starts, without an upper bound."""
+    best, top = U, value(U)
+    for _ in range(rounds):
+        U = step(U)
+        reached = value(U)
+        better = reached > top * (1 + 1e-9)
+        best, top = torch.where(better[:, None], U, best), torch.where(better, reached, top)
+        if not bool(better.any()):
+            break
+    return SteepestNeurons.ranked(best, top, above)
+
+
+@dataclass(eq=False)
+class RidgeSearch(NeuronOracle):
+    """Steep neurons by :func:`ascend` from random directions, and from those that a local search finds from the seeds.
+
+    Slower than :class:`LocalSearch`, which never stops on a ridge; at the dual point of a trained network the steepest
+    neurons are on ridges. Lower bounds only.
+    """
+
+    X: Float[Tensor, "n d"]
+    starts: int = 256
+    seed: int = 0
+    proves = False
+    _reduced: Reduced = field(init=False, repr=False)
+    _generator: np.random.Generator = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._take(self.X)
+        self._reduced = reduce_rank(self.X.cpu().numpy())
+        self._generator = np.random.default_rng(self.seed)
+
+    def _steepest(self, V: Tensor, above: float, seeds: Tensor | None) -> SteepestNeurons:
+        X, basis = self._reduced.samples, self._reduced.basis
+        known = LocalSearch(self.X, self.starts, seed=self.seed).steepest(V, 0.0, seeds).neurons[: self.starts // 4]
+        drawn = self._generator.standard_normal((self.starts, X.shape[1])) / np.sqrt((X**2).mean(0))
+        climbed = ascend(X, V.cpu().numpy(), np.concatenate([known.cpu().numpy() @ basis, drawn]))
+        neurons = torch.cat([torch.from_numpy(climbed @ basis.T).to(self.X), known[:1]])
+        return SteepestNeurons.ranked(neurons, steepness(self.X, V, neurons), above)
+
+
+def ascend(
+    X: Float[ndarray, "n r"], V: Float[ndarray, "n c"], U: Float[ndarray, "q r"], rounds: int = 6, steps: int = 120
+) -> Float[ndarray, "q r"]:
+    r"""Unit directions at least as steep as those of U, by the convex-concave procedure.
+
+    With g the direction of z = V^T (X u)_+ and w_i = g v_i, |z| is at least sum_i w_i (x_i u)_+; rows of w_i > 0 are
+    at least linear, as they are at u. The rest is concave in u. Its maximum over |u| <= 1 is the least length of
+    b + sum_{w_i < 0} theta_i w_i x_i over theta in [0, 1]^n, and the direction of that vector is the next u. Where rows
+    of X u vanish at a maximum, theta is fractional; a step along the slope of one pattern would jump over the ridge.
+    """
+    U = U / np.maximum(np.linalg.norm(U, axis=1, keepdims=True), _TINY)
+    size = max(1, _NUMBERS // len(X))
+    for start in range(0, len(U), size):
+        _ascend(X, V, U[start : start + size], rounds, steps)
+    return U
+
+
+def _ascend(X: ndarray, V: ndarray, U: Float[ndarray, "q r"], rounds: int, steps: int) -> None:
+    """Move the rows of U, in place, as long as they rise."""
+    values, g = _objective(X, V, U)
+    rising = np.arange(len(U))
+    for _ in range(rounds):
+        moved = _concave_step(X, g[rising] @ V.T, U[rising] @ X.T, steps)
+        reached, ahead = _objective(X, V, moved)
+        better = reached > values[rising] * (1 + 1e-9)
+        rising = rising[better]
+        U[rising], g[rising], values[rising] = moved[better], ahead[better], reached[better]
+        if not len(rising):
+            break
+
+
+def _objective(X: ndarray, V: ndarray, U: ndarray) -> tuple[Float[ndarray, " q"], Float[ndarray, "q c"]]:
+    """|z| and the direction of z."""
+    z = np.maximum(U @ X.T, 0) @ V
+    values = np.linalg.norm(z, axis=1)
+    return values, z / np.maximum(values, _TINY)[:, None]
+
+
+def _concave_step(
+    X: ndarray, w: Float[ndarray, "q n"], hidden: Float[ndarray, "q n"], steps: int
+) -> Float[ndarray, "q r"]:
+    """The direction of the shortest b + sum_i theta_i w_i x_i, by accelerated projected gradient from u's pattern."""
+    active, down = (hidden > 0).astype(float), np.minimum(w, 0)
+    b = (np.maximum(w, 0) * active) @ X
+    step = down / np.maximum(down**2 @ (X**2).sum(1), _TINY)[:, None]
+    theta = ahead = active
+    momentum = 1.0
+    for _ in range(steps):
+        moved = (b + (ahead * down) @ X) @ X.T
+        moved *= -step
+        moved += ahead
+        np.clip(moved, 0, 1, out=moved)
+        following = (1 + np.sqrt(1 + 4 * momentum**2)) / 2
+        ahead = moved + (momentum - 1) / following * (moved - theta)
+        theta, momentum = moved, following
+    a = b + (theta * down) @ X
+    return a / np.maximum(np.linalg.norm(a, axis=1, keepdims=True), _TINY)

@@ -1,1 +1,0 @@
-"""Steep neurons by local search: lower bounds only."""

@@ -1,0 +1,107 @@
+"""Local search: where it starts, how it climbs, when it stops, what it lists; ascent along ridges, by closed forms."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from bidual.gauges import Bracket
+from bidual.numerics.norms import L2
+from bidual.polar import LocalSearch
+from bidual.polar.search import _concave_step, _objective, ascend, climbed
+from helpers.draws import normal
+
+
+@pytest.mark.parametrize("rounds", [0, 1, 5])
+def test_climbing_takes_its_rounds_while_something_rises(rounds: int) -> None:
+    made = []
+    found = climbed(torch.ones(2, 1).double(), lambda U: U[:, 0], lambda U: made.append(1) or 2 * U, rounds, 0.0)
+    assert len(made) == rounds
+    assert found.bracket == Bracket(2.0**rounds, math.inf)
+
+
+def test_climbing_goes_on_while_one_of_the_starts_rises() -> None:
+    factors, made = torch.tensor([[1.0], [2.0]]).double(), []
+    found = climbed(torch.ones(2, 1).double(), lambda U: U[:, 0], lambda U: made.append(1) or factors * U, 4, 0.0)
+    assert len(made) == 4
+    assert found.values.tolist() == [16.0, 1.0]
+    assert found.neurons.tolist() == [[16.0], [1.0]]
+
+
+def test_the_best_point_of_every_way_is_kept() -> None:
+    """The first start falls at once, the second rises, falls and rises again a little."""
+    ways = iter([[1.0, 5.0], [2.0, 3.0], [2.5, 4.0]])
+    found = climbed(
+        torch.tensor([[3.0], [2.0]]).double(),
+        lambda U: U[:, 0],
+        lambda U: torch.tensor(next(ways), dtype=torch.float64)[:, None],
+        2,
+        0.0,
+    )
+    assert found.values.tolist() == [5.0, 3.0]
+    assert found.neurons.tolist() == [[5.0], [3.0]]
+    assert found.bracket.lower == 5.0
+
+
+@pytest.mark.parametrize(("above", "listed"), [(0.0, [4.0, 3.0, 2.0]), (2.0, [4.0, 3.0]), (3.5, [4.0]), (9.0, [4.0])])
+def test_what_exceeds_the_threshold_is_listed_and_always_the_best(above: float, listed: list[float]) -> None:
+    U = torch.tensor([[2.0], [4.0], [3.0]]).double()
+    found = climbed(U, lambda W: W[:, 0], lambda W: W, 3, above)
+    assert found.values.tolist() == listed
+    assert found.neurons[:, 0].tolist() == listed
+
+
+def test_a_feature_of_zeros_leaves_starts_finite() -> None:
+    X = torch.cat([normal(5, 2), torch.zeros(5, 1).double()], 1)
+    found = LocalSearch(X).steepest(normal(5, 2, seed=1))
+    assert bool(torch.isfinite(found.neurons).all())
+    assert found.bracket.lower > 0
+
+
+def test_a_step_is_a_power_iteration_on_the_pattern() -> None:
+    X, V, U = normal(8, 3), normal(8, 2, seed=1), L2.unit(normal(5, 3, seed=2))
+    search = LocalSearch(X)
+    for u, found in zip(U, search._climb(U, V), strict=True):
+        active = search.X * (search.X @ u > 0)[:, None]
+        image = active.T @ V @ V.T @ active @ u
+        torch.testing.assert_close(found, image / torch.linalg.vector_norm(image))
+
+
+def test_seeds_are_climbed_from_in_any_precision() -> None:
+    """Few starts and no rounds: a seed that is the best direction known is what is found."""
+    X, V = normal(40, 6), normal(40, 1, seed=1)
+    best = LocalSearch(X).steepest(V)
+    poor = LocalSearch(X, starts=6, rounds=0)
+    found = poor.steepest(V, seeds=7 * best.neurons[:1].float())
+    assert poor.steepest(V).bracket.lower < 0.999 * best.bracket.lower
+    assert found.bracket.lower == pytest.approx(best.bracket.lower, rel=1e-6)
+    assert found.neurons.dtype == torch.float64
+
+
+def test_the_objective_and_its_direction() -> None:
+    values, g = _objective(np.eye(2), np.array([[3.0, 0.0], [0.0, 4.0]]), np.array([[1.0, 1.0], [-1.0, 0.5], [-1, -1]]))
+    assert values == pytest.approx([5, 2, 0])
+    assert g == pytest.approx(np.array([[0.6, 0.8], [0, 1], [0, 0]]))
+
+
+def test_a_concave_step_without_falling_rows_goes_along_the_slope() -> None:
+    X, w, hidden = normal(5, 3).numpy(), np.abs(normal(2, 5, seed=1).numpy()), normal(2, 5, seed=2).numpy()
+    slope = (w * (hidden > 0)) @ X
+    assert _concave_step(X, w, hidden, 3) == pytest.approx(slope / np.linalg.norm(slope, axis=1, keepdims=True))
+
+
+def test_a_concave_step_stops_on_the_ridge() -> None:
+    """b = (1, 1) and theta (0, -3): the shortest has theta = 1/3, on the ridge where the second row vanishes."""
+    X, w = np.array([[1.0, 1.0], [0.0, 1.0]]), np.array([[1.0, -3.0]])
+    assert _concave_step(X, w, np.array([[1.0, 1.0]]), 200) == pytest.approx(np.array([[1.0, 0.0]]), abs=1e-6)
+
+
+@pytest.mark.parametrize("c", [1, 2])
+def test_ascent_never_falls_and_keeps_directions_unit(c: int) -> None:
+    X, V, U = normal(8, 3).numpy(), normal(8, c, seed=1).numpy(), normal(30, 3, seed=2).numpy()
+    before, given = _objective(X, V, U / np.linalg.norm(U, axis=1, keepdims=True))[0], U.copy()
+    found = ascend(X, V, U)
+    assert np.all(_objective(X, V, found)[0] >= before * (1 - 1e-12))
+    assert np.linalg.norm(found, axis=1) == pytest.approx(1, rel=1e-12)
+    assert np.array_equal(U, given)
