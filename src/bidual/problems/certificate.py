@@ -10,7 +10,9 @@ import torch
 from torch import Tensor
 
 from bidual.numerics.rounding import UNIT, gamma, rounded_up
-from bidual.polar import NeuronOracle
+from bidual.operators import NeuronOperator
+from bidual.polar import NeuronOracle, oracle_for
+from bidual.polar.products.witness import CellProof, ProductProof
 from bidual.problems.problem import Problem
 from bidual.runtime.registry import Part
 from bidual.types import Blocks, Matrix
@@ -39,6 +41,7 @@ class Certificate(Part):
         polar: an upper bound of Omega°(-A* V), at most beta.
         scope: which optimum is bounded.
         scale: the data term of the prediction zero; a gap below 1e-13 times it is rounding, see ``exhausted``.
+        witness: multipliers that prove ``polar`` without any search, where the product bound was used.
     """
 
     primal: float
@@ -48,6 +51,7 @@ class Certificate(Part):
     polar: float
     scope: Scope = Scope.BLOCKS
     scale: float = 0.0
+    witness: tuple[CellProof, ...] | None = None
     name = "certificate"
 
     @property
@@ -78,14 +82,17 @@ class Certificate(Part):
         if other.dual <= self.dual:
             return self
         _assert_weak_duality(self.primal, other.dual)
-        return replace(self, dual=other.dual, dual_point=other.dual_point, polar=other.polar)
+        return replace(self, dual=other.dual, dual_point=other.dual_point, polar=other.polar, witness=other.witness)
 
     def recheck(self, problem: Problem, oracle: NeuronOracle | None = None) -> bool:
         """Recompute both bounds from the witnesses alone; True if they hold for ``problem`` (to float64 rounding).
 
-        A certificate over all patterns needs an oracle for them, such as ``bidual.polar.Faces(X)``.
+        A certificate over all patterns needs an oracle for them, such as ``bidual.polar.Faces(X)``, unless it has a
+        witness of its own.
         """
         again = problem.to(torch.float64)
+        if oracle is None and self.witness is not None:
+            oracle = _proved_by(again, self.witness)
         if (self.scope is Scope.ALL_PATTERNS) is (oracle is None):
             how = "with" if oracle is None else "without"
             raise ValueError(f"a certificate of scope {self.scope.name} is rechecked {how} an oracle, like Faces(X).")
@@ -136,11 +143,18 @@ PolarBound = Callable[[Matrix], float]
 
 
 def judge(
-    problem: Problem, Z: Blocks, V: Matrix, polar: PolarBound, scope: Scope, predictions: Matrix | None = None
+    problem: Problem,
+    Z: Blocks,
+    V: Matrix,
+    polar: PolarBound,
+    scope: Scope,
+    predictions: Matrix | None = None,
+    witness: tuple[CellProof, ...] | None = None,
 ) -> Certificate:
     """The certificate of Z by one dual candidate V; ``predictions`` is A Z, if already computed.
 
     V is moved into dom F* first; ``polar`` is an upper bound of the polar there, over ``scope``. Any V is valid.
+    ``witness`` is what ``polar`` rests on, if it can be kept.
     """
     problem, Z, V = problem.to(torch.float64), Z.to(torch.float64), V.to(torch.float64)
     if not bool(torch.isfinite(Z).all()):
@@ -151,7 +165,7 @@ def judge(
     primal = problem.upper_bound(Z, predictions)
     dual, V, bound = _lower_bound(problem, V, bound)
     _assert_weak_duality(primal, dual)
-    return Certificate(primal, dual, Z, V, bound, scope, problem.datafit.scale)
+    return Certificate(primal, dual, Z, V, bound, scope, problem.datafit.scale, witness)
 
 
 def polar_bound(problem: Problem, oracle: NeuronOracle | None = None) -> PolarBound:
@@ -159,6 +173,14 @@ def polar_bound(problem: Problem, oracle: NeuronOracle | None = None) -> PolarBo
     if oracle is None:
         return lambda V: problem.gauge.polar(-problem.operator.adjoint(V)).upper
     return lambda V: oracle.steepest(V).bracket.upper
+
+
+def _proved_by(problem: Problem, witness: tuple[CellProof, ...]) -> NeuronOracle:
+    """The oracle of a witness, for the rows of a program over neurons."""
+    operator = problem.operator
+    if not isinstance(operator, NeuronOperator):
+        raise ValueError(f"a witness is for programs over neurons, got {type(operator).__name__}.")
+    return oracle_for(operator.X, operator.readout, lambda X: ProductProof(X, witness))
 
 
 def _into_domain(problem: Problem, V: Matrix) -> Matrix:

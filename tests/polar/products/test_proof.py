@@ -121,7 +121,7 @@ def test_cells_must_cover() -> None:
     at = multipliers(place)
 
     def proofs(*cuts: tuple[tuple[float, float] | None, tuple[tuple[int, int], ...]]) -> list[CellProof]:
-        return [CellProof(signs, fixed, at) for signs, fixed in cuts]
+        return [CellProof(signs, tuple(f for f, _ in cut), tuple(s for _, s in cut), at) for signs, cut in cuts]
 
     four = [((a, b), ()) for a in (1.0, -1.0) for b in (1.0, -1.0)]
     halves = [((1.0, 1.0), ((3, 1),)), ((1.0, 1.0), ((3, -1), (2, 1))), ((1.0, 1.0), ((3, -1), (2, -1)))]

@@ -16,7 +16,7 @@ class Cell:
 
         signs_k w_k >= 0 for all outputs k, if ``signs`` are given, and  s_f x_f u >= 0 for the fixed rows (f, s_f).
 
-    The cells of a list that :func:`orthants` and :meth:`split` make cover all neurons. Rows that are not fixed are free.
+    The cells that :func:`orthants` and :meth:`split` make cover all neurons. Rows that are not fixed are free.
     """
 
     X: Float[Tensor, "n d"]

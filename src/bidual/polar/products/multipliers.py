@@ -8,10 +8,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from bidual.polar.products.cells import Cell
+from bidual.runtime.registry import Part
 
 
 @dataclass(frozen=True, eq=False)
-class Pairs:
+class Pairs(Part):
     r"""Non-negative weights on products of a = h + t and b = h - t, or of their sums over clusters of rows.
 
     ``plus`` weighs a_k a_l, ``minus`` b_k b_l, each for pairs k > l in both orders, and ``mixed`` 2 a_k b_l. With
@@ -28,6 +29,7 @@ class Pairs:
     values: tuple[Tensor, ...]
     labels: Int[Tensor, " m"] | None = None
     shares: Float[Tensor, " m"] | None = None
+    name = "pairs_of_rows"
 
     @classmethod
     def none(cls, like: Tensor, count: int, labels: Tensor | None = None, shares: Tensor | None = None) -> Self:
@@ -81,7 +83,7 @@ class Pairs:
 
 
 @dataclass(frozen=True, eq=False)
-class Multipliers:
+class Multipliers(Part):
     r"""What a :class:`Majorant` weighs the products of a cell with (docs/product_bound.md).
 
     Attributes:
@@ -105,6 +107,7 @@ class Multipliers:
     balance: Float[Tensor, ""]
     form_pairs: Float[Tensor, "k k"]
     form_cones: Float[Tensor, "k d"]
+    name = "product_multipliers"
 
     def scaled(self, factor: float) -> Self:
         """The multipliers for ``factor`` times V."""

@@ -15,16 +15,24 @@ from bidual.polar.products.multipliers import Multipliers
 from bidual.polar.products.proof import proved_bound
 from bidual.polar.relaxations.reduction import Scaled
 from bidual.polar.search import LocalSearch
+from bidual.runtime.registry import Part
 from bidual.types import Matrix
 
 
 @dataclass(frozen=True, eq=False)
-class CellProof:
+class CellProof(Part):
     """The signs that make a cell, and its multipliers for rows of length one and a V of norm one."""
 
     signs: tuple[float, ...] | None
-    fixed: tuple[tuple[int, int], ...]
+    rows: tuple[int, ...]
+    row_signs: tuple[int, ...]
     at: Multipliers
+    name = "cell_proof"
+
+    @property
+    def fixed(self) -> tuple[tuple[int, int], ...]:
+        """The fixed rows with their signs, in the order of the cuts."""
+        return tuple(zip(self.rows, self.row_signs, strict=True))
 
 
 @dataclass(eq=False)
@@ -50,10 +58,29 @@ class ProductProof(NeuronOracle):
     def bound(self, V: Matrix) -> float:
         """The largest bound of all cells; infinity if they do not cover all neurons with so many outputs."""
         c = V.shape[1]
-        if not covering(self.cells, c):
+        if not covering(self.cells, c) or not all(self._fits(one, c) for one in self.cells):
             return math.inf
         norm = float(torch.linalg.vector_norm(V))
         return max(proved_bound(self._cell(one, c), V, one.at.scaled(norm)) for one in self.cells)
+
+    def _fits(self, one: CellProof, c: int) -> bool:
+        """Whether the multipliers, which may come from a file, have the sizes of their cell."""
+        n, d = self.X.shape
+        if len(set(one.rows)) < len(one.rows) or not all(0 <= row < n for row in one.rows):
+            return False
+        if not all(sign in (1, -1) for sign in one.row_signs) or not all(s in (1, -1) for s in one.signs or ()):
+            return False
+        m, k, at, pairs = n - len(one.rows), len(one.signs or ()) + len(one.rows), one.at, one.at.pairs
+        shapes = [(at.omega, (m,)), (at.slack, (m,)), (at.on_plus, (m, k)), (at.on_minus, (m, k)), (at.balance, ())]
+        shapes += [(at.cone_plus, (m, d)), (at.cone_minus, (m, d)), (at.form_pairs, (k, k)), (at.form_cones, (k, d))]
+        shapes += [(w, tuple(v.shape)) for w, v in zip(pairs.where, pairs.values, strict=True)]
+        inside = all(not len(w) or (int(w.min()) >= 0 and int(w.max()) < pairs.count**2) for w in pairs.where)
+        if pairs.labels is None or pairs.shares is None:
+            grouped = pairs.labels is pairs.shares and pairs.count == m
+        else:
+            shapes += [(pairs.labels, (m,)), (pairs.shares, (m,))]
+            grouped = not m or (int(pairs.labels.min()) >= 0 and int(pairs.labels.max()) < pairs.count)
+        return inside and grouped and len(pairs.values) == 3 and all(tuple(t.shape) == shape for t, shape in shapes)
 
     def _cell(self, one: CellProof, c: int) -> Cell:
         return Cell(self.X, c, None if one.signs is None else self.X.new_tensor(one.signs), one.fixed)
@@ -105,4 +132,5 @@ def proof_of(X: Float[Tensor, "n d"], scaled: Scaled, cell: Cell, at: Multiplier
         form_pairs=size * forms[:, None] * at.form_pairs * forms,
         form_cones=size * forms[:, None] * (at.form_cones @ frame.T),
     )
-    return CellProof(None if cell.signs is None else tuple(cell.signs.tolist()), cell.fixed, turned)
+    signs = None if cell.signs is None else tuple(cell.signs.tolist())
+    return CellProof(signs, tuple(row for row, _ in cell.fixed), tuple(sign for _, sign in cell.fixed), turned)

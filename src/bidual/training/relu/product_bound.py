@@ -196,8 +196,14 @@ class JointProductBound(NeuronSolver):
         V = joint.dual.point(joint.f)
         proofs = joint.oracle.proofs(joint.cells, float(torch.linalg.vector_norm(joint.W(V))))
         oracle = problem.oracle(lambda X: ProductProof(X, proofs))
+        done = state.done
         certificate = judge(
-            state.done.problem, state.done.Z, V, lambda W: oracle.steepest(W).bracket.upper, Scope.ALL_PATTERNS
+            done.problem,
+            done.Z,
+            V,
+            lambda W: oracle.steepest(W).bracket.upper,
+            Scope.ALL_PATTERNS,
+            witness=proofs,
         )
         verdict = replace(state.verdict, certificate=certificate)
         return _State(state.done, verdict, state.rounds, [*state.gaps, min(state.gaps[-1], certificate.relative_gap)])

@@ -1,0 +1,110 @@
+"""Lower bounds that move the dual point: below the exact optimum, near it, for every loss, and checked again later."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import bidual
+from bidual import ConvexMLPClassifier
+from bidual.losses import LOSSES
+from bidual.losses.datafit import Datafit
+from bidual.operators.patches import Convolution, ImagePatches
+from bidual.problems.relu import ReluProblem
+from bidual.problems.solution import Limits, Solution
+from bidual.solvers.driver import solve
+from bidual.testing.loss import example_targets
+from bidual.training.relu.dual_coordinates import DualCoordinates
+from bidual.training.relu.plan import ReluPlan
+from bidual.training.relu.product_bound import JointProductBound
+from helpers.product_cases import draw
+
+
+def problem(name: str, c: int = 1, n: int = 14, weighted: bool = False, intercept: bool = True) -> ReluProblem:
+    loss = LOSSES[name]()
+    Y = example_targets(loss, n, c, torch.Generator().manual_seed(3))
+    weight = 0.5 + torch.rand(n, generator=torch.Generator().manual_seed(4), dtype=torch.float64) if weighted else None
+    return ReluProblem(draw(n, 3, seed=1), Datafit(loss, Y, weight, intercept), 0.7)
+
+
+def bounded(problem: ReluProblem, found: Solution, steps: int = 8) -> Solution:
+    return solve(problem, JointProductBound(), Limits(1e-9, steps), start=found)
+
+
+@pytest.mark.parametrize("name", sorted(LOSSES))
+@pytest.mark.parametrize("weighted", [False, True])
+def test_every_loss_is_bounded_below_its_optimum(name: str, weighted: bool) -> None:
+    task = problem(name, 3 if name == "softmax" else 1, weighted=weighted)
+    exact = ReluPlan(task.X, "exact").train(task, Limits(1e-7))
+    searched = ReluPlan(task.X, "search").train(task, Limits(1e-5), prove=False)
+    found = bounded(task, searched)
+    assert found.certificate.dual <= exact.certificate.primal
+    assert found.certificate.relative_gap < 0.05
+
+
+def test_history_rises() -> None:
+    task = problem("squared", 2)
+    found = bounded(task, ReluPlan(task.X, "search").train(task, prove=False))
+    duals = [record.dual for record in found.history if record.solver == "product_bound"]
+    assert len(duals) > 3
+    assert duals == sorted(duals)
+
+
+def test_patches_are_bounded() -> None:
+    images = draw(12, 1, 5, seed=2)
+    patches = ImagePatches(images, Convolution.of(1, 2, stride=1, pooling=(1,)))
+    Y = draw(12, 1, seed=3)
+    task = ReluProblem.on(patches, Datafit(LOSSES["squared"](), Y, intercept=True), 0.5)
+    exact = ReluPlan(task.X, "exact", readout=patches).train(task, Limits(1e-7))
+    searched = ReluPlan(task.X, "search", readout=patches).train(task, Limits(1e-5), prove=False)
+    found = bounded(task, searched)
+    assert found.certificate.dual <= exact.certificate.primal
+    assert found.certificate.relative_gap < 0.1
+
+
+@pytest.mark.parametrize("name", sorted(LOSSES))
+@pytest.mark.parametrize("intercept", [False, True])
+def test_slopes_of_dual_points(name: str, intercept: bool) -> None:
+    """Pulled back slopes are differences, also through the intercept that balances V."""
+    c = 3 if name == "softmax" else 2
+    dual = DualCoordinates(problem(name, c, intercept=intercept).datafit)
+    f, G, step = draw(14, c, seed=5), draw(14, c, seed=6), 1e-6
+    direction = draw(14, c, seed=7)
+    if name in ("hinge", "absolute", "huber", "squared_hinge"):
+        f = f + 0.0137  # away from kinks of V
+    ahead, behind = ((G * dual.point(f + s * direction)).sum() for s in (step, -step))
+    torch.testing.assert_close((ahead - behind) / (2 * step), (dual.pull(f, G) * direction).sum(), rtol=1e-4, atol=1e-5)
+    if intercept:
+        assert float(dual.point(f).sum(0).abs().max()) < 1e-6
+
+
+def fitted(tmp_path: Path) -> tuple[ConvexMLPClassifier, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((60, 8))
+    y = (X[:, 0] + 0.5 * X[:, 1] ** 2 + 0.3 * rng.standard_normal(60) > 0.4).astype(int)
+    return ConvexMLPClassifier(max_time=5).fit(X, y), X, y
+
+
+def test_the_witness_is_saved_and_rechecked_without_a_search(tmp_path: Path) -> None:
+    model, X, y = fitted(tmp_path)
+    assert model.certificate_.witness is not None
+    model.save(tmp_path / "model.safetensors")
+    again = bidual.load(tmp_path / "model.safetensors").certificate_
+    program = _program(model, X, y)
+    assert again.recheck(program)
+    assert not replace(again, dual=again.dual * 1.01).recheck(program)
+    assert not replace(again, polar=again.polar / 2, dual_point=again.dual_point * 2).recheck(program)
+    assert not replace(again, witness=again.witness[:1]).recheck(program)
+    at = again.witness[0].at
+    broken = replace(again.witness[0], at=replace(at, omega=at.omega[1:]))
+    assert not replace(again, witness=(broken, *again.witness[1:])).recheck(program)
+
+
+def _program(model: ConvexMLPClassifier, X: np.ndarray, y: np.ndarray):  # type: ignore[no-untyped-def]
+    Y: Tensor = torch.from_numpy(np.where(y == 1, 1.0, -1.0))[:, None]
+    rows = torch.cat([torch.from_numpy(X), torch.ones(len(X), 1, dtype=torch.float64)], 1)
+    task = ReluProblem(rows, Datafit(LOSSES["squared"](), Y, intercept=True), model.beta_)
+    return task.restricted_to(model.architecture_.neurons)
