@@ -21,7 +21,7 @@ from bidual.operators import GatedOperator
 from bidual.problems.problem import Problem
 from bidual.problems.solution import Limits
 from bidual.solvers.factored import LBFGS, FactoredProgram, train
-from bidual.solvers.factored.method import value_and_gradient
+from bidual.solvers.factored.lbfgs import value_and_gradient
 from bidual.solvers.plan import solve_auto
 
 

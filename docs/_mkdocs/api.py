@@ -90,12 +90,7 @@ ROOMS = (
         "Activation patterns, sampled or all of them.",
         ("bidual.patterns", "bidual.patterns.spike_free"),
     ),
-    Room(
-        "factored",
-        "Factored training",
-        "Neurons as variables (Burer-Monteiro).",
-        ("bidual.solvers.factored", "bidual.papers.methods.factored"),
-    ),
+    Room("factored", "Factored training", "Neurons as variables (Burer-Monteiro).", ("bidual.solvers.factored",)),
     Room("copositive", "Copositive programs", "Relaxations over cones.", ("bidual.training.copositive",)),
     Room(
         "parallel",

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bidual.architectures.modules import NETWORKS, GatedNetwork, LinearNetwork, RebuildableModule
+from bidual.architectures.modules import NETWORKS, GatedNetwork, LinearNetwork, RebuildableModule, ReluNetwork
 
 
 def randomise(module: RebuildableModule, seed: int = 0) -> RebuildableModule:
@@ -73,3 +73,10 @@ def test_building_a_network_draws_no_random_numbers() -> None:
 def test_a_module_without_sizes_says_so() -> None:
     with pytest.raises(TypeError, match="does not say its sizes"):
         _ = RebuildableModule().sizes
+
+
+def test_layers_of_any_size_take_no_memory_on_the_meta_device() -> None:
+    """Loading a model compares the shapes that its header announces, before any tensor of them exists."""
+    with torch.device("meta"):
+        network = ReluNetwork(2**30, 2**12, 3)
+    assert all(parameter.is_meta for parameter in network.parameters())

@@ -50,7 +50,7 @@ def test_another_default_keeps_the_check():
         Patient(tol=2).fit(X, y)
 
 
-def test_a_cross_validated_fit_validates_and_builds_once(monkeypatch):
+def test_a_cross_validated_fit_validates_once_and_builds_once_for_each_fold(monkeypatch):
     calls = []
     for name in ("_check_parameters", "_validate_fit", "_program"):
         real = getattr(ConvexMLPRegressorCV, name)

@@ -13,7 +13,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-import bidual.papers.methods.factored  # noqa: F401 (its methods are found by name)
 from bidual.gauges import GAUGES
 from bidual.losses import Squared
 from bidual.losses.datafit import Datafit

@@ -155,3 +155,8 @@ def test_the_softmax_intercept_ends_in_single_precision_too(seed, monkeypatch):
     found = fit.offset(P)
     assert len(looked) < 40
     torch.testing.assert_close(found, fit.to(torch.float64).offset(P.double()).float(), rtol=1e-3, atol=1e-3)
+
+
+def test_an_override_by_a_name_that_nothing_calls_is_refused() -> None:
+    with pytest.raises(TypeError, match="defines _repair, which nothing calls; call it repair"):
+        type("Old", (Squared,), {"_repair": lambda self, *parts: None})

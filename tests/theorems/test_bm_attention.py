@@ -14,7 +14,6 @@ from bidual.gauges import Group, Nuclear
 from bidual.losses import LOSSES
 from bidual.operators.patches import TokenPairs
 from bidual.papers.methods.cone_factors import ConeProgram
-from bidual.papers.methods.factored import Proximal
 from bidual.patterns import distinct
 from bidual.polar import Faces, Pooled
 from bidual.problems.certificate import Scope
@@ -382,7 +381,7 @@ def test_cone_programs_reach_the_relu_optimum(tol):
     """Proximal descent with escapes, from a random start."""
     problem, _, training = relu_of(True)
     best = training.certificate
-    found = train(cone_program(problem, training), Proximal(), tol=tol, max_steps=5000)
+    found = train(cone_program(problem, training), "proximal", tol=tol, max_steps=5000)
     assert found.certificate.scope is Scope.ALL_PATTERNS
     assert found.certificate.relative_gap <= tol
     assert found.certificate.dual <= best.primal

@@ -15,7 +15,6 @@ from bidual.gauges import Group, Nuclear
 from bidual.losses import LOSSES
 from bidual.operators.patches import Convolution
 from bidual.papers.methods.cone_factors import ConeProgram, gated_program
-from bidual.papers.methods.factored import Proximal
 from bidual.patterns import distinct
 from bidual.patterns import enumerate as all_patterns
 from bidual.polar import Faces
@@ -347,7 +346,7 @@ def test_cone_programs_reach_the_relu_optimum():
     """Proximal descent with escapes, from a random start."""
     problem, training = relu_of("grid")
     best = training.certificate
-    found = train(cone_program(problem, training), Proximal(), tol=1e-4, max_steps=20_000)
+    found = train(cone_program(problem, training), "proximal", tol=1e-4, max_steps=20_000)
     assert found.certificate.scope is Scope.ALL_PATTERNS
     assert found.certificate.dual <= best.primal
     assert best.dual <= found.certificate.primal == pytest.approx(best.primal, rel=2e-4)

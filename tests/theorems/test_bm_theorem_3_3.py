@@ -8,7 +8,6 @@ from bidual.losses import Squared
 from bidual.losses.datafit import Datafit
 from bidual.operators import GatedOperator, LinearOperator
 from bidual.papers.methods.cone_factors import ConeProgram
-from bidual.papers.methods.factored import Proximal, VariableProjection
 from bidual.papers.methods.optimality import optimality_report
 from bidual.patterns import activations, sample_gates
 from bidual.problems.problem import Problem
@@ -34,14 +33,14 @@ def test_min_d_c_factors_leave_no_spurious_local_minima(problem: Problem, m: int
     """m >= min(d, c) = 3 suffices, of d + c = 7 in the theorem: every random start ends at the optimum."""
     optimum = cvxpy_optimum(problem)
     for seed in range(6):
-        found = train(FactoredProgram(problem, m), VariableProjection(), seed=seed, escape=False, tol=1e-7)
+        found = train(FactoredProgram(problem, m), "variable_projection", seed=seed, escape=False, tol=1e-7)
         assert factored_point(found).value == pytest.approx(optimum, rel=1e-5)
 
 
 def test_fewer_factors_do_have_spurious_local_minima() -> None:
     problem = gated()
     optimum = cvxpy_optimum(problem)
-    program, method = FactoredProgram(problem, 1), VariableProjection()
+    program, method = FactoredProgram(problem, 1), "variable_projection"
     ends = [factored_point(train(program, method, seed=s, escape=False, tol=1e-9)) for s in range(6)]
     assert min(end.value for end in ends) > optimum * 1.001
     assert max(end.gradient_norm for end in ends) < 1e-3
@@ -51,7 +50,7 @@ def test_fewer_factors_do_have_spurious_local_minima() -> None:
 def test_balanced_at_stationary_points() -> None:
     """U^T U = W^T W, which the proof for m >= min(d, c) rests on."""
     for m in (1, 2, 5):
-        found = train(FactoredProgram(gated(), m), VariableProjection(), escape=False, tol=1e-13)
+        found = train(FactoredProgram(gated(), m), "variable_projection", escape=False, tol=1e-13)
         U, W = factored_point(found).factors
         torch.testing.assert_close(U.mT @ U, W.mT @ W, atol=1e-6, rtol=0)
 
@@ -60,7 +59,7 @@ def test_a_rank_deficient_stationary_point_above_the_optimum_is_no_local_minimum
     """U + e a w^T, W + e b w^T with a null vector w of both factors and the top singular pair (a, b) goes down."""
     problem = gated()
     program = FactoredProgram(problem, 2)
-    stuck = train(FactoredProgram(problem, 1), VariableProjection(), escape=False, tol=1e-12)
+    stuck = train(FactoredProgram(problem, 1), "variable_projection", escape=False, tol=1e-12)
     U, W = (torch.cat([part, torch.zeros_like(part)], 2) for part in factored_point(stuck).factors)
     report = optimality_report(program, Factors(U, W))
     assert report.rank_deficient
@@ -106,9 +105,9 @@ def test_false_for_relu_networks_for_every_m(m: int) -> None:
 def test_the_counterexample_is_left_by_an_escape() -> None:
     """min over z >= 0 of (z - 1)^2 / 2 + 0.1 z is 0.095, twice."""
     program, point = counterexample(2)
-    stuck = train(program, Proximal(), start=point, escape=False)
+    stuck = train(program, "proximal", start=point, escape=False)
     assert factored_point(stuck).value == pytest.approx(0.595)
-    free = train(program, Proximal(), start=point, tol=1e-7)
+    free = train(program, "proximal", start=point, tol=1e-7)
     assert factored_point(free).escapes >= 1
     assert free.certificate.primal == pytest.approx(0.19, rel=1e-6)
     assert free.certificate.relative_gap <= 1e-7

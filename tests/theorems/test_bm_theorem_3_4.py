@@ -10,12 +10,11 @@ from bidual.losses import Squared
 from bidual.losses.datafit import Datafit
 from bidual.operators import GatedOperator, LinearOperator
 from bidual.papers.methods.cone_factors import ConeProgram
-from bidual.papers.methods.factored import Descent, LevenbergMarquardt, Preconditioned, Proximal, VariableProjection
 from bidual.papers.methods.optimality import optimality_report
 from bidual.patterns import activations, sample_gates
 from bidual.problems.problem import Problem
 from bidual.problems.relu import ReluProblem
-from bidual.solvers.factored import FactoredProgram, factored_point, resized, train
+from bidual.solvers.factored import Descent, FactoredProgram, factored_point, resized, train
 from helpers.draws import normal
 from oracles.cvxpy_oracle import cvxpy_optimum
 from oracles.relu_problems import circle, dictionary_optimum
@@ -42,7 +41,7 @@ def zero(problem: Problem) -> Factors:
 def frozen_blocks(problem: Problem, blocks: list[int]) -> Factors:
     """A point that is stationary for the whole because it is optimal over some blocks, and zero on the others."""
     part = Problem(problem.operator.select(torch.tensor(blocks)), problem.datafit, problem.gauge, problem.beta)
-    found = train(FactoredProgram(part, 3), VariableProjection(), tol=1e-13)
+    found = train(FactoredProgram(part, 3), "variable_projection", tol=1e-13)
     whole = resized(zero(problem), 3)
     whole.U[blocks], whole.W[blocks] = factored_point(found).factors
     return whole
@@ -64,7 +63,7 @@ def test_20_holds_at_stationary_points(problem: Problem, optimum: float) -> None
 @JUDGED
 def test_20_holds_at_stationary_points_of_too_few_factors(problem: Problem, optimum: float) -> None:
     for seed in range(4):
-        solution = train(FactoredProgram(problem, 1), VariableProjection(), seed=seed, escape=False, tol=1e-12)
+        solution = train(FactoredProgram(problem, 1), "variable_projection", seed=seed, escape=False, tol=1e-12)
         point = factored_point(solution)
         report = optimality_report(point.program, point.factors)
         assert report.gradient_norm <= 1e-4
@@ -94,7 +93,7 @@ def test_20_fails_at_points_that_look_converged() -> None:
     optimum = cvxpy_optimum(problem)
     program = FactoredProgram(problem, 1)
     point = program.start(torch.Generator().manual_seed(0), 3.0)
-    fitted = train(FactoredProgram(problem.with_beta(1e-9), 1), LevenbergMarquardt(), start=point, max_steps=40)
+    fitted = train(FactoredProgram(problem.with_beta(1e-9), 1), "levenberg_marquardt", start=point, max_steps=40)
     report = optimality_report(program, factored_point(fitted).factors)
     gap = (report.value - optimum) / optimum
     assert report.gradient_norm < 1e-3 * program.stationarity(point)
@@ -127,7 +126,7 @@ def test_the_certificate_holds_along_runs_and_at_thousands_of_random_points(whic
         certificate = program.certificate(program.start(generator, 10 ** (k % 7 - 4.0)))
         assert certificate.dual <= optimum * (1 + 1e-8)
         assert certificate.primal >= optimum * (1 - 1e-8)
-    for method, steps in ((Descent(rate=0.1), 300), (Preconditioned(), 100), ("lbfgs", 2)):
+    for method, steps in ((Descent(rate=0.1), 300), ("preconditioned", 100), ("lbfgs", 2)):
         mean = FactoredProgram.scaled(problem.with_beta(problem.beta / 10), 2, "mean")
         run = train(mean, method, max_steps=steps)
         assert all(0 <= record.relative_gap <= 1 for record in run.history)
@@ -142,7 +141,7 @@ def test_the_relu_form_of_20_bounds_the_gap_of_networks() -> None:
     generator = torch.Generator().manual_seed(1)
     for count in (1, 2, 4, 6):
         program = ConeProgram.of(relu, patterns[:count], 1)
-        solution = train(program, Proximal(), tol=1e-7, escape=False, max_steps=3000)
+        solution = train(program, "proximal", tol=1e-7, escape=False, max_steps=3000)
         point = factored_point(solution)
         report = optimality_report(point.program, point.factors)
         gap = (report.value - optimum) / optimum

@@ -7,7 +7,6 @@ from bidual.gauges import Factors, Nuclear
 from bidual.losses import Squared
 from bidual.losses.datafit import Datafit
 from bidual.operators import GatedOperator, LinearOperator
-from bidual.papers.methods.factored import VariableProjection
 from bidual.papers.methods.optimality import optimality_report
 from bidual.patterns import activations, sample_gates
 from bidual.problems.problem import Problem
@@ -31,7 +30,7 @@ CASES = [(20, 3, 2, 0), (20, 2, 4, 0), (30, 2, 2, 2), (30, 3, 2, 2)]
 def test_full_rank_in_every_block_means_optimal(n: int, d: int, c: int, gates: int) -> None:
     chosen = problem(n, d, c, gates, 0.05)
     for seed in range(3):
-        found = train(FactoredProgram(chosen, min(d, c)), VariableProjection(), seed=seed, tol=1e-9)
+        found = train(FactoredProgram(chosen, min(d, c)), "variable_projection", seed=seed, tol=1e-9)
         point = factored_point(found)
         report = optimality_report(point.program, point.factors)
         assert report.full_rank
@@ -45,7 +44,7 @@ def stacked_counterexample() -> tuple[Problem, Factors]:
     """Block 1 at its own optimum, of full rank; block 2 zero: stationary, and [U_1; U_2] stacked has full rank."""
     whole = problem(30, 2, 2, 2, 0.5, seed=3)
     first = Problem(whole.operator.select(torch.tensor([0])), whole.datafit, whole.gauge, whole.beta)
-    U, W = factored_point(train(FactoredProgram(first, 2), VariableProjection(), tol=1e-12)).factors
+    U, W = factored_point(train(FactoredProgram(first, 2), "variable_projection", tol=1e-12)).factors
     return whole, Factors(*(torch.cat([part, torch.zeros_like(part)]) for part in (U, W)))
 
 
@@ -73,7 +72,7 @@ def test_the_polar_is_that_of_the_worst_block_not_of_the_stack() -> None:
 def test_the_condition_seldom_holds_at_optima_of_gated_networks() -> None:
     """They are sparse in blocks: the theorem is true and almost never applies."""
     chosen = problem(20, 3, 2, 12, 2.0)
-    point = factored_point(train(FactoredProgram(chosen, 2), VariableProjection(), tol=1e-9))
+    point = factored_point(train(FactoredProgram(chosen, 2), "variable_projection", tol=1e-9))
     report = optimality_report(point.program, point.factors)
     assert report.certificate.relative_gap <= 1e-9
     assert not report.full_rank

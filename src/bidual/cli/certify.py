@@ -23,11 +23,17 @@ def certify(
     target: t.Target,
     beta: Annotated[
         float | None,
-        t.option("The weight decay: beta/2 times the sum of squares. A model of `bidual fit` has its own."),
+        t.option(
+            "The weight decay: beta/2 times the sum of squares, beside the sum of losses. A model of "
+            "`bidual fit` has its own."
+        ),
     ] = None,
     loss: Annotated[str, typer.Option(help="auto (the model's own, or squared), log_loss, or a name.")] = "auto",
     task: t.Task = "auto",
-    standardise: Annotated[bool, typer.Option("--standardise", help="Encode the table as `bidual fit` does.")] = False,
+    standardise: Annotated[
+        bool,
+        typer.Option("--standardise", help="Standardise numbers and one-hot encode the rest, as `bidual fit` does."),
+    ] = False,
     tol: t.Tol = 1e-4,
     max_time: t.MaxTime = None,
     out: Annotated[Path | None, t.option("Where to write a better network, if one is found.")] = None,

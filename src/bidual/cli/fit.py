@@ -24,7 +24,9 @@ def fit(
     task: t.Task = "auto",
     beta: Annotated[str, typer.Option(help="The weight decay: cv, auto (a tenth of beta_max), or a number.")] = "cv",
     distributed: t.Distributed = False,
-    checkpoint: Annotated[Path | None, t.option("With --distributed: keeps the best point, to start from.")] = None,
+    checkpoint: Annotated[
+        Path | None, t.option("With --distributed: where the best point is kept, and started from if it is there.")
+    ] = None,
     device: t.Device = "cpu",
     jobs: Annotated[int, typer.Option(help="Processes for the folds of the cross-validation.")] = 1,
     address: t.Scheduler = None,

@@ -29,7 +29,9 @@ def path(
     n_betas: Annotated[int, typer.Option(help="How many weight decays.")] = 20,
     ratio: Annotated[float, typer.Option(help="The smallest weight decay, as a fraction of beta_max.")] = 1e-3,
     figure: Annotated[FilePath | None, t.option("A PNG, PDF or SVG to write.")] = None,
-    seeds: Annotated[str | None, t.option("Seeds such as 0,1,2 or 0-9: a path for the gates of each.")] = None,
+    seeds: Annotated[
+        str | None, t.option("Seeds such as 0,1,2 or 0-9: a path for each, to see how much the gates matter.")
+    ] = None,
     jobs: Annotated[int, typer.Option(help="Processes for the paths of several seeds.")] = 1,
     address: t.Scheduler = None,
     json: t.Json = False,

@@ -6,7 +6,10 @@ from typing import Annotated, Any
 from bidual.cli import training as t
 from bidual.runtime.console import print_result, working
 
-_INPUT = "A model, what --json of fit, path or certify printed, or the folder of one reproduction or of several."
+_INPUT = (
+    "A model (.safetensors), what --json of fit, path or certify printed (.json), or the folder or result.json of a "
+    "reproduction, or a folder of such folders."
+)
 
 
 def report(

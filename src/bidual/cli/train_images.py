@@ -45,7 +45,9 @@ class Settings:
 
 @t.with_options(Settings)
 def train_images(
-    data: Annotated[str, t.argument("DATA", "fashion-mnist, mnist, cifar-10, or a folder with a subfolder per class.")],
+    data: Annotated[
+        str, t.argument("DATA", "fashion-mnist, mnist, cifar-10, or a folder of images with a subfolder per class.")
+    ],
     out: Annotated[Path, t.option("The model file to write (safetensors).")],
     settings: Settings,
     confusion: Annotated[Path | None, t.option("A picture of the confusion matrix to write.")] = None,

@@ -228,8 +228,8 @@ def classes_and_codes(y: ArrayLike) -> tuple[NDArray[Any], NDArray[np.intp]]:
     classes, codes = np.unique(y, return_inverse=True)
     if len(classes) < 2:
         raise ValueError(
-            f"a classifier needs at least two classes in y of positive weight, got one class only: {classes}; add "
-            "samples of another class."
+            f"a classifier needs samples of at least two classes, got one class only: {classes}; add samples of "
+            "another class, or weights that are not zero."
         )
     return classes, codes
 

@@ -50,7 +50,7 @@ def check_together(estimator: Any) -> None:
 
 
 def _are_rates(rate: Any, stages: int) -> bool:
-    rates = [rate] if is_number(rate) else list(rate)
+    rates = [rate] if is_number(rate) else list(rate) if is_list(rate) else []
     return len(rates) in (1, stages) and all(is_number(one) and 0 < one < _LARGEST for one in rates)
 
 

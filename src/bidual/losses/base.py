@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -89,6 +89,13 @@ class Loss(ABC):
     shift_invariant: ClassVar[bool] = False
     translates: ClassVar[bool] = False
     half_square: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **settings: Any) -> None:
+        """Refuse methods that only look like overrides; certificates rest on them."""
+        super().__init_subclass__(**settings)
+        for name in ("balance", "repair", "summed_hessian", "epigraph"):
+            if f"_{name}" in vars(cls):
+                raise TypeError(f"{cls.__name__} defines _{name}, which nothing calls; call it {name}.")
 
     def value(self, P: Matrix, Y: Matrix) -> Rows:
         """l(p_i, y_i) for every row."""

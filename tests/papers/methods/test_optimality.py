@@ -7,7 +7,6 @@ from bidual.gauges import Factors
 from bidual.losses import Squared
 from bidual.losses.datafit import Datafit
 from bidual.papers.methods.cone_factors import ConeProgram
-from bidual.papers.methods.factored import VariableProjection
 from bidual.papers.methods.optimality import optimality_report
 from bidual.problems.relu import ReluProblem
 from bidual.solvers.factored import FactoredProgram, factored_point, train
@@ -32,7 +31,7 @@ def test_what_20_misses_is_half_the_gradient_times_the_factors(gauge):
 
 def test_at_an_optimum_everything_agrees():
     problem, optimum = judged()
-    point = factored_point(train(FactoredProgram(problem, 2), VariableProjection(), tol=1e-9))
+    point = factored_point(train(FactoredProgram(problem, 2), "variable_projection", tol=1e-9))
     report = optimality_report(point.program, point.factors)
     assert report.value == pytest.approx(optimum, rel=1e-7)
     assert report.gradient_norm < 1e-5

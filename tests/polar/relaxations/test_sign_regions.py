@@ -38,6 +38,12 @@ def test_h_maps_u_and_the_free_rows_to_both_parts(signs: list[int]) -> None:
     assert np.allclose(region.H @ z, np.concatenate([a, b]), atol=1e-15)
 
 
+def test_a_region_has_its_boundary_and_both_sides_of_free_rows() -> None:
+    region = SignRegion(np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]), np.array([1, -1, 0]))
+    U = np.array([[1.0, -1.0], [1.0, 1.0], [-1.0, -1.0], [0.0, -1.0], [1.0, 0.0], [0.0, 0.0]])
+    assert inside(region, U).tolist() == [True, False, False, True, True, True]
+
+
 def test_clipping_is_the_nearest_valid_multiplier() -> None:
     N = np.array([[1.0, -2.0, -3.0, 4.0], [4.0, -1.0, 2.0, -5.0], [-1.0, 0.0, 3.0, 1.0], [-6.0, -7.0, -2.0, -1.0]])
     before = N.copy()

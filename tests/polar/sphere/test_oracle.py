@@ -1,7 +1,5 @@
 """Branch and bound on the sphere: its bracket holds the exact one and closes, also at the dual point of a network."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -11,6 +9,7 @@ from bidual.losses import Squared
 from bidual.losses.datafit import Datafit
 from bidual.polar import Faces, steepness
 from bidual.polar.search import RidgeSearch, ascend
+from bidual.polar.sphere import simplex_bounds
 from bidual.polar.sphere.oracle import Sphere, _Search
 from bidual.polar.sphere.simplex_bounds import SimplexBounds
 from bidual.polar.sphere.simplices import Simplices, join
@@ -63,14 +62,16 @@ def test_faces_agrees_with_a_bias_ties_and_zero_rows(c: int) -> None:
 
 @pytest.mark.parametrize("c", [1, 2, 3])
 @pytest.mark.parametrize("r", [2, 3, 5])
-def test_no_point_of_a_cell_exceeds_its_bound(r: int, c: int) -> None:
+def test_no_point_of_a_cell_exceeds_its_bound(r: int, c: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(r + c)
     X, V = rng.standard_normal((20, r)), rng.standard_normal((20, c))
     V -= X @ np.linalg.lstsq(X, V, rcond=None)[0]
     bounds, cells = SimplexBounds.of(X, V), Simplices.orthants(20, r, c)
     for _ in range(8):
         found = bounds(cells, 1e-3)  # a low threshold: every bound is improved
-        wide = replace(bounds, reach=1e9)(cells, 1e-3)
+        with monkeypatch.context() as everywhere:
+            everywhere.setattr(simplex_bounds, "_REACH", 1e9)
+            wide = bounds(cells, 1e-3)
         mu = rng.exponential(size=(200, len(cells), r)) * (rng.random((200, len(cells), r)) < 0.6)
         u = np.einsum("qmk,mkr->qmr", mu, cells.corners)
         u /= np.maximum(np.linalg.norm(u, axis=2, keepdims=True), 1e-300)

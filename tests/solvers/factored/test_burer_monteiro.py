@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from bidual.papers.methods.factored import VariableProjection
 from bidual.papers.methods.optimality import optimality_report
 from bidual.problems.solution import Limits, Record, Status
 from bidual.solvers import BurerMonteiro
@@ -12,7 +11,7 @@ from bidual.solvers.factored import FactoredProgram, factored_point, train
 from bidual.solvers.plan import solve_auto
 from helpers.factored_cases import gated, judged
 
-NEWTON = BurerMonteiro(method=VariableProjection())
+NEWTON = BurerMonteiro(method="variable_projection")
 
 
 def test_a_program_is_solved_as_its_problem_is() -> None:

@@ -138,6 +138,7 @@ def test_interrupted_fit_warns_and_works(monkeypatch: pytest.MonkeyPatch) -> Non
         ({"momentum": 1.0}, "momentum must be a number from 0 to below 1, got 1.0"),
         ({"drop": 0.0}, "drop must be a number above 0 and at most 1"),
         ({"learning_rate": "fast"}, "learning_rate must be 'auto', a positive number"),
+        ({"learning_rate": {0.1: 1}}, "learning_rate must be 'auto', a positive number"),
         ({"learning_rate": (0.1, 0.1, 0.1)}, "one for each of 2 stages"),
         ({"downsample": (3,)}, r"downsample must list stages from 1 to 2, like \(2,\), got \(3,\)"),
         ({"crop": -1}, "crop must be 'auto' or a whole number of at least 0 pixels, got -1"),

@@ -173,7 +173,7 @@ class GatedUnits(HiddenUnits):
 
 def zeroed(kind: type[Layer], *sizes: Any, **options: Any) -> Layer:
     """A layer that starts at zero, without a draw from the global generator."""
-    layer = nn.utils.skip_init(kind, *sizes, **options)
+    layer = nn.utils.skip_init(kind, *sizes, **options, device=torch.get_default_device())  # meta stays meta
     for parameter in layer.parameters():
         nn.init.zeros_(parameter)
     return layer

@@ -16,14 +16,21 @@ from bidual.io.datasets import make_spiral
 from bidual.losses import Squared
 from bidual.losses.datafit import Datafit
 from bidual.operators import GatedOperator
-from bidual.papers.methods.factored import Descent, Preconditioned, VariableProjection
 from bidual.papers.methods.optimality import optimality_report
 from bidual.papers.reproduction import Claim, Context, Experiment, Finding, Scale
 from bidual.patterns import activations, sample_gates
 from bidual.problems.problem import Problem
 from bidual.problems.solution import Limits
 from bidual.reporting.plots import COLOURS, GREY, figure_bytes, new_figure, plain
-from bidual.solvers.factored import FactoredProgram, Method, factored_point, train
+from bidual.solvers.factored import (
+    Descent,
+    FactoredProgram,
+    Method,
+    Preconditioned,
+    VariableProjection,
+    factored_point,
+    train,
+)
 from bidual.solvers.plan import solve_auto
 
 TITLES = {

@@ -82,6 +82,11 @@ class Faces(NeuronOracle):
             upper = found[-1].upper
         return Tops.of(found, upper)
 
+    @cached_property
+    def _longest(self) -> float:
+        """The longest row, at least one."""
+        return max(1.0, float(row_lengths(torch.from_numpy(self._reduced.samples)).max()))
+
     def _allowance(self, V: Tensor) -> float:
         r"""Rounding of the forms, the rank cut, and rows that were merged because they nearly agree.
 
@@ -92,8 +97,7 @@ class Faces(NeuronOracle):
         24 r with the rounding of the distance of two bases.
         """
         n, c, r = *V.shape, self.rank
-        longest = max(1.0, float(row_lengths(torch.from_numpy(self._reduced.samples)).max()))
-        size = float(torch.linalg.vector_norm(V, dim=1).sum()) * (1 + gamma(n + c + 8)) * longest
+        size = float(torch.linalg.vector_norm(V, dim=1).sum()) * (1 + gamma(n + c + 8)) * self._longest
         merged = max(self._arrangement.coarseness, 0.0 if self._planes is None else self._planes.narrow)
         steps = gamma(4 * n + 2 * c + 4 * r**3 + 24 * r + 96)
         merged = 8 * r * merged + 2 * r * self._arrangement.spread

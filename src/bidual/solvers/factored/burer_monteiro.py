@@ -12,16 +12,29 @@ from torch import Tensor
 from bidual.gauges import Factorised, Factors
 from bidual.problems.problem import Problem
 from bidual.problems.solution import Callback, Limits, Solution, Status, Verdict
-from bidual.runtime.registry import Registry
 from bidual.solvers.active_neurons import smooth_price_refusal
 from bidual.solvers.driver import Solver, solve
 from bidual.solvers.factored.arithmetic import plus, resized
 from bidual.solvers.factored.escape import go_on
+from bidual.solvers.factored.gradient_descent import Descent
+from bidual.solvers.factored.lbfgs import LBFGS
+from bidual.solvers.factored.levenberg_marquardt import LevenbergMarquardt
 from bidual.solvers.factored.method import Method, State
+from bidual.solvers.factored.preconditioned import Preconditioned
 from bidual.solvers.factored.program import FactoredProgram
+from bidual.solvers.factored.proximal import Proximal
+from bidual.solvers.factored.variable_projection import VariableProjection
 from bidual.types import as_protocol
 
-METHODS: Registry[Method] = Registry(Method, "method")  # L-BFGS, and those of ``bidual.papers.methods.factored``
+_SHIPPED: tuple[type[Method], ...] = (
+    Descent,
+    Preconditioned,
+    LBFGS,
+    LevenbergMarquardt,
+    VariableProjection,
+    Proximal,
+)
+METHODS: dict[str, type[Method]] = {cls.name: cls for cls in _SHIPPED}
 _BLOWN_UP = 10.0  # times the objective of the start
 _ROUNDING = 1e-13  # of two objectives that differ by less the later one is kept: its gradient is smaller
 _NOISE = 1e-3  # is added to a warm start, so that columns of zeros can grow
@@ -32,8 +45,7 @@ def make_method(method: str | Method) -> Method:
     if isinstance(method, Method):
         return method
     if method not in METHODS:
-        known = f"{sorted(METHODS)}, with more in bidual.papers.methods.factored"
-        raise ValueError(f"method must be one of {known}, got {method!r}.")
+        raise ValueError(f"method must be one of {sorted(METHODS)}, got {method!r}.")
     return METHODS[method]()
 
 

@@ -249,7 +249,8 @@ def _refusal_of_gram(gram: Tensor, scale: float, tol: float) -> str | None:
         return None
     advice = "Whiten with ZCAWhitening, which needs n <= d."
     if len(gram) > 1 and distance(gram, scale * len(gram) / (len(gram) - 1), eye - 1 / len(gram)) <= tol:
-        advice = "X is de-meaned: append the constant column s / sqrt(n), or use papers.methods.demeaned_form."
+        advice = "X is de-meaned: append the constant column s / sqrt(n), or use closed_form_demeaned of "
+        advice += "bidual.papers.methods.demeaned_form."
     return f"X X^T is not a multiple of the identity: relative defect {defect:.1e}. {advice}"
 
 

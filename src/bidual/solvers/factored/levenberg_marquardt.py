@@ -8,7 +8,7 @@ from torch import Tensor
 
 from bidual.gauges import Factors
 from bidual.losses.datafit import Datafit
-from bidual.papers.methods.factored.damped_newton import (
+from bidual.solvers.factored.damped_newton import (
     DampedNewton,
     Model,
     as_columns,

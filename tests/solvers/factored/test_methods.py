@@ -4,14 +4,23 @@ import pytest
 import torch
 
 from bidual.gauges import Factors
-from bidual.papers.methods.factored import Descent, LevenbergMarquardt, Preconditioned, VariableProjection
-from bidual.papers.methods.factored.gradient_descent import subprogram
-from bidual.papers.methods.factored.levenberg_marquardt import _jacobian
 from bidual.problems.solution import Limits, Status
 from bidual.solvers import BurerMonteiro
 from bidual.solvers.driver import solve
-from bidual.solvers.factored import METHODS, FactoredProgram, factored_point, make_method, train
+from bidual.solvers.factored import (
+    METHODS,
+    Descent,
+    FactoredProgram,
+    LevenbergMarquardt,
+    Preconditioned,
+    VariableProjection,
+    factored_point,
+    make_method,
+    train,
+)
 from bidual.solvers.factored.arithmetic import norm
+from bidual.solvers.factored.gradient_descent import subprogram
+from bidual.solvers.factored.levenberg_marquardt import _jacobian
 from helpers.factored_cases import gated, judged, linear, random_factors, spiral
 from oracles.cvxpy_oracle import cvxpy_optimum
 

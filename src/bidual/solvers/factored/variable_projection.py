@@ -9,7 +9,7 @@ from torch import Tensor
 
 from bidual.gauges import Factors
 from bidual.numerics.linear_algebra import robust_cholesky
-from bidual.papers.methods.factored.damped_newton import (
+from bidual.solvers.factored.damped_newton import (
     DampedNewton,
     Model,
     as_columns,
