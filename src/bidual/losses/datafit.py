@@ -136,8 +136,8 @@ class Datafit:
         the subgradient that balances the intercept instead of an arbitrary end of the subdifferential."""
         if self.smoothness is not None:
             return self.weights * self.loss.grad(P + self.offset(P), self.targets)
-        slope = envelope_slope(self.loss, width=1e-7 * (1 + float(P.abs().max())))
-        b = root_per_output(self, P, slope) if self.intercept else P.new_zeros(P.shape[1])
+        slope = _envelope_slope(self.loss, width=1e-7 * (1 + float(P.abs().max())))
+        b = _root_per_output(self, P, slope) if self.intercept else P.new_zeros(P.shape[1])
         return self.weights * slope(P + b, self.targets)
 
     def conjugate(self, V: Matrix) -> float:
@@ -164,18 +164,18 @@ class Datafit:
         """The best intercept for the predictions P, in the units of the centred targets; zeros where there is none."""
         if not self.intercept:
             return P.new_zeros(P.shape[1])
-        return root_per_output(self, P, self.loss.grad) if self.loss.separable else _newton_intercept(self, P)
+        return _root_per_output(self, P, self.loss.grad) if self.loss.separable else _newton_intercept(self, P)
 
 
 Slope = Callable[[Tensor, Tensor], Tensor]
 
 
-def envelope_slope(loss: Loss, width: float) -> Slope:
+def _envelope_slope(loss: Loss, width: float) -> Slope:
     """The gradient of the Moreau envelope of a loss, (p - prox(p)) / width."""
     return lambda P, Y: (P - loss.prox(P, Y, width)) / width
 
 
-def root_per_output(fit: Datafit, P: Tensor, slope_of: Slope) -> Tensor:
+def _root_per_output(fit: Datafit, P: Tensor, slope_of: Slope) -> Tensor:
     """The b where the summed slope vanishes, all outputs in parallel; the slope is monotone in b."""
 
     def slope(b: Tensor) -> tuple[Tensor, Tensor]:

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from bidual.losses.datafit import Datafit, envelope_slope, root_per_output
+from bidual.losses.datafit import Datafit
 from bidual.types import Matrix
 
+_HALVINGS = 50
 _WIDTH = 1.0  # of the Moreau envelope of a loss with kinks, in units of predictions
 
 
@@ -21,15 +22,25 @@ class DualCoordinates:
 
     def _slope(self, P: Matrix) -> Matrix:
         loss, Y = self.datafit.loss, self.datafit.targets
-        return loss._grad(P, Y) if loss.smoothness is not None else envelope_slope(loss, _WIDTH)(P, Y)
+        if loss.smoothness is not None:
+            return loss._grad(P, Y)
+        return (P - loss._prox(P, Y, P.new_tensor(_WIDTH), P)) / _WIDTH
 
     def shifted(self, f: Matrix) -> Matrix:
         """f + b with the intercept b that balances V; f itself where there is none."""
         if not self.datafit.intercept:
             return f
-        if self.datafit.loss.smoothness is not None:
-            return f + self.datafit.offset(f)
-        return f + root_per_output(self.datafit, f, envelope_slope(self.datafit.loss, _WIDTH))
+        return f + (self.datafit.offset(f) if self.datafit.loss.smoothness is not None else self._middle(f))
+
+    def _middle(self, f: Matrix) -> Matrix:
+        """The b where the summed slopes of the envelope change sign, by bisection: their derivatives may vanish."""
+        reach = 1 + _WIDTH + (self.datafit.targets - f).abs().amax(0)
+        low, high = -2 * reach, 2 * reach
+        for _ in range(_HALVINGS):
+            b = 0.5 * (low + high)
+            rising = (self.datafit.weights * self._slope(f + b)).sum(0) > 0
+            low, high = torch.where(rising, low, b), torch.where(rising, b, high)
+        return 0.5 * (low + high)
 
     def point(self, f: Matrix) -> Matrix:
         """V(f)."""
