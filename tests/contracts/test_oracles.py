@@ -25,6 +25,8 @@ from bidual.polar import (
     Sphere,
     SteepestNeurons,
 )
+from bidual.polar.products.oracle import ProductBound
+from bidual.polar.products.witness import ProductProof
 from bidual.polar.subnetworks.bound import RelaxedBound
 from bidual.polar.subnetworks.outputs import AllOutputs
 from bidual.polar.subnetworks.pricing import ExactParallel
@@ -79,6 +81,13 @@ def all_outputs(X: Tensor) -> AllOutputs:
     return AllOutputs(RelaxedBound(X, 2, nodes=0), max_queries=5)
 
 
+def witnessed(X: Tensor) -> ProductProof:
+    """The multipliers of one dual point, asked about others."""
+    oracle = ProductBound(X, steps=3)
+    W = torch.linspace(-1, 2, len(X), dtype=torch.float64)[:, None] / max(len(X), 1)
+    return ProductProof(X, oracle.proofs(oracle.start(W)), starts=64)
+
+
 EXACT, SLOW = {"width": 1e-6}, {"outputs": (2,)}
 EVERY: dict[str, tuple[Make, dict[str, Any]]] = {
     "Faces": (Faces, EXACT),
@@ -87,6 +96,10 @@ EVERY: dict[str, tuple[Make, dict[str, Any]]] = {
     "DiagonalBound": (partial(DiagonalBound, steps=4), SLOW),
     "DiagonalBound without sums": (partial(DiagonalBound, steps=4, sums=False), {"outputs": (1,)}),
     "BranchAndBound": (partial(BranchAndBound, max_nodes=4, steps=30), SLOW),
+    "ProductBound": (partial(ProductBound, steps=3), {"outputs": (1,)}),
+    "ProductBound without signs": (partial(ProductBound, steps=3, most_outputs=0), SLOW),
+    "ProductBound of clusters": (partial(ProductBound, steps=3, dense=4, clusters=3), SLOW),
+    "ProductProof": (witnessed, {"outputs": (1,)}),
     "LocalSearch": (LocalSearch, {}),
     "RidgeSearch": (RidgeSearch, {}),
     **{

@@ -4,7 +4,7 @@ scipy's L-BFGS-B serves where variables stay and the function is finite everywhe
 """
 
 from collections.abc import Callable
-from math import isfinite
+from math import inf, isfinite
 from typing import NamedTuple
 
 import torch
@@ -81,10 +81,11 @@ def minimise(
     steps: int,
     tol: float = 1e-6,
     memory: int = 10,
+    patience: int = 10,
     go_on: Callable[[], bool] = lambda: True,
 ) -> Float[Tensor, " p"]:
-    """A point of lower value than ``start``, after at most ``steps`` steps, when ten of them gain less than ten times
-    ``tol``, or when ``go_on`` says no.
+    """A point of lower value than ``start``, after at most ``steps`` steps, when ``patience`` of them gain less than
+    ``tol`` each, or when ``go_on`` says no.
 
     L-BFGS with backtracking, for a smooth function that is infinite outside an open set, where scipy's line search
     fails. ``slope`` gives value and gradient. The first step is a tenth long.
@@ -103,7 +104,8 @@ def minimise(
         known.remember(trial - point, new - gradient)
         point, gradient = trial, new
         values.append(value)
-        if (values[max(len(values) - 11, 0)] - value <= 10 * tol * abs(value) and len(values) > 10) or not go_on():
+        gain = values[-patience - 1] - value if len(values) > patience else inf
+        if gain <= patience * tol * abs(value) or not go_on():
             break
     return point
 
@@ -121,7 +123,7 @@ def descend(
         (gradient,) = torch.autograd.grad(value, point)
         return float(value.detach()), torch.nan_to_num(gradient)
 
-    return minimise(slope, start, steps, tol, memory)
+    return minimise(slope, start, steps, tol, memory, patience=1)
 
 
 def _backtracked(

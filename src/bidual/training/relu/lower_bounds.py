@@ -35,9 +35,16 @@ class _State:
 
 
 class LowerBound(NeuronSolver):
-    """Tries dual points for the network of the solver before; a step is one of them."""
+    """Leaves the network of the solver before as it is, and improves its certificate."""
 
     instead = "auto"
+
+    def init(self, problem: NeuronProblem, start: Tensor | None, dual: Tensor | None) -> Any:
+        raise ValueError(f"{self.name} improves the certificate of a solution; start from one.")
+
+
+class TriedPoints(LowerBound):
+    """Tries dual points; a step is one of them."""
 
     @property
     def count(self) -> int:
@@ -47,9 +54,6 @@ class LowerBound(NeuronSolver):
     @abstractmethod
     def dual(self, problem: Any, index: int) -> tuple[Matrix, PolarBound]:
         """A dual point, and what bounds its polar."""
-
-    def init(self, problem: NeuronProblem, start: Tensor | None, dual: Tensor | None) -> Any:
-        raise ValueError(f"{self.name} improves the certificate of a solution; start from one.")
 
     def resume(self, problem: NeuronProblem, done: Solution) -> _State:
         before = Verdict(done.problem, done.certificate, done.dual_point, done.search_gap)
@@ -65,7 +69,7 @@ class LowerBound(NeuronSolver):
 
 
 @dataclass(frozen=True, eq=False)
-class DualPoints(LowerBound):
+class DualPoints(TriedPoints):
     """Given dual points, each scaled by an oracle's bound of its polar."""
 
     oracle: NeuronOracle
@@ -82,16 +86,14 @@ class DualPoints(LowerBound):
 
 
 @dataclass(frozen=True, eq=False)
-class JointBound(LowerBound):
+class JointBound(TriedPoints):
     """Dual point and bound of its polar optimised together: two to three times as tight as a given dual point, for n up
-    to about a hundred, or a few hundred with a limit of time.
+    to about a hundred.
 
     Attributes:
-        branch: cuts of the sphere into up to 2^branch cells, while time lasts.
         max_time: in seconds.
     """
 
-    branch: int = 0
     max_time: float | None = None
     name = "joint_bound"
 
@@ -107,7 +109,7 @@ class JointBound(LowerBound):
         patterns are few enough for it, they are few enough for an exact oracle."""
         if len(problem.X) <= problem.X.shape[1] and is_spike_free(problem.X).holds:
             return spike_free_bound(problem, max_time=self.max_time, max_steps=steps)
-        return joint_bound(problem, branch=self.branch, max_time=self.max_time, max_steps=steps)
+        return joint_bound(problem, max_time=self.max_time, max_steps=steps)
 
 
 def steps_of_joint_bound(problem: ReluProblem, max_time: float | None) -> int:

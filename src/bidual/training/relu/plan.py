@@ -26,7 +26,7 @@ from bidual.training.copositive import Copositive
 from bidual.training.relu import closed_form, cutting_planes
 from bidual.training.relu.column_generation import ColumnGeneration
 from bidual.training.relu.frank_wolfe import FrankWolfe
-from bidual.training.relu.lower_bounds import DualPoints
+from bidual.training.relu.lower_bounds import DualPoints, JointBound, steps_of_joint_bound
 from bidual.training.relu.product_bound import JointProductBound
 from bidual.types import Matrix
 
@@ -38,7 +38,6 @@ MOMENT = 0.1  # seconds that a stage has at least
 _ROUGH = 3e-3  # the search gap at which exact questions begin to pay
 _STARTS, _RIDGE_STARTS = 256, 64
 _MANY_NUMBERS, _SEARCH_TOL = 20_000, 1e-3
-_LEAST_PROOF = 1.0  # seconds for the proof of a network, where training was quicker and no limit is given
 _WHITE_SAMPLES = 200  # up to so many, the relaxation of spike-free data is a matter of seconds
 _TIGHTER = 0.3  # of the tolerance, what the oracle on the sphere may leave open
 _QUICK_RANK, _HIGHEST_RANK = 5, 6  # that cutting the sphere copes with, without and with a limit of time
@@ -225,8 +224,12 @@ class ReluPlan(NeuronPlan):
 
     def _has_one_cone(self, problem: ReluProblem) -> bool:
         """Whether all patterns share a cone, and its semidefinite program is affordable but their list is not."""
-        small = len(self.X) <= _WHITE_SAMPLES and problem.datafit.loss.half_square and not self.exact
-        return small and is_spike_free(self.X).holds is True
+        return len(self.X) <= _WHITE_SAMPLES and problem.datafit.loss.half_square and not self.exact and self._white
+
+    @cached_property
+    def _white(self) -> bool:
+        """Whether the samples are few and spike-free, so that CP (20) applies."""
+        return self.readout is None and len(self.X) <= self.X.shape[1] and is_spike_free(self.X).holds is True
 
     def _by_columns(self, limits: Limits) -> Stages:
         """By columns; where a question to the oracle is slow, a search finds most of the neurons first."""
@@ -248,7 +251,8 @@ class ReluPlan(NeuronPlan):
     def _proofs(
         self, problem: ReluProblem, limits: Limits, solver: str, candidates: tuple[Matrix, ...], found: Solution
     ) -> Plan:
-        """The sphere where the rank is low, then relaxations: a cheap one for any n, a tighter one for small n."""
+        """The sphere where the rank is low, then relaxations: a cheap one for any n, then the joint one for small n, or
+        products of rows where there is a limit of time to spend."""
         if self.exact:
             yield Stage(DualPoints(self.neuron_oracle, candidates), Limits(limits.tol))
             return
@@ -261,8 +265,10 @@ class ReluPlan(NeuronPlan):
         diagonal = problem.oracle(lambda X: DiagonalBound(X, steps=40))
         left = limits.after(found.seconds, least=MOMENT)  # the joint bound has what training has left
         yield Stage(DualPoints(diagonal, (found.dual_point, *candidates)), Limits(limits.tol))
-        budget = max(found.seconds, _LEAST_PROOF) if left.max_time is None else left.max_time
-        yield Stage(JointProductBound(), Limits(limits.tol, None, budget))
+        if left.max_time is not None and not self._white:
+            yield Stage(JointProductBound(), replace(left, max_steps=None))
+        elif steps_of_joint_bound(problem, left.max_time):
+            yield Stage(JointBound(), replace(left, max_steps=None))
 
     def _sphere(self, tol: float, max_time: float | None) -> NeuronOracle:
         """An oracle that proves what a search found. Without ``max_time`` a query ends after about ten seconds, always

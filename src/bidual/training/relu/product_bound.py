@@ -22,8 +22,8 @@ from bidual.polar.products.witness import ProductProof
 from bidual.problems.certificate import Scope, judge
 from bidual.problems.relu import ReluProblem
 from bidual.problems.solution import Limits, Solution, Status, Verdict
-from bidual.solvers.driver import NeuronSolver
 from bidual.training.relu.dual_coordinates import DualCoordinates
+from bidual.training.relu.lower_bounds import LowerBound
 from bidual.types import Matrix
 
 _FARTHEST = 1e6  # predictions beyond are not worth a look
@@ -172,18 +172,14 @@ class _State:
 
 
 @dataclass(frozen=True, eq=False)
-class JointProductBound(NeuronSolver):
+class JointProductBound(LowerBound):
     """A lower bound for the network of the solver before, better with every step; see the module."""
 
     max_time: float | None = None
     name = "product_bound"
-    instead = "auto"
 
     def within(self, limits: Limits) -> Self:
         return replace(self, max_time=limits.max_time)
-
-    def init(self, problem: Any, start: Tensor | None, dual: Tensor | None) -> Any:
-        raise ValueError(f"{self.name} improves the certificate of a solution; start from one.")
 
     def resume(self, problem: Any, done: Solution) -> _State:
         deadline = math.inf if self.max_time is None else time.perf_counter() + self.max_time
