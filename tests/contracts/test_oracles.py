@@ -98,7 +98,7 @@ EVERY: dict[str, tuple[Make, dict[str, Any]]] = {
     "BranchAndBound": (partial(BranchAndBound, max_nodes=4, steps=30), SLOW),
     "ProductBound": (partial(ProductBound, steps=3), {"outputs": (1,)}),
     "ProductBound without signs": (partial(ProductBound, steps=3, most_outputs=0), SLOW),
-    "ProductBound of clusters": (partial(ProductBound, steps=3, dense=4, clusters=3), SLOW),
+    "ProductBound of clusters": (partial(ProductBound, steps=3, dense=4, clusters=3), {"outputs": (1,)}),
     "ProductProof": (witnessed, {"outputs": (1,)}),
     "LocalSearch": (LocalSearch, {}),
     "RidgeSearch": (RidgeSearch, {}),

@@ -161,7 +161,7 @@ class Pooled(NeuronOracle):
             )
         return self.inner.steepest(self.merged(V), above, seeds).raised(self._of_readout(V))
 
-    def merged(self, V: Matrix) -> Matrix:
+    def merged(self, V: Float[Tensor, "N c"]) -> Float[Tensor, "k ac"]:
         """L* V, added up over equal rows."""
         spread = self._exact.spread(V.to(self._rows))
         return spread.new_zeros(len(self.X), spread.shape[1]).index_add_(0, self._index, spread)
