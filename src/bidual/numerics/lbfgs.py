@@ -4,6 +4,7 @@ scipy's L-BFGS-B serves where variables stay and the function is finite everywhe
 """
 
 from collections.abc import Callable
+from functools import partial
 from math import inf, isfinite
 from typing import NamedTuple
 
@@ -114,16 +115,16 @@ def descend(
     objective: Objective, start: Float[Tensor, " p"], steps: int, tol: float = 1e-6, memory: int = 20
 ) -> Float[Tensor, " p"]:
     """:func:`minimise` for a function whose gradient autograd finds."""
+    return minimise(partial(_slope, objective), start, steps, tol, memory, patience=1)
 
-    def slope(point: Tensor) -> tuple[float, Tensor]:
-        point = point.detach().requires_grad_(True)
-        value = objective(point)
-        if not isfinite(float(value.detach())):
-            return float("inf"), torch.zeros_like(point)
-        (gradient,) = torch.autograd.grad(value, point)
-        return float(value.detach()), torch.nan_to_num(gradient)
 
-    return minimise(slope, start, steps, tol, memory, patience=1)
+def _slope(objective: Objective, point: Tensor) -> tuple[float, Tensor]:
+    point = point.detach().requires_grad_(True)
+    value = objective(point)
+    if not isfinite(float(value.detach())):
+        return inf, torch.zeros_like(point)
+    (gradient,) = torch.autograd.grad(value, point)
+    return float(value.detach()), torch.nan_to_num(gradient)
 
 
 def _backtracked(
