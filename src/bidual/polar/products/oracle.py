@@ -1,5 +1,6 @@
 """The product bound at a given dual point."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -66,8 +67,8 @@ class ProductBound(ScaledOracle):
         return tuple(proof_of(self.X.cpu(), self._scaled, cell, at) for cell, at in parts)
 
 
-def minimised(cells: Cells, W: Matrix, width: float, steps: int) -> Cells:
-    """The multipliers after so many steps of L-BFGS at a given dual point."""
+def minimised(cells: Cells, W: Matrix, width: float, steps: int, go_on: Callable[[], bool] = lambda: True) -> Cells:
+    """The multipliers after so many steps of L-BFGS at a given dual point, or when ``go_on`` says no."""
     scales, began = cells.scales(), cells.vector
 
     def slope(step: Tensor) -> tuple[float, Tensor]:
@@ -78,4 +79,4 @@ def minimised(cells: Cells, W: Matrix, width: float, steps: int) -> Cells:
         soft = softened([one.C for one in majorants if one.C is not None], width)
         return soft.value, scales * cells.slopes(majorants, vector, soft.moments)[1]
 
-    return cells.at(began + scales * minimise(slope, torch.zeros_like(began), steps))
+    return cells.at(began + scales * minimise(slope, torch.zeros_like(began), steps, go_on=go_on))

@@ -84,9 +84,10 @@ class _Joint:
         soft = width * max(self.bounds())
         return replace(self, cells=self.cells.refreshed(self.W(self.dual.point(self.f)), soft, per_row))
 
-    def warmed(self, steps: int) -> Self:
-        W = self.W(self.dual.point(self.f))
-        return replace(self, cells=minimised(self.cells, W, _WARM * max(self.bounds()), steps))
+    def warmed(self, steps: int, deadline: float) -> Self:
+        W, soft = self.W(self.dual.point(self.f)), _WARM * max(self.bounds())
+        cells = minimised(self.cells, W, soft, steps, lambda: time.perf_counter() < deadline)
+        return replace(self, cells=cells)
 
     def moved(self, width: float, steps: int, deadline: float) -> Self:
         """After so many steps on V and the multipliers together."""
@@ -151,7 +152,7 @@ class _Joint:
 def _rounds(joint: _Joint, per_row: int, deadline: float) -> Iterator[_Joint]:
     """Better and better bounds: V fixed, V moving on all neurons, then cells split."""
     for _ in range(2):
-        joint = joint.refreshed(_WARM, per_row).warmed(_WARM_STEPS)
+        joint = joint.refreshed(_WARM, per_row).warmed(_WARM_STEPS, deadline)
         yield joint
     for width in _WIDTHS:
         joint = joint.refreshed(width, per_row).moved(width, _STEPS, deadline)
