@@ -107,3 +107,14 @@ def _program(model: ConvexMLPClassifier, X: np.ndarray, y: np.ndarray):  # type:
     rows = torch.cat([torch.from_numpy(X), torch.ones(len(X), 1, dtype=torch.float64)], 1)
     task = ReluProblem(rows, Datafit(LOSSES["squared"](), Y, intercept=True), model.beta_)
     return task.restricted_to(model.architecture_.neurons)
+
+
+def test_a_proof_that_breaks_down_leaves_the_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*parts: object) -> None:
+        raise torch.linalg.LinAlgError("no eigenvalues")
+
+    monkeypatch.setattr(JointProductBound, "step", broken)
+    task = problem("squared", n=40)
+    found = ReluPlan(torch.cat([task.X, draw(40, 5)], 1), "search")
+    wide = replace(task, X=found.X)
+    assert found.train(wide, Limits(1e-9, max_time=0.5)).certificate.primal > 0

@@ -40,7 +40,7 @@ def proved_bound(cell: Cell, V: Matrix, at: Multipliers) -> float:
     numbers = _Numbers.of(majorant, majorant.Y)
     if not all(bool((part.abs() <= _LARGEST).all()) for part in numbers.all()):
         return math.inf
-    depth = 2 * len(V) + 2 * at.pairs.count + 2 * len(cell.forms) + 64  # roundings that any term passes, at most
+    depth = 2 * len(V) + 2 * at.pairs.count + 2 * len(cell.forms) + cell.size + 64  # roundings of a term, at most
     error = gamma(depth) * (1 + gamma(depth))
     sizes = numbers.absolute()
     slack = numbers.dominance() - error * sizes.dominance() - _UNDERFLOW

@@ -70,6 +70,8 @@ class ProductProof(NeuronOracle):
             return False
         if not all(sign in (1, -1) for sign in one.row_signs) or not all(s in (1, -1) for s in one.signs or ()):
             return False
+        if len(one.at.pairs.where) != 3 or len(one.at.pairs.values) != 3:
+            return False
         m, k, at, pairs = n - len(one.rows), len(one.signs or ()) + len(one.rows), one.at, one.at.pairs
         shapes = [(at.omega, (m,)), (at.slack, (m,)), (at.on_plus, (m, k)), (at.on_minus, (m, k)), (at.balance, ())]
         shapes += [(at.cone_plus, (m, d)), (at.cone_minus, (m, d)), (at.form_pairs, (k, k)), (at.form_cones, (k, d))]
@@ -80,7 +82,7 @@ class ProductProof(NeuronOracle):
         else:
             shapes += [(pairs.labels, (m,)), (pairs.shares, (m,))]
             grouped = not m or (int(pairs.labels.min()) >= 0 and int(pairs.labels.max()) < pairs.count)
-        return inside and grouped and len(pairs.values) == 3 and all(tuple(t.shape) == shape for t, shape in shapes)
+        return inside and grouped and all(tuple(t.shape) == shape for t, shape in shapes)
 
     def _cell(self, one: CellProof, c: int) -> Cell:
         return Cell(self.X, c, None if one.signs is None else self.X.new_tensor(one.signs), one.fixed)

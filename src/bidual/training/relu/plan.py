@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Generator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -19,6 +20,7 @@ from bidual.polar.exact.faces import affordable, slow
 from bidual.problems.problem import NeuronProblem
 from bidual.problems.relu import ReluProblem
 from bidual.problems.solution import DEFAULT_LIMITS, Callback, Limits, Solution
+from bidual.runtime.numerical_errors import NUMERICAL
 from bidual.runtime.threads import one_thread
 from bidual.solvers.driver import Solver
 from bidual.solvers.plan import Plan, Stage, run
@@ -266,7 +268,8 @@ class ReluPlan(NeuronPlan):
         left = limits.after(found.seconds, least=MOMENT)  # the joint bound has what training has left
         yield Stage(DualPoints(diagonal, (found.dual_point, *candidates)), Limits(limits.tol))
         if left.max_time is not None and not self._white:
-            yield Stage(JointProductBound(), replace(left, max_steps=None))
+            with suppress(*NUMERICAL):  # the network keeps the bound that it has
+                yield Stage(JointProductBound(), replace(left, max_steps=None))
         elif steps_of_joint_bound(problem, left.max_time):
             yield Stage(JointBound(), replace(left, max_steps=None))
 
