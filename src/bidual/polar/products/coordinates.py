@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bidual.polar.products.cells import Cell
 from bidual.polar.products.majorant import Majorant, Slopes
-from bidual.polar.products.multipliers import Multipliers, Pairs
+from bidual.polar.products.multipliers import Multipliers, Pairs, Support
 from bidual.types import Matrix
 
 Vector = Float[Tensor, " p"]
@@ -157,7 +157,8 @@ class Coordinates:
             first, second, old = i[taken], j[taken], weight[taken]
             where.append(first * self.pairs.count + second)
             values.append(torch.where(old > 0, old, share * units[first] * units[second]))
-        return type(self).of(self.cell, replace(at, pairs=replace(at.pairs, where=tuple(where), values=tuple(values))))
+        pairs = replace(at.pairs, support=Support(self.pairs.count, tuple(where)), values=tuple(values))
+        return type(self).of(self.cell, replace(at, pairs=pairs))
 
 
 def _everywhere(pairs: Pairs) -> list[tuple[Tensor, Tensor]]:

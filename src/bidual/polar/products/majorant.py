@@ -8,7 +8,7 @@ and with |w| = |u| = 1 no neuron of the cell is steeper than the largest eigenva
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from bidual.numerics.eigenvalue_bounds import symmetric
 from bidual.polar.products.cells import Cell
-from bidual.polar.products.multipliers import Multipliers, Pairs
+from bidual.polar.products.multipliers import Multipliers, Workspace
 from bidual.types import Matrix
 
 
@@ -51,30 +51,28 @@ class Majorant:
     cell: Cell
     V: Matrix
     at: Multipliers
+    space: Workspace = field(default_factory=Workspace)
 
     @cached_property
-    def _dense(self) -> tuple[Tensor, Tensor, Tensor]:
-        plus, minus, mixed = (self.at.pairs.dense(kind) for kind in range(3))
-        return plus, minus, mixed
+    def _products(self) -> tuple[Tensor, Tensor]:
+        """(N_aa - N_bb - N_ab + N_ab^T) X, and half of (N_aa + N_bb - N_ab - N_ab^T) X up to what is antisymmetric."""
+        pairs = self.at.pairs
+        X = pairs.down(self.cell.pre[:, self.cell.n_outputs :])
+        matrix = self.space.matrix("combined", pairs.count)
+        skew = pairs.combined((1.0, -1.0, -1.0), matrix) @ X
+        skew += pairs.combined((1.0, -1.0, 1.0), matrix).T @ X
+        return pairs.up(skew), pairs.up(pairs.combined((1.0, 1.0, -1.0), matrix) @ X)
 
-    def _times(self, A: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """N_aa A, N_bb A, N_ab A and N_ab^T A, for clusters where there are any."""
-        plus, minus, mixed = self._dense
-        return plus @ A + plus.T @ A, minus @ A + minus.T @ A, mixed @ A, mixed.T @ A
-
-    @cached_property
-    def _products(self) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """The four parts of N times X, and N omega."""
-        c, pairs = self.cell.n_outputs, self.at.pairs
-        parts = self._times(pairs.down(torch.cat([self.cell.pre[:, c:], self.at.omega[:, None]], 1)))
-        weight = pairs.up(_total([part[:, -1] for part in parts]))
-        aa, bb, ab, ba = (pairs.up(part[:, :-1]) for part in parts)
-        return aa, bb, ab, ba, weight
+    def _N_times(self, x: Float[Tensor, " p"]) -> Float[Tensor, " p"]:
+        """N x, for clusters where there are any."""
+        below = self.at.pairs.below(self.space.matrix("below", self.at.pairs.count))
+        return below @ x + below.T @ x - below.diagonal() * x
 
     @cached_property
     def diagonal(self) -> Float[Tensor, " m"]:
         """D."""
-        return (self.at.slack + self._products[4]) / self.at.omega
+        pairs = self.at.pairs
+        return (self.at.slack + pairs.up(self._N_times(pairs.down(self.at.omega)))) / self.at.omega
 
     @cached_property
     def _rows(self) -> tuple[Tensor, Tensor]:
@@ -87,31 +85,35 @@ class Majorant:
     def _solved(self) -> tuple[Tensor, Tensor] | None:
         """L^T H^-1 L and Y = -H^-1 L, where h meets z by -2 h^T L z; None where H is not positive definite.
 
-        H = D - S K S^T, with S the identity or clusters: with T^2 = S^T D^-1 S, a diagonal, and Z = T^-1 S^T D^-1 L,
-        H^-1 L = D^-1 (L + S T^-1 ((I - T K T)^-1 - I) Z) by Woodbury's formula.
+        H = D - S K S^T, with S the identity or clusters. With t = S^T D^-1 S, a diagonal, G = t^-1 - K and
+        z = t^-1 S^T D^-1 L, H^-1 L = D^-1 (L + S (t^-1 G^-1 z - z)) by Woodbury's formula; without clusters G is H.
         """
         c, pairs, D = self.cell.n_outputs, self.at.pairs, self.diagonal
         plus, minus = self._rows
-        aa, bb, ab, ba, _ = self._products
         L = -0.5 * (plus + minus)
         L[:, :c] -= 0.5 * self.V[self.cell.free]
-        L[:, c:] -= aa - bb - ab + ba
-        T = pairs.down(_shares(pairs, D) / D).clamp(min=1e-300).sqrt()
-        Z = pairs.down(L / D[:, None]) / T[:, None]
-        inner = torch.zeros_like(self._dense[0])
-        for part in self._dense:
-            inner -= part + part.T
-        inner = T[:, None] * inner * T
-        inner.diagonal().add_(1)
-        root, info = torch.linalg.cholesky_ex(inner)
+        L[:, c:] -= self._products[0]
+        if pairs.shares is None:
+            solved = self._inverse(D, L)
+            return None if solved is None else (solved[0], -solved[1])
+        inverse = 1 / pairs.down(pairs.shares / D).clamp(min=1e-100)
+        sums = pairs.down(L / D[:, None])
+        z = inverse[:, None] * sums
+        solved = self._inverse(inverse, z)
+        if solved is None:
+            return None
+        quadratic = solved[0] + L.T @ (L / D[:, None]) - sums.T @ z
+        return quadratic, -(L + pairs.up(inverse[:, None] * solved[1] - z)) / D[:, None]
+
+    def _inverse(self, diagonal: Tensor, z: Tensor) -> tuple[Tensor, Tensor] | None:
+        """z^T G^-1 z and G^-1 z, where G is the diagonal less N; None where it is not positive definite."""
+        G = self.at.pairs.below(self.space.matrix("below", len(diagonal))).neg_()
+        G.diagonal().add_(diagonal)
+        root, info = torch.linalg.cholesky_ex(G)
         if int(info):
             return None
-        W = torch.linalg.solve_triangular(root, Z, upper=False)
-        Q = torch.linalg.solve_triangular(root.T, W, upper=True)
-        quadratic = W.T @ W
-        if pairs.labels is not None:
-            quadratic += L.T @ (L / D[:, None]) - Z.T @ Z
-        return quadratic, -(L + pairs.up((Q - Z) / T[:, None])) / D[:, None]
+        W = torch.linalg.solve_triangular(root, z, upper=False)
+        return W.T @ W, torch.linalg.solve_triangular(root.T, W, upper=True)
 
     @property
     def Y(self) -> Float[Tensor, "m z"] | None:
@@ -125,12 +127,11 @@ class Majorant:
             return None
         c, cell, at = self.cell.n_outputs, self.cell, self.at
         plus, minus = self._rows
-        aa, bb, ab, ba, _ = self._products
         X = cell.pre[:, c:]
         met = plus - minus
         met[:, :c] += self.V[cell.free]
         C = cell.pre.T @ met + cell.forms.T @ (at.form_pairs @ cell.forms + cone_rows(cell, at.form_cones))
-        C[c:, c:] += X.T @ (self.diagonal[:, None] * X + aa + bb - ab - ba)
+        C[c:, c:] += X.T @ (self.diagonal[:, None] * X + 2 * self._products[1])
         C[c:, :c] += 2 * cell.X[cell.positive].T @ self.V[cell.positive]
         C = symmetric(C) + self._solved[0]
         C.diagonal().add_(at.balance * cell.balance)
@@ -148,7 +149,7 @@ class Majorant:
         V[cell.free] = MA[:, :c]
         V[cell.positive] = 2 * cell.X[cell.positive] @ M[c:, :c]
         sums = [pairs.down(part) for part in (A, B, MA, MB, f, at.omega)]
-        weighed = _total(self._times(sums[4]))
+        weighed = self._N_times(sums[4])
         of_omega = pairs.up(weighed) - of_D * self.diagonal / at.omega
         form_slopes = cell.forms @ M
         return Slopes(
@@ -160,7 +161,7 @@ class Majorant:
             (M.diagonal() * cell.balance).sum(),
             f,
             of_omega,
-            self._of_pairs(sums, [(at // pairs.count, at % pairs.count) for at in pairs.where]),
+            self._of_pairs(sums, pairs.where, pairs.support.ends),
             None if pairs.labels is None else self._of_shares(A, B, sums, f, weighed),
         )
 
@@ -169,27 +170,26 @@ class Majorant:
         assert self.Y is not None
         A, B = self.Y + self.cell.pre, self.Y - self.cell.pre
         f = -((A @ M) * B).sum(1) / self.at.omega
-        return self._of_pairs([self.at.pairs.down(part) for part in (A, B, A @ M, B @ M, f, self.at.omega)], places)
+        sums = [self.at.pairs.down(part) for part in (A, B, A @ M, B @ M, f, self.at.omega)]
+        return self._of_pairs(sums, [i * self.at.pairs.count + j for i, j in places], places)
 
-    def _of_pairs(self, sums: list[Tensor], places: list[tuple[Tensor, Tensor]]) -> list[Tensor]:
+    def _of_pairs(
+        self, sums: list[Tensor], where: Sequence[Tensor], ends: Sequence[tuple[Tensor, Tensor]]
+    ) -> list[Tensor]:
         A, B, MA, MB, f, omega = sums
-        kinds = ((MA, A), (MB, B), (MA, B))
-        return [
-            2 * (left @ right.T)[i, j] + f[i] * omega[j] + f[j] * omega[i]
-            for (i, j), (left, right) in zip(places, kinds, strict=True)
-        ]
+        product = self.space.matrix("combined", len(A))
+        slopes = []
+        for at, (i, j), (left, right) in zip(where, ends, ((MA, A), (MB, B), (MA, B)), strict=True):
+            met = torch.mm(left, right.T, out=product).view(-1).index_select(0, at)
+            slopes.append(2 * met + f[i] * omega[j] + f[j] * omega[i])
+        return slopes
 
     def _of_shares(self, A: Tensor, B: Tensor, sums: list[Tensor], f: Tensor, weighed: Tensor) -> Tensor:
-        labels, omega = self.at.pairs.labels, self.at.omega
-        (aa, _, _, ba), (_, bb, ab, _) = self._times(sums[2]), self._times(sums[3])
-        met = 2 * (((aa + ab)[labels] * A).sum(1) + ((bb + ba)[labels] * B).sum(1))
-        by_omega = _total(self._times(sums[5]))
-        return met + f * by_omega[labels] + omega * weighed[labels]
-
-
-def _total(parts: Sequence[Tensor]) -> Tensor:
-    return torch.stack(list(parts)).sum(0)
-
-
-def _shares(pairs: Pairs, D: Tensor) -> Tensor:
-    return torch.ones_like(D) if pairs.shares is None else pairs.shares
+        pairs = self.at.pairs
+        labels, omega = pairs.labels, self.at.omega
+        plus, minus, mixed = (pairs.dense(kind) for kind in range(3))
+        _, _, MA, MB, _, sum_omega = sums
+        of_a = plus @ MA + plus.T @ MA + mixed @ MB
+        of_b = minus @ MB + minus.T @ MB + mixed.T @ MA
+        met = 2 * ((of_a[labels] * A).sum(1) + (of_b[labels] * B).sum(1))
+        return met + f * self._N_times(sum_omega)[labels] + omega * weighed[labels]

@@ -1,6 +1,7 @@
 """Multipliers of the products that are known to be non-negative in a cell."""
 
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Self
 
 import torch
@@ -11,6 +12,53 @@ from bidual.polar.products.cells import Cell
 from bidual.runtime.registry import Part
 
 
+class Workspace:
+    """Square matrices that are written over: those of some hundred rows cost more to allocate than to fill."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, Tensor] = {}
+
+    def matrix(self, name: str, count: int) -> Float[Tensor, "p p"]:
+        if name not in self._numbers or len(self._numbers[name]) < count * count:
+            self._numbers[name] = torch.zeros(count * count, dtype=torch.float64)
+        return self._numbers[name][: count * count].view(count, count)
+
+
+@dataclass(frozen=True, eq=False)
+class Support(Part):
+    """Which pairs of rows or clusters have a weight.
+
+    Attributes:
+        count: p, the number of rows or clusters.
+        where: for each kind of :class:`Pairs`, the places k p + l.
+    """
+
+    count: int
+    where: tuple[Tensor, ...]
+    name = "support_of_pairs"
+
+    @cached_property
+    def ends(self) -> tuple[tuple[Tensor, Tensor], ...]:
+        """For each kind, the rows k and the columns l."""
+        return tuple((at // self.count, at % self.count) for at in self.where)
+
+    @cached_property
+    def places(self) -> Int[Tensor, " q"]:
+        """Of all kinds."""
+        return torch.cat(self.where)
+
+    @cached_property
+    def below(self) -> Int[Tensor, " q"]:
+        """The places of all kinds, turned into the lower triangle."""
+        first, second = self.places // self.count, self.places % self.count
+        return torch.maximum(first, second) * self.count + torch.minimum(first, second)
+
+    @cached_property
+    def times(self) -> Float[Tensor, " q"]:
+        """How often a weight counts in that triangle of N: twice on the diagonal."""
+        return 1.0 + (self.places // self.count == self.places % self.count).double()
+
+
 @dataclass(frozen=True, eq=False)
 class Pairs(Part):
     r"""Non-negative weights on products of a = h + t and b = h - t, or of their sums over clusters of rows.
@@ -19,13 +67,11 @@ class Pairs(Part):
     ``labels`` and ``shares`` a_k stands for the sum of shares_i a_i over the rows i of cluster k.
 
     Attributes:
-        count: p, the number of rows or clusters.
-        where: for each kind, the places k p + l.
+        support: which pairs.
         values: for each kind, the weights.
     """
 
-    count: int
-    where: tuple[Tensor, ...]
+    support: Support
     values: tuple[Tensor, ...]
     labels: Int[Tensor, " m"] | None = None
     shares: Float[Tensor, " m"] | None = None
@@ -34,7 +80,26 @@ class Pairs(Part):
     @classmethod
     def none(cls, like: Tensor, count: int, labels: Tensor | None = None, shares: Tensor | None = None) -> Self:
         nowhere = torch.zeros(0, dtype=torch.long, device=like.device)
-        return cls(count, (nowhere,) * 3, (like.new_zeros(0),) * 3, labels, shares)
+        return cls(Support(count, (nowhere,) * 3), (like.new_zeros(0),) * 3, labels, shares)
+
+    @property
+    def count(self) -> int:
+        return self.support.count
+
+    @property
+    def where(self) -> tuple[Tensor, ...]:
+        return self.support.where
+
+    def combined(self, signs: tuple[float, float, float], out: Float[Tensor, "p p"]) -> Float[Tensor, "p p"]:
+        """signs_0 plus + signs_1 minus + signs_2 mixed, where plus and minus have one triangle each."""
+        values = torch.cat([sign * value for sign, value in zip(signs, self.values, strict=True)])
+        out.zero_().view(-1).scatter_add_(0, self.support.places, values)
+        return out
+
+    def below(self, out: Float[Tensor, "p p"]) -> Float[Tensor, "p p"]:
+        """The lower triangle of N = plus + plus^T + minus + minus^T + mixed + mixed^T, with its diagonal."""
+        out.zero_().view(-1).scatter_add_(0, self.support.below, torch.cat(self.values) * self.support.times)
+        return out
 
     def dense(self, kind: int) -> Float[Tensor, "p p"]:
         """The weights of a kind as a matrix; of ``plus`` and ``minus`` one triangle."""
@@ -76,7 +141,7 @@ class Pairs(Part):
             left = (first != row) & (second != row)
             where.append(place[first[left]] * (self.count - 1) + place[second[left]])
             values.append(value[left])
-        return replace(self, count=self.count - 1, where=tuple(where), values=tuple(values))
+        return replace(self, support=Support(self.count - 1, tuple(where)), values=tuple(values))
 
     def _rows(self) -> int:
         return self.count if self.labels is None else len(self.labels)

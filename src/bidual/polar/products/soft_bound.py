@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Self
 
 import torch
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from bidual.polar.products.coordinates import Coordinates, Vector
 from bidual.polar.products.majorant import Majorant
+from bidual.polar.products.multipliers import Workspace
 from bidual.types import Matrix
 
 
@@ -35,6 +36,7 @@ class Cells:
     """The multipliers of cells that cover all neurons, as one vector."""
 
     places: tuple[Coordinates, ...]
+    space: Workspace = field(default_factory=Workspace)
 
     @property
     def vector(self) -> Vector:
@@ -54,7 +56,7 @@ class Cells:
     def majorants(self, V: Matrix, vector: Vector) -> list[Majorant] | None:
         """Those of all cells; None where one does not exist."""
         parts = zip(self.places, self._split(vector), strict=True)
-        found = [Majorant(place.cell, V, place.multipliers(part)) for place, part in parts]
+        found = [Majorant(place.cell, V, place.multipliers(part), self.space) for place, part in parts]
         return found if all(one.C is not None for one in found) else None
 
     def slopes(self, majorants: list[Majorant], vector: Vector, moments: list[Tensor]) -> tuple[Matrix, Vector]:

@@ -28,8 +28,10 @@ from bidual.types import Matrix
 
 _FARTHEST = 1e6  # predictions beyond are not worth a look
 _MOVE = 0.3  # of the norm of V, how far a unit of its coordinates goes
-_WARM, _WARM_STEPS = 0.1, 30  # width and steps of the descent before V moves
-_WIDTHS, _STEPS = (0.1, 0.1, 0.03, 0.03, 0.01), 60
+_WARM, _WARM_STEPS = 0.1, 20  # width and steps of the descent before V moves
+_WIDTH_OF_GAP, _WIDEST, _NARROWEST = 0.25, 0.1, 0.002  # smoothing by this share of the gap, within these limits
+_STEPS, _MEMORY = 60, 20  # of L-BFGS, in a round
+_BEFORE_CELLS = 0.9  # cells are split once a round leaves more than this share of the gap
 _MOST_SPLITS, _NEAR, _ACTIVE = 6, 0.015, 0.1  # cells within 1.5 % of the largest bound are split, within 10 % move
 _GAIN, _PATIENCE = 0.01, 4  # it stalls where so many rounds shrink the gap by less than a hundredth
 
