@@ -136,7 +136,7 @@ class Coordinates:
         at, pairs, p = self.multipliers(self.vector), self.pairs, self.pairs.count
         everywhere = _everywhere(pairs)
         full = Majorant(self.cell, V, at).slopes_everywhere(M, everywhere)
-        units = pairs.down(Majorant(self.cell, V, at).diagonal.sqrt())
+        units = _units(pairs, Majorant(self.cell, V, at).diagonal.sqrt())
         gains = [-slope * units[i] * units[j] for slope, (i, j) in zip(full, everywhere, strict=True)]
         return self._chosen(at, gains, everywhere, units, per_row * p)
 
@@ -168,6 +168,11 @@ def _everywhere(pairs: Pairs) -> list[tuple[Tensor, Tensor]]:
     all_of_them = torch.cartesian_prod(torch.arange(p, device=device), torch.arange(p, device=device))
     mixed = all_of_them if pairs.labels is not None else all_of_them[all_of_them[:, 0] != all_of_them[:, 1]]
     return [(below[0], below[1]), (below[0], below[1]), (mixed[:, 0], mixed[:, 1])]
+
+
+def _units(pairs: Pairs, roots: Tensor) -> Tensor:
+    """The roots of D, of clusters in units of their shares: a weight of k l in these units is N_ij of sqrt(D_i D_j)."""
+    return roots if pairs.shares is None else pairs.down(roots) / pairs.down(pairs.shares).clamp(min=1e-100)
 
 
 def _root(g: Float[Tensor, "m d"]) -> Float[Tensor, "m d"]:

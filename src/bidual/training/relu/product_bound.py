@@ -28,10 +28,11 @@ from bidual.types import Matrix
 
 _FARTHEST = 1e6  # predictions beyond are not worth a look
 _MOVE = 0.3  # of the norm of V, how far a unit of its coordinates goes
-_WARM, _WARM_STEPS = 0.1, 20  # width and steps of the descent before V moves
+_WARM, _WARM_STEPS = 0.1, 30  # width and steps of the descent before V moves
 _WIDTH_OF_GAP, _WIDEST, _NARROWEST = 0.25, 0.1, 0.002  # smoothing by this share of the gap, within these limits
 _STEPS, _MEMORY = 60, 20  # of L-BFGS, in a round
 _BEFORE_CELLS = 0.9  # cells are split once a round leaves more than this share of the gap
+_SPLIT_WIDTH = 0.03  # of the moments by which a row is chosen
 _MOST_SPLITS, _NEAR, _ACTIVE = 6, 0.015, 0.1  # cells within 1.5 % of the largest bound are split, within 10 % move
 _GAIN, _PATIENCE = 0.01, 4  # it stalls where so many rounds shrink the gap by less than a hundredth
 
@@ -104,7 +105,8 @@ class _Joint:
             value, on_f, on_vector = self._slope(f, vector, soft)
             return value, torch.cat([self.reach * on_f.reshape(-1), scales * on_vector])
 
-        x = minimise(slope, self.f.new_zeros(size + len(began)), steps, go_on=lambda: time.perf_counter() < deadline)
+        start = self.f.new_zeros(size + len(began))
+        x = minimise(slope, start, steps, memory=_MEMORY, go_on=lambda: time.perf_counter() < deadline)
         f, vector = unpack(x)
         return replace(self, f=f, cells=self.cells.at(vector))
 
@@ -132,38 +134,44 @@ class _Joint:
         on_f = self.dual.pull(f, on_V)
         return -float(value.detach()) / self.primal, -on_f / self.primal, -of_bound / self.primal * on_vector
 
+    @property
+    def gap(self) -> float:
+        """The relative gap, not proved."""
+        V = self.dual.point(self.f)
+        scale = min(1.0, self.beta / max(*self.bounds(), 1e-300))
+        return 1 + float(self.problem.datafit.conjugate_rows(scale * V).sum()) / self.primal
+
     def split(self) -> Self:
         """The cells near the largest bound, halved."""
         bounds = self.bounds()
         order = sorted(range(len(bounds)), key=bounds.__getitem__, reverse=True)[:_MOST_SPLITS]
         which = [k for k in order if bounds[k] >= (1 - _NEAR) * max(bounds)]
-        cells = self.cells.split(self.W(self.dual.point(self.f)), which, _WIDTHS[2] * max(bounds))
+        cells = self.cells.split(self.W(self.dual.point(self.f)), which, _SPLIT_WIDTH * max(bounds))
         return replace(self, cells=cells)
 
-    def on_active(self, width: float, steps: int, per_row: int, deadline: float) -> Self:
-        """Moved, with only those cells that are near the largest bound."""
+    def improved(self, width: float, per_row: int, deadline: float) -> Self:
+        """After a round on those cells that are near the largest bound."""
         bounds = self.bounds()
         active = [k for k, bound in enumerate(bounds) if bound >= (1 - _ACTIVE) * max(bounds)]
-        part = replace(self, cells=Cells(tuple(self.cells.places[k] for k in active)))
-        part = part.refreshed(width, per_row).moved(width, steps, deadline)
+        part = replace(self, cells=replace(self.cells, places=tuple(self.cells.places[k] for k in active)))
+        part = part.refreshed(width, per_row).moved(width, _STEPS, deadline)
         new = dict(zip(active, part.cells.places, strict=True))
         places = (new.get(k, place) for k, place in enumerate(self.cells.places))
-        return replace(part, cells=Cells(tuple(places)))
+        return replace(part, cells=replace(self.cells, places=tuple(places)))
 
 
 def _rounds(joint: _Joint, per_row: int, deadline: float) -> Iterator[_Joint]:
-    """Better and better bounds: V fixed, V moving on all neurons, then cells split."""
-    for _ in range(2):
-        joint = joint.refreshed(_WARM, per_row).warmed(_WARM_STEPS, deadline)
-        yield joint
-    for width in _WIDTHS:
-        joint = joint.refreshed(width, per_row).moved(width, _STEPS, deadline)
-        yield joint
+    """Better and better bounds: V fixed, then V moving; cells are split where a round gains little."""
+    joint = joint.refreshed(_WARM, per_row).warmed(_WARM_STEPS, deadline)
+    yield joint
+    gap = joint.gap
     while True:
-        joint = joint.split().on_active(_WIDTHS[2], _STEPS, per_row, deadline)
+        width = min(max(_WIDTH_OF_GAP * gap, _NARROWEST), _WIDEST)
+        joint = joint.improved(width, per_row, deadline)
         yield joint
-        joint = joint.on_active(_WIDTHS[4], _STEPS // 2, per_row, deadline)
-        yield joint
+        gap, before = joint.gap, gap
+        if gap > _BEFORE_CELLS * before:
+            joint = joint.split()
 
 
 @dataclass
