@@ -18,7 +18,7 @@ from bidual.patterns.arrangement import Arrangement
 from bidual.polar import Faces, LocalSearch, SteepestNeurons, steepness
 from bidual.polar.exact.faces import _eigen_error, _principal, _Solid, _steeper, _two_directions
 from bidual.problems.certificate import Scope, certify, judge
-from bidual.problems.relu import ReluProblem
+from bidual.problems.problem import ReluProblem
 from bidual.problems.solution import Limits
 from bidual.solvers.driver import solve
 from bidual.testing import own_checks_only
