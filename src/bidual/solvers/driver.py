@@ -1,10 +1,11 @@
-"""Solvers, and the only loop that runs them."""
+"""Solvers, the only loop that runs them, and plans: solvers that take turns."""
 
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import torch
@@ -14,6 +15,7 @@ from bidual.problems.certificate import certify
 from bidual.problems.problem import NeuronProblem, Problem
 from bidual.problems.solution import DEFAULT_LIMITS, Callback, Limits, Record, Solution, Status, Verdict, Watch
 from bidual.runtime.memory import available_bytes, human_bytes
+from bidual.runtime.numerical_errors import NUMERICAL
 from bidual.runtime.threads import one_thread, threads_for
 from bidual.types import Blocks, Matrix
 
@@ -240,20 +242,55 @@ class Progress:
         before = "" if self.done is None else self.done.solver
         again = before == solver.name or before.endswith("+" + solver.name)
         name = before if again else "+".join(filter(None, (before, solver.name)))
-        best, V = self.best.certificate, self.last.dual_point
-        return Solution(
-            self.best.problem,
-            best.point,
-            best,
-            status,
-            self.steps,
-            self.seconds,
-            tuple(self.history),
-            name,
-            best.dual_point if V is None else V,
-            self.last.search_gap,
-            self.best,
-        )
+        best, V, history = self.best.certificate, self.last.dual_point, tuple(self.history)
+        V = best.dual_point if V is None else V
+        found = (self.best.problem, best.point, best)
+        return Solution(*found, status, self.steps, self.seconds, history, name, V, self.last.search_gap, self.best)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A solver with the limits of its turn: the gap at which it hands over, its steps and its seconds."""
+
+    solver: Solver
+    limits: Limits
+
+
+# Yields stages, each made when the last one has ended, and receives the solution so far. A numerical error of a stage
+# is raised where the stage was yielded.
+Plan = Generator[Stage, Solution, None]
+
+
+def run(
+    problem: Problem | NeuronProblem,
+    stages: Plan,
+    tol: float,
+    *,
+    start: Tensor | None = None,
+    dual: Matrix | None = None,
+    callback: Callback | None = None,
+    watch: Watch | None = None,
+) -> Solution:
+    """Run the stages of a plan until ``tol`` is certified; point, neurons, best dual and history are handed over."""
+    progress = Progress(problem, callback, watch)
+    try:
+        stage = next(stages)
+        while True:
+            try:
+                done = progress.run(stage.solver, stage.limits, start, dual)
+            except NUMERICAL as error:
+                stage = stages.throw(error)
+                continue
+            if done.certificate.within(tol):
+                break
+            stage = stages.send(done)
+    except StopIteration:
+        pass
+    finally:
+        stages.close()
+    if progress.done is None:
+        raise ValueError("no solver can take this problem in the memory there is; use fewer gates or fewer samples.")
+    return progress.done
 
 
 def threads_of(problem: Any) -> AbstractContextManager[None]:
