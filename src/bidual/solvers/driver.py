@@ -161,7 +161,7 @@ def solve(
     """
     progress = Progress(problem, callback, watch, start if isinstance(start, Solution) else None)
     with threads_of(problem):
-        return progress.run(solver, limits, None if isinstance(start, Solution) else start, dual)
+        return progress.turn(solver, limits, None if isinstance(start, Solution) else start, dual)
 
 
 class Progress:
@@ -184,8 +184,8 @@ class Progress:
     def seconds(self) -> float:
         return time.perf_counter() - self.began
 
-    def run(self, solver: Solver, limits: Limits, start: Tensor | None = None, dual: Matrix | None = None) -> Solution:
-        """One solver from where the last one has ended, or from ``start``."""
+    def turn(self, solver: Solver, limits: Limits, start: Tensor | None = None, dual: Matrix | None = None) -> Solution:
+        """One solver's turn, from where the last one has ended, or from ``start``: the loop."""
         problem, steps, began = self.problem, self.steps, self.seconds
         solver.check(problem)
         solver = solver.within(limits)
@@ -277,7 +277,7 @@ def run(
         stage = next(stages)
         while True:
             try:
-                done = progress.run(stage.solver, stage.limits, start, dual)
+                done = progress.turn(stage.solver, stage.limits, start, dual)
             except NUMERICAL as error:
                 stage = stages.throw(error)
                 continue
