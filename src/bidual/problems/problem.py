@@ -135,9 +135,7 @@ class NeuronProblem(ABC):
     def _check_samples(self) -> None:
         targets = len(self.datafit.targets)
         if self.X.ndim != 2 or len(self.X) != targets:
-            raise ValueError(
-                f"X must have shape (n, d) with one row per target ({targets}), got {tuple(self.X.shape)}."
-            )
+            raise ValueError(f"X must have shape (n, d), one row per target ({targets}), got {tuple(self.X.shape)}.")
 
     @property
     def neuron_size(self) -> int:
