@@ -81,7 +81,9 @@ class ConvexCNN(ShapedSamples):
 def _per_dimension(name: str, value: Any, dims: int) -> tuple[int, ...]:
     numbers = (int(value),) * dims if is_whole(value, 0) else tuple(int(k) for k in value)
     if len(numbers) != dims:
-        raise ValueError(f"{name} must be one number, or one for each of the {dims} image dimensions, got {value!r}.")
+        raise ValueError(
+            f"{name} must be one number, or one for each of the {dims} dimensions of images, got {value!r}."
+        )
     return numbers
 
 

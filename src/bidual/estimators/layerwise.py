@@ -242,7 +242,9 @@ class LayerwiseCNNClassifier(ClassifierMixin, SavedEstimator):
         except ValueError as error:
             raise ValueError("all images must have one shape, which they do not; pad, cut or resize them.") from error
         if array.dtype.kind not in "biuf" or array.ndim < 2 or not array.size:
-            raise ValueError(f"images must be numbers of shape (n, channels, h, w), got {array.dtype} {array.shape}.")
+            raise ValueError(
+                f"images must be numbers of shape (n, channels, h, w), got {array.dtype} of shape {array.shape}."
+            )
         check_array(array.reshape(len(array), -1), dtype=None)
         flat = not reset and array.shape[1:] == (self.n_features_in_,)
         shape = self.sample_shape_ if flat else self._shape_of(array.shape[1:])
@@ -276,7 +278,9 @@ class LayerwiseCNNClassifier(ClassifierMixin, SavedEstimator):
                 )
             height, width = height // 2, width // 2
         if min(height, width) < self.pooling:
-            raise ValueError(f"the last map is {height} x {width}, below pooling={self.pooling}; downsample less.")
+            raise ValueError(
+                f"the last map is {height} x {width}, smaller than pooling={self.pooling}; downsample less often."
+            )
 
     def _outputs(self, module: LayerwiseNetwork, images: Tensor) -> NDArray[np.float32]:
         device = next(module.parameters()).device

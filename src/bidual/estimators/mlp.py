@@ -97,7 +97,9 @@ class ConvexNetwork(ConvexEstimator):
         """The user's gates act on rows as they are; they have no threshold, so a bias row of zeros is added."""
         gates = np.asarray(self.gates, dtype=np.float64)
         if gates.ndim != 2 or gates.shape[0] != rows.shape[1] or not gates.shape[1]:
-            raise ValueError(f"gates must have shape ({self._gate_rows}, P), {rows.shape[1]} rows, got {gates.shape}.")
+            raise ValueError(
+                f"gates must have shape ({self._gate_rows}, P) with {rows.shape[1]} rows, got {gates.shape}."
+            )
         if not np.isfinite(gates).all():
             raise ValueError("gates must be finite, got NaN or infinity.")
         if self._biased:
