@@ -31,8 +31,8 @@ from typing import Any
 PAPERS = re.compile(r"papers/|experiments/|reproduction/|cli/reproduce\.py")
 LOOPS = {  # files of the flat layout and of the rooms, and the function that loops
     r"driver\.py": "solve",
-    r"solvers/driver\.py": "run",
-    r"auto\.py": "_run",  # stages of solvers/plan.py are run by the driver, which keeps point, dual and history
+    r"solvers/driver\.py": "turn",  # ``run`` beside it goes over stages; ``Progress`` keeps point, dual and history
+    r"auto\.py": "_run",
     r"(training/relu/)?column_generation\.py": "until",
     r"(training/relu/)?cutting_planes?\.py": "until",
     r"(training/relu/)?frank_wolfe\.py": "run",

@@ -27,13 +27,22 @@ from mutmut.mutation.trampoline import set_mutant_under_test
 
 ROOT = Path(__file__).parents[1]
 CONTRACT = "contracts/test_oracles.py"
-ALONE = ("problems/certificate", "patterns/exact_arrangement", "papers/methods/norm_oracles")  # besides polar/
+ALONE = (  # besides polar/
+    "numerics/forms",
+    "problems/certificate",
+    "patterns/exact_arrangement",
+    "papers/methods/norm_oracles",
+)
 MORE = {  # by module: tests besides test_MODULE.py in the folder that mirrors its own
+    "numerics/forms": ["polar/exact/test_planes.py", "polar/exact/test_faces.py"],
     "papers/methods/norm_oracles": ["papers/methods/test_norm_corners.py", f"{CONTRACT}::test_oracle[NormFaces l2 l1]"],
     "patterns/exact_arrangement": ["polar/subnetworks/test_first_layer.py", "papers/methods/test_norm_corners.py"],
     "polar/base": [f"{CONTRACT}::test_oracle[Faces]", f"{CONTRACT}::test_oracle[Pooled]", "polar/test_pooled.py"],
-    "polar/exact/faces": ["polar/exact/test_faces_costs.py", f"{CONTRACT}::test_oracle[Faces]"],
-    "polar/exact/planes": ["polar/exact/test_faces.py"],
+    "polar/exact/faces": [
+        "polar/exact/test_planes.py",
+        "polar/exact/test_faces_costs.py",
+        f"{CONTRACT}::test_oracle[Faces]",
+    ],
     "polar/products/cells": ["polar/products/test_majorant.py", "polar/products/test_proof.py"],
     "polar/products/clusters": [f"{CONTRACT}::test_oracle[ProductBound of clusters]"],
     "polar/products/coordinates": ["polar/products/test_majorant.py"],

@@ -14,7 +14,7 @@ from bidual.losses import Squared
 from bidual.losses.datafit import Datafit
 from bidual.patterns.cones import needed_rows
 from bidual.polar import Faces
-from bidual.problems.relu import ReluProblem
+from bidual.problems.problem import ReluProblem
 from bidual.problems.solution import Limits
 from bidual.solvers.driver import solve
 from bidual.training.copositive import relax

@@ -16,7 +16,8 @@ from bidual.problems.solution import Limits
 from bidual.runtime.files import write_atomically
 from bidual.runtime.threads import one_thread
 from bidual.solvers import EtaNewton, InteriorPoint, KernelADMM, QInteriorPoint
-from bidual.solvers.plan import Stage, solve_auto
+from bidual.solvers.driver import Stage
+from bidual.solvers.plan import solve_auto
 from gated_problems import Case, make_problem
 
 _TOL, _MOST = 1e-6, 20.0

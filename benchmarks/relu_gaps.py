@@ -8,7 +8,7 @@ import torch
 
 from bidual.losses import Squared
 from bidual.losses.datafit import Datafit
-from bidual.problems.relu import ReluProblem
+from bidual.problems.problem import ReluProblem
 from bidual.problems.solution import Limits
 from bidual.training.relu.plan import ReluPlan
 

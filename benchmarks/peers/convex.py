@@ -7,8 +7,7 @@ from bidual.gauges import GAUGES
 from bidual.losses import LOSSES
 from bidual.losses.datafit import Datafit
 from bidual.operators import GatedOperator
-from bidual.problems.problem import Problem
-from bidual.problems.relu import ReluProblem
+from bidual.problems.problem import Problem, ReluProblem
 from problems import Arrays, Spec
 
 

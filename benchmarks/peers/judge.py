@@ -14,7 +14,7 @@ from scipy.optimize import nnls
 from torch import Tensor
 
 from bidual.problems.certificate import Scope, certify, judge
-from bidual.problems.relu import ReluProblem
+from bidual.problems.problem import ReluProblem
 from convex import gated_problem, patterns, relu_problem
 from problems import Arrays, Spec
 

@@ -64,7 +64,7 @@ ROOMS = (
         "What is minimised, and the loop that does it.",
         (
             "bidual.problems.problem",
-            "bidual.problems.relu",
+            "bidual.problems.parallel",
             "bidual.problems.solution",
             "bidual.solvers.driver",
         ),

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from bidual.polar import Faces
-from bidual.problems.problem import Problem
-from bidual.problems.relu import ReluProblem
+from bidual.problems.problem import Problem, ReluProblem
 from bidual.solvers import FISTA, SOLVERS
 from bidual.solvers.driver import Solver
 from bidual.testing import check_solver, concrete_subclasses

@@ -22,8 +22,7 @@ from bidual.losses.datafit import Datafit
 from bidual.patterns import with_constant
 from bidual.polar import Faces
 from bidual.problems.certificate import Scope
-from bidual.problems.problem import Problem
-from bidual.problems.relu import ReluProblem
+from bidual.problems.problem import Problem, ReluProblem
 from bidual.runtime.container import UnreadableFileError
 
 rng = np.random.default_rng(0)

@@ -10,7 +10,7 @@ from bidual.losses import Squared
 from bidual.losses.datafit import Datafit
 from bidual.polar import Faces, steepness
 from bidual.problems.certificate import Certificate
-from bidual.problems.relu import ReluProblem
+from bidual.problems.problem import ReluProblem
 from bidual.problems.solution import Limits
 from bidual.solvers.driver import solve
 from bidual.training.copositive import Relaxed

@@ -19,8 +19,7 @@ from bidual.losses.datafit import Datafit
 from bidual.operators import GatedOperator
 from bidual.patterns import activations, sample_gates
 from bidual.problems.certificate import Certificate
-from bidual.problems.problem import Problem
-from bidual.problems.relu import ReluProblem
+from bidual.problems.problem import Problem, ReluProblem
 from bidual.problems.solution import Limits
 from bidual.solvers import SOLVERS
 from bidual.solvers.driver import Solver, solve

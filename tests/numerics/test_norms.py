@@ -10,7 +10,7 @@ from bidual.losses.datafit import Datafit
 from bidual.numerics.norms import L1, L2, LINF, NORMS, Norm
 from bidual.polar import Faces
 from bidual.problems.certificate import certify
-from bidual.problems.relu import ReluProblem
+from bidual.problems.problem import ReluProblem
 
 EVERY = pytest.mark.parametrize("norm", NORMS.values(), ids=lambda norm: norm.name)
 GENERATOR = torch.Generator().manual_seed(0)

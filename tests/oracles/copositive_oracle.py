@@ -6,7 +6,7 @@ import cvxpy as cp
 import numpy as np
 from torch import Tensor
 
-from bidual.problems.relu import ReluProblem
+from bidual.problems.problem import ReluProblem
 from oracles.pattern_oracle import all_patterns
 
 _TIGHT = {"tol_gap_abs": 1e-9, "tol_gap_rel": 1e-9, "tol_feas": 1e-9}

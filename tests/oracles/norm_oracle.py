@@ -6,7 +6,7 @@ import cvxpy as cp
 import numpy as np
 from torch import Tensor
 
-from bidual.problems.relu import ReluProblem
+from bidual.problems.problem import ReluProblem
 from oracles.cvxpy_oracle import _losses
 
 ORDER = {"l1": 1, "l2": 2, "linf": "inf"}

@@ -9,8 +9,7 @@ from bidual.losses.datafit import Datafit
 from bidual.operators import PooledOperator
 from bidual.operators.patches import Convolution, ImagePatches, Patches
 from bidual.polar import Faces
-from bidual.problems.problem import Problem
-from bidual.problems.relu import ReluProblem
+from bidual.problems.problem import Problem, ReluProblem
 from helpers.draws import normal
 from oracles.explicit_readouts import Explicit, image_rows, pooled_readout, window_averages
 from oracles.problems import random_targets

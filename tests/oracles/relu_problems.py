@@ -8,7 +8,7 @@ from torch import Tensor
 from bidual.losses import LOSSES
 from bidual.losses.datafit import Datafit
 from bidual.polar import Faces
-from bidual.problems.relu import ReluProblem
+from bidual.problems.problem import ReluProblem
 from oracles.cvxpy_oracle import _losses
 from oracles.problems import random_targets
 

@@ -24,7 +24,7 @@ from bidual.polar import (
     oracle_for,
     steepness,
 )
-from bidual.problems.relu import ReluProblem
+from bidual.problems.problem import ReluProblem
 from bidual.problems.solution import Limits
 from bidual.solvers.driver import solve
 from bidual.testing import own_checks_only

@@ -27,8 +27,7 @@ from bidual.problems.certificate import (
     judge,
     polar_bound,
 )
-from bidual.problems.problem import Problem
-from bidual.problems.relu import ReluProblem
+from bidual.problems.problem import Problem, ReluProblem
 from bidual.problems.solution import Limits
 from bidual.solvers.plan import solve_auto
 from bidual.testing import example_targets, own_checks_only

@@ -14,8 +14,7 @@ from bidual.papers.methods.demeaned_form import closed_form_demeaned
 from bidual.papers.methods.norm_oracles import NormFaces
 from bidual.polar import DiagonalBound, Faces, Sphere, bound_near
 from bidual.problems.certificate import Certificate, Scope, judge
-from bidual.problems.problem import Problem
-from bidual.problems.relu import ReluProblem
+from bidual.problems.problem import Problem, ReluProblem
 from bidual.problems.solution import Limits, neurons_of
 from bidual.solvers.driver import solve
 from bidual.training.relu.closed_form import ClosedForm

@@ -17,8 +17,7 @@ from bidual.patterns import activations
 from bidual.polar import DiagonalBound, Faces, LocalSearch, Sphere, bound_near
 from bidual.polar.base import Make
 from bidual.problems.certificate import Certificate, Scope, certify, judge
-from bidual.problems.problem import Problem
-from bidual.problems.relu import ReluProblem
+from bidual.problems.problem import Problem, ReluProblem
 from bidual.problems.solution import Limits, Solution
 from bidual.solvers.driver import solve
 from bidual.solvers.plan import solve_auto

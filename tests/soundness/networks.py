@@ -13,8 +13,7 @@ from bidual.papers.methods.branch_and_bound import BranchAndBound
 from bidual.papers.methods.semidefinite import SemidefiniteBound
 from bidual.polar import DiagonalBound, Faces, NeuronOracle, Sphere
 from bidual.problems.certificate import Certificate, Scope, certify, judge
-from bidual.problems.problem import Problem
-from bidual.problems.relu import ReluProblem
+from bidual.problems.problem import Problem, ReluProblem
 from bidual.problems.solution import Limits, Solution, neurons_of
 from bidual.training.relu.plan import RELU_SOLVERS, ReluPlan
 from oracles.cvxpy_oracle import cvxpy_point

@@ -17,7 +17,7 @@ from bidual.polar.subnetworks.outputs import AllOutputs
 from bidual.polar.subnetworks.pricing import ExactParallel
 from bidual.polar.subnetworks.search import ParallelSearch
 from bidual.problems.certificate import Certificate
-from bidual.problems.relu import ParallelProblem
+from bidual.problems.parallel import ParallelProblem
 from bidual.problems.solution import Limits
 from bidual.training.parallel.plan import ParallelPlan
 from soundness.cases import BREAKDOWNS, Bound, Fit, Issued, labels

@@ -17,8 +17,7 @@ from bidual.papers.methods.cone_factors import ConeProgram
 from bidual.patterns import distinct
 from bidual.polar import Faces, Pooled
 from bidual.problems.certificate import Scope
-from bidual.problems.problem import Problem
-from bidual.problems.relu import ReluProblem
+from bidual.problems.problem import Problem, ReluProblem
 from bidual.problems.solution import Limits, Solution
 from bidual.solvers import SOLVERS
 from bidual.solvers.driver import solve

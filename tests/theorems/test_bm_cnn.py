@@ -19,8 +19,7 @@ from bidual.patterns import distinct
 from bidual.patterns import enumerate as all_patterns
 from bidual.polar import Faces
 from bidual.problems.certificate import Scope
-from bidual.problems.problem import Problem
-from bidual.problems.relu import ReluProblem
+from bidual.problems.problem import Problem, ReluProblem
 from bidual.problems.solution import Limits, Solution
 from bidual.solvers import SOLVERS
 from bidual.solvers.driver import solve

@@ -10,8 +10,7 @@ from bidual.operators import GatedOperator, LinearOperator
 from bidual.papers.methods.cone_factors import ConeProgram
 from bidual.papers.methods.optimality import optimality_report
 from bidual.patterns import activations, sample_gates
-from bidual.problems.problem import Problem
-from bidual.problems.relu import ReluProblem
+from bidual.problems.problem import Problem, ReluProblem
 from bidual.solvers.factored import FactoredProgram, factored_point, leave_saddle, train
 from helpers.draws import normal
 from oracles.cvxpy_oracle import cvxpy_optimum

@@ -16,8 +16,7 @@ from bidual.papers.methods.norm_pairs import pair_gauge
 from bidual.patterns import activations, enumerate, sample_gates
 from bidual.polar import Faces
 from bidual.problems.certificate import Scope
-from bidual.problems.problem import Problem
-from bidual.problems.relu import ReluProblem
+from bidual.problems.problem import Problem, ReluProblem
 from bidual.problems.solution import Limits, Solution
 from bidual.solvers.driver import solve
 from bidual.solvers.plan import solve_auto

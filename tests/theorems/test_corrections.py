@@ -22,7 +22,7 @@ from bidual.papers.reproduction import ROWS
 from bidual.patterns import count_bound
 from bidual.patterns import enumerate as all_patterns
 from bidual.polar import Faces
-from bidual.problems.relu import ReluProblem
+from bidual.problems.problem import ReluProblem
 from bidual.problems.solution import Limits
 from bidual.solvers.driver import solve
 from bidual.training.relu.column_generation import ColumnGeneration

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from bidual.losses import Squared
 from bidual.losses.datafit import Datafit
-from bidual.problems.relu import ReluProblem
+from bidual.problems.problem import ReluProblem
 from bidual.training.copositive import relax
 from bidual.training.relu.closed_form import closed_form
 from helpers.draws import normal

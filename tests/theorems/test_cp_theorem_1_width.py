@@ -12,7 +12,7 @@ from bidual.losses import LOSSES, Squared
 from bidual.losses.datafit import Datafit
 from bidual.numerics.caratheodory import price, prune
 from bidual.patterns import enumerate as enumerate_patterns
-from bidual.problems.relu import ReluProblem
+from bidual.problems.problem import ReluProblem
 from bidual.solvers.conic.cone_program import solve_cone_program
 from helpers.draws import normal
 from oracles.problems import random_targets

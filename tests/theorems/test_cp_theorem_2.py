@@ -18,7 +18,7 @@ from bidual.losses.datafit import Datafit
 from bidual.papers.methods.demeaned_form import _distance_to_demeaned, _polar_demeaned, closed_form_demeaned
 from bidual.polar import steepness
 from bidual.polar.exact.orthogonal_rows import polar_bound_orthogonal_rows
-from bidual.problems.relu import ReluProblem
+from bidual.problems.problem import ReluProblem
 from bidual.training.relu.closed_form import ClosedForm, closed_form
 from helpers.draws import normal
 

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from bidual.polar import Faces
-from bidual.problems.relu import ReluProblem
+from bidual.problems.problem import ReluProblem
 from bidual.problems.solution import Limits
 from bidual.solvers.driver import solve
 from bidual.training.copositive import CopositiveProgram, relax

@@ -8,7 +8,7 @@ from bidual.losses import Squared
 from bidual.losses.datafit import Datafit
 from bidual.papers.methods.path_norm import path_norm
 from bidual.polar.subnetworks.pricing import ExactParallel
-from bidual.problems.relu import ParallelProblem
+from bidual.problems.parallel import ParallelProblem
 from bidual.problems.solution import Limits
 from bidual.training.parallel.plan import ParallelPlan
 from oracles.parallel_cases import data

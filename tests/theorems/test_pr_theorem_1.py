@@ -7,7 +7,7 @@ import torch
 from bidual.losses import Squared
 from bidual.losses.datafit import Datafit
 from bidual.problems.certificate import Scope
-from bidual.problems.relu import ParallelProblem
+from bidual.problems.parallel import ParallelProblem
 from bidual.problems.solution import Limits
 from bidual.training.parallel.plan import ParallelPlan
 from oracles.parallel_cases import data

@@ -8,7 +8,7 @@ import torch
 from bidual.losses import LOSSES, Squared
 from bidual.losses.datafit import Datafit
 from bidual.papers.methods.low_rank import LowRankGuarantee, _Cut, guarantee, rank_for, train_low_rank, truncated
-from bidual.problems.relu import ParallelProblem
+from bidual.problems.parallel import ParallelProblem
 from bidual.problems.solution import Limits
 from bidual.training.parallel.plan import ParallelPlan
 

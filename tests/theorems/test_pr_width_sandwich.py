@@ -4,7 +4,8 @@ import pytest
 
 from bidual.losses import Squared
 from bidual.losses.datafit import Datafit
-from bidual.problems.relu import ParallelProblem, ReluProblem
+from bidual.problems.parallel import ParallelProblem
+from bidual.problems.problem import ReluProblem
 from bidual.problems.solution import Limits
 from bidual.training.parallel.plan import ParallelPlan
 from bidual.training.relu.plan import ReluPlan

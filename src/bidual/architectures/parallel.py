@@ -53,9 +53,7 @@ class ParallelMLP(Architecture):
         columns, signs = _tree(neurons, as_widths(self.widths))
         layers = [columns.mT, *(_block_diagonal(sign) for sign in signs), weights]
         widths = [layer.shape[2] for layer in layers[:-1]]
-        module = ParallelNetwork(
-            columns.shape[2] - self.bias, widths, Z.shape[2], len(columns), constant=int(self.bias)
-        )
+        module = ParallelNetwork(columns.shape[2] - self.bias, widths, Z.shape[2], len(columns), int(self.bias))
         with torch.no_grad():
             for layer, weight in zip(module.layers, layers, strict=True):
                 layer.copy_(weight)
@@ -63,9 +61,9 @@ class ParallelMLP(Architecture):
         return module
 
     def regulariser(self, module: nn.Module) -> float:
+        """The path norm, sum_k sqrt( sum over paths of |w_1k|^2 w_2k^2 ... w_Lk^2 ) (PR section 2.2)."""
         if not isinstance(module, ParallelNetwork):
             raise TypeError(f"expected a ParallelNetwork, got {type(module).__name__}.")
-        """The path norm, sum_k sqrt( sum over paths of |w_1k|^2 w_2k^2 ... w_Lk^2 ) (PR section 2.2)."""
         return float(squared_paths([layer.detach() for layer in module.layers]).sum(1).sqrt().sum())
 
     @classmethod

@@ -62,7 +62,9 @@ def path(
                 *fit, seeds=chosen, n_betas=n_betas, ratio=ratio, n_jobs=jobs, on_done=_announce(chosen)
             )
     seconds = time.perf_counter() - began
-    rows = _rows(paths, chosen)
+    rows = paths[0].rows
+    if chosen is not None:  # of all paths below each other, with their seeds
+        rows = [{"seed": seed, **row} for seed, path in zip(chosen, paths, strict=True) for row in path.rows]
     if figure is not None:
         write_atomically(figure, path_figure(rows, figure.suffix))
     if json:
@@ -98,13 +100,6 @@ def _announce(seeds: list[int]) -> "OnDone":
         say(f"seed {seeds[number]}: largest gap {gap:.1e} ({next(counter)} of {len(seeds)} paths)")
 
     return ended
-
-
-def _rows(paths: "list[Path]", seeds: list[int] | None) -> list[dict[str, Any]]:
-    """Of all paths below each other, with their seed if there are several."""
-    if seeds is None:
-        return paths[0].rows
-    return [{"seed": seed, **row} for seed, path in zip(seeds, paths, strict=True) for row in path.rows]
 
 
 def _table(rows: list[dict[str, Any]], title: str) -> "Table":

@@ -27,7 +27,7 @@ from bidual.numerics.norms import L2
 from bidual.numerics.rounding import TINY, gamma, largest_sum, length, rounded_up
 from bidual.patterns import with_constant
 from bidual.problems.certificate import Certificate, SoundnessError
-from bidual.problems.relu import ReluProblem
+from bidual.problems.problem import ReluProblem
 from bidual.problems.solution import Limits
 from bidual.runtime.json_text import one_line
 from bidual.runtime.numerical_errors import check_magnitude, numerical_errors_as_value_error

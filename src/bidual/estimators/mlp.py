@@ -17,7 +17,7 @@ from bidual.estimators.programs import FixedProgram, NeuronProgram, Program
 from bidual.gauges import Gauge
 from bidual.losses.datafit import Datafit
 from bidual.patterns import sample_gates, with_constant
-from bidual.problems.relu import ReluProblem
+from bidual.problems.problem import ReluProblem
 from bidual.training.relu.plan import ReluPlan
 
 

@@ -13,7 +13,7 @@ from bidual.estimators.programs import FixedProgram, NeuronProgram, Program
 from bidual.losses.datafit import Datafit
 from bidual.operators.parallel import as_widths
 from bidual.patterns import with_constant
-from bidual.problems.relu import ParallelProblem
+from bidual.problems.parallel import ParallelProblem
 from bidual.training.parallel.plan import PARALLEL_SOLVERS, ParallelPlan
 
 _SAMPLED = 40  # sub-networks of the gated model, as in PR A.1

@@ -17,6 +17,8 @@ from bidual.runtime.jobs import OnDone, Task, run_all
 from bidual.runtime.numerical_errors import numerical_errors_as_value_error
 from bidual.solvers.plan import beta_grid, check_betas
 
+Data = tuple[ArrayLike, ArrayLike, ArrayLike | None]  # X, y and weights of samples, as in ``fit``
+
 
 @dataclass(frozen=True, eq=False)
 class Path:
@@ -77,7 +79,7 @@ def regularization_path(
         betas: the weight decays; by default ``n_betas`` from beta_max down to ``ratio`` times it.
     """
     with numerical_errors_as_value_error():
-        path = _path(estimator, X, y, betas, n_betas, ratio, sample_weight)
+        path = _path(estimator, (X, y, sample_weight), betas, n_betas, ratio)
     _warn_of_gaps([path], estimator.tol)
     return path
 
@@ -107,27 +109,19 @@ def regularization_paths(
     if not isinstance(seeds, Iterable) or isinstance(seeds, str) or not all(is_whole(seed, 0) for seed in seeds):
         raise ValueError(f"seeds must be whole numbers from 0 on, one for each path, got {seeds!r}.")
     seeded = [clone(estimator).set_params(random_state=int(seed)) for seed in seeds]
-    tasks = [Task(_path, (each, X, y, betas, n_betas, ratio, sample_weight)) for each in seeded]
+    tasks = [Task(_path, (each, (X, y, sample_weight), betas, n_betas, ratio)) for each in seeded]
     with numerical_errors_as_value_error():
         paths = run_all(tasks, n_jobs, on_done)
     _warn_of_gaps(paths, estimator.tol)
     return paths
 
 
-def _path(
-    estimator: ConvexEstimator,
-    X: ArrayLike,
-    y: ArrayLike,
-    betas: Sequence[float] | None,
-    n_betas: int,
-    ratio: float,
-    sample_weight: ArrayLike | None,
-) -> Path:
+def _path(estimator: ConvexEstimator, data: Data, betas: Sequence[float] | None, n_betas: int, ratio: float) -> Path:
     estimator = clone(estimator)
     estimator._check_parameters()
     if betas is not None:
         check_betas(betas)
-    program = estimator._program(estimator._validate_fit(X, y, sample_weight))
+    program = estimator._program(estimator._validate_fit(*data))
     beta_max = program.beta_max
     grid = beta_grid(beta_max or 1.0, n_betas, ratio) if betas is None else [float(beta) for beta in betas]
     fits = program.path(grid, **estimator._solver_options())

@@ -13,7 +13,7 @@ from bidual.estimators.mlp import ConvexNetwork
 from bidual.estimators.parameters import Check, is_list, is_whole, must
 from bidual.losses.datafit import Datafit
 from bidual.operators.patches import Patches
-from bidual.problems.relu import ReluProblem
+from bidual.problems.problem import ReluProblem
 
 
 def check_shape(axes: dict[int, str]) -> Check:

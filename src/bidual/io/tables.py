@@ -115,9 +115,7 @@ def target_values(y: pd.Series, task: str) -> NDArray[Any]:
         plain = next((kind for test, kind in _LABEL_KINDS if test(y)), str)
         return np.array(y.tolist(), dtype=plain)
     if not _holds_numbers(y):
-        raise ValueError(
-            f"regression needs numbers, but the target {y.name!r} holds {y.iloc[0]!r}; use classification."
-        )
+        raise ValueError(f"regression needs numbers, but the target {y.name!r} has {y.iloc[0]!r}; use classification.")
     values = y.to_numpy(dtype=np.float64)
     if not np.isfinite(values).all():
         raise ValueError(f"the target {y.name!r} holds infinity; drop or correct those rows.")

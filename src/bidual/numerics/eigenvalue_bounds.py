@@ -30,9 +30,8 @@ def least_eigenvalues(M: Float[Tensor, "p k k"], guesses: Float[Tensor, " p"] | 
         A = M[left] - s[:, None, None] * torch.eye(k, dtype=M.dtype, device=M.device)
         proved = torch.linalg.cholesky_ex(A).info == 0
         trace = A.diagonal(dim1=1, dim2=2).sum(1)
-        error = (
-            1.001 * bound(k + 1) * trace + 4 * unit * (size[left] + s.abs()) + 8 * k * k * TINY
-        )  # M - s I rounds too
+        rounded = 4 * unit * (size[left] + s.abs())  # M - s I rounds too
+        error = 1.001 * bound(k + 1) * trace + rounded + 8 * k * k * TINY
         found = torch.maximum(s - error, bounds[left])
         bounds[left[proved]] = found[proved]
         left, guess = left[~proved], guess[~proved]

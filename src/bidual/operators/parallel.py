@@ -75,9 +75,7 @@ def as_widths(widths: object) -> tuple[int, ...]:
     several = tuple(np.ravel(widths).tolist()) if isinstance(widths, np.ndarray) else widths
     several = tuple(several) if isinstance(several, Sequence) else (several,)
     if not several or any(isinstance(m, bool) or not isinstance(m, Integral) or m < 1 for m in several):
-        raise ValueError(
-            f"widths must be a positive whole number or several of them, from the input on, got {widths!r}."
-        )
+        raise ValueError(f"widths must be a positive whole number or several, from the input on, got {widths!r}.")
     return tuple(int(m) for m in several)
 
 

@@ -47,9 +47,7 @@ class MappedRows:
 
     def __post_init__(self) -> None:
         if self.array.ndim != 2 or self.array.dtype.kind not in "fiu":
-            raise ValueError(
-                f"samples must be rows of real numbers, got shape {self.array.shape} of type {self.array.dtype}."
-            )
+            raise ValueError(f"samples must be rows of real numbers, got {self.array.dtype} {self.array.shape}.")
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], rows: slice = slice(None), **options: object) -> Self:
@@ -57,9 +55,7 @@ class MappedRows:
         try:
             array = np.load(Path(path), mmap_mode="r", allow_pickle=False)
         except _NO_ARRAY as error:
-            raise ValueError(
-                f"{path} is not a .npy file of numbers, or is cut off; write it with numpy.save."
-            ) from error
+            raise ValueError(f"{path} is not a .npy file of numbers, or is cut off; write it by numpy.save.") from error
         return cls(array[rows], **options)  # type: ignore[arg-type]
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""Training problems: the convex form over given blocks, and what problems over all neurons have in common."""
+"""Training problems: the convex form over given blocks, and those over all neurons, of ReLU networks above all."""
 
 import math
 from abc import ABC, abstractmethod
@@ -10,11 +10,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from bidual.gauges import Gauge, Group
+from bidual.gauges import Gauge, Group, output_gauge
 from bidual.losses.datafit import Datafit
+from bidual.numerics.norms import L2, Norm
 from bidual.numerics.rounding import TINY, gamma, length, rounded_up
-from bidual.operators import LiftedOperator
-from bidual.polar import NeuronOracle, Neurons
+from bidual.operators import LiftedOperator, NeuronOperator
+from bidual.operators.patches import Patches
+from bidual.polar import NeuronOracle, Neurons, oracle_for
+from bidual.polar.base import Make
 from bidual.types import Blocks, Matrix
 
 
@@ -132,9 +135,7 @@ class NeuronProblem(ABC):
     def _check_samples(self) -> None:
         targets = len(self.datafit.targets)
         if self.X.ndim != 2 or len(self.X) != targets:
-            raise ValueError(
-                f"X must have shape (n, d) with one row per target ({targets}), got {tuple(self.X.shape)}."
-            )
+            raise ValueError(f"X must have shape (n, d), one row per target ({targets}), got {tuple(self.X.shape)}.")
 
     @property
     def neuron_size(self) -> int:
@@ -162,6 +163,94 @@ class NeuronProblem(ABC):
         if self.X.dtype == self.datafit.targets.dtype == dtype:
             return self
         return replace(self, X=self.X.to(dtype), datafit=self.datafit.to(dtype))
+
+
+@dataclass(frozen=True, eq=False)
+class ReluProblem(NeuronProblem):
+    r"""min over all neurons (u_j, w_j) of F(sum_j (X u_j)_+ w_j^T) + beta sum_j |u_j| |w_j| (CP eq. 4, BM eq. 3).
+
+    |u||w| is the least 1/2 (|u|^2 + |w|^2) among all rescalings of a neuron. The dual is max -F*(V) subject to
+    |V^T (X u)_+| <= beta for all |u| <= 1 (CP eq. 11). A hidden bias is a constant column of X.
+
+    Other norms may take the place of the Euclidean ones, |u|_C and |w|_R; the dual's constraint is then
+    |V^T (X u)_+|_R* <= beta for all |u|_C <= 1 (BM Theorem B.1).
+
+    With a ``readout`` L the rows of X are patches of images or pairs of tokens, and neurons contribute
+    L[(X u_j)_+] V_j^T with |V_j|_F as price (BM eq. 23, 136). The dual's constraint is that of the rows, at L* V.
+    """
+
+    hidden_norm: Norm = L2
+    output_norm: Norm = L2
+    readout: Patches | None = None
+
+    def _check_samples(self) -> None:
+        if self.readout is None:
+            super()._check_samples()
+        else:
+            self._check_readout(self.readout)
+
+    def _check_readout(self, readout: Patches) -> None:
+        if tuple(self.X.shape) != (readout.n_rows, readout.width):
+            raise ValueError(f"X must be readout.rows(), {(readout.n_rows, readout.width)}, got {tuple(self.X.shape)}.")
+        if readout.n_predictions != len(self.datafit.targets):
+            raise ValueError(
+                f"the readout makes {readout.n_predictions} rows of predictions, there are {len(self.datafit.targets)} "
+                "of targets; they must be as many."
+            )
+        self.check_weight_decay("a readout")
+
+    @classmethod
+    def on(cls, patches: Patches, datafit: Datafit, beta: float) -> Self:
+        """The problem of a ReLU network on patches."""
+        return cls(patches.rows(), datafit, beta, readout=patches)
+
+    def restricted_to(self, neurons: Neurons) -> Problem:
+        units = self.hidden_norm.unit(neurons)
+        longest = self.hidden_norm.times_l2(self.X.shape[1])
+        operator = NeuronOperator(self.X, units, self.datafit.targets.shape[1], self.readout, longest)
+        return Problem(operator, self.datafit, output_gauge(self.output_norm), self.beta)
+
+    def check_weight_decay(self, what: str) -> None:
+        """Refuse norms that are not Euclidean, for what is only true of weight decay."""
+        if not self.hidden_norm == self.output_norm == L2:
+            raise ValueError(
+                f"{what} is for weight decay, norm l2 on both layers; got {self.hidden_norm.name} and "
+                f"{self.output_norm.name}. Use column_generation."
+            )
+
+    def check_plain(self, what: str) -> None:
+        """Refuse other norms and readouts, for what is only known of plain networks under weight decay."""
+        self.check_weight_decay(what)
+        if self.readout is not None:
+            raise ValueError(f"{what} is for networks without a readout; use column_generation.")
+
+    def check_oracle(self, oracle: NeuronOracle) -> None:
+        """Refuse an oracle for other samples, or one that measures neurons in other norms than this problem charges."""
+        if not oracle.is_for(self.X) or not self._has_readout(oracle.readout):
+            raise ValueError(
+                f"{type(oracle).__name__} was made for other samples than the problem's; make it by "
+                "problem.oracle(Faces)."
+            )
+        mine, asked = (self.hidden_norm, self.output_norm), (oracle.hidden_norm, oracle.output_norm)
+        if mine != asked:
+            raise ValueError(
+                f"the problem has the norms {mine[0].name} and {mine[1].name}, {type(oracle).__name__} answers for "
+                f"{asked[0].name} and {asked[1].name}. Use NormFaces or NormSearch of "
+                "bidual.papers.methods.norm_oracles, with the problem's norms."
+            )
+
+    def _has_readout(self, other: Patches | None) -> bool:
+        if self.readout is None or other is None:
+            return self.readout is other
+        return self.readout is other or self.readout.is_same(other)
+
+    def oracle(self, make: Make) -> NeuronOracle:
+        """The oracle that ``make`` makes for the rows of X, such as Faces, for this problem's dual points."""
+        return oracle_for(self.X, self.readout, make)
+
+    def to(self, dtype: torch.dtype) -> Self:
+        moved = super().to(dtype)
+        return moved if moved is self or self.readout is None else replace(moved, readout=self.readout.to(dtype))
 
 
 def _check_beta(beta: float) -> None:

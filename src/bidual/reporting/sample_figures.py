@@ -142,7 +142,8 @@ def tiles_figure(tiles: Sequence[Numbers], titles: Sequence[str], columns: int) 
     """Small pictures in a grid, each in its own symmetric scale: blue negative, red positive."""
     columns = min(columns, len(tiles))
     lines = -(-len(tiles) // columns)
-    figure = new_figure(5.4, max(1.2, 5.4 / columns * lines * _flatness(tiles[0]) + 0.25 * lines))
+    flatness = min(max(tiles[0].shape[0] / tiles[0].shape[1], 0.25), 3.0)
+    figure = new_figure(5.4, max(1.2, 5.4 / columns * lines * flatness + 0.25 * lines))
     for place, axes in enumerate(figure.subplots(lines, columns, squeeze=False).flat):
         axes.axis("off")
         if place < len(tiles):
@@ -150,7 +151,3 @@ def tiles_figure(tiles: Sequence[Numbers], titles: Sequence[str], columns: int) 
             axes.imshow(tiles[place], cmap="RdBu_r", vmin=-reach, vmax=reach, interpolation="nearest")
             axes.set_title(titles[place], fontsize=8)
     return figure_bytes(figure)
-
-
-def _flatness(tile: Numbers) -> float:
-    return min(max(tile.shape[0] / tile.shape[1], 0.25), 3.0)

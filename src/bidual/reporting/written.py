@@ -192,9 +192,7 @@ def read_result(path: Path, model: type[Kind]) -> Kind:
     """An untrusted result file: every field that is shown must have the right type."""
     value = read_json(path)
     if not isinstance(value, dict) or value.get("kind") != KIND:
-        raise ValueError(
-            f"{path} is not a reproduction: its kind is not {KIND!r}; give a result of `bidual reproduce`."
-        )
+        raise ValueError(f"{path} is not a reproduction: its kind is not {KIND!r}; give one of `bidual reproduce`.")
     if value.get("format") != FORMAT:
         shown = str(value.get("format"))[:60]
         raise ValueError(f"{path} has format {shown}, this version reads {FORMAT}; write it again.")

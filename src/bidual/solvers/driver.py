@@ -1,10 +1,11 @@
-"""Solvers, and the only loop that runs them."""
+"""Solvers, the only loop that runs them, and plans: solvers that take turns."""
 
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import torch
@@ -14,6 +15,7 @@ from bidual.problems.certificate import certify
 from bidual.problems.problem import NeuronProblem, Problem
 from bidual.problems.solution import DEFAULT_LIMITS, Callback, Limits, Record, Solution, Status, Verdict, Watch
 from bidual.runtime.memory import available_bytes, human_bytes
+from bidual.runtime.numerical_errors import NUMERICAL
 from bidual.runtime.threads import one_thread, threads_for
 from bidual.types import Blocks, Matrix
 
@@ -159,7 +161,7 @@ def solve(
     """
     progress = Progress(problem, callback, watch, start if isinstance(start, Solution) else None)
     with threads_of(problem):
-        return progress.run(solver, limits, None if isinstance(start, Solution) else start, dual)
+        return progress.turn(solver, limits, None if isinstance(start, Solution) else start, dual)
 
 
 class Progress:
@@ -182,8 +184,8 @@ class Progress:
     def seconds(self) -> float:
         return time.perf_counter() - self.began
 
-    def run(self, solver: Solver, limits: Limits, start: Tensor | None = None, dual: Matrix | None = None) -> Solution:
-        """One solver from where the last one has ended, or from ``start``."""
+    def turn(self, solver: Solver, limits: Limits, start: Tensor | None = None, dual: Matrix | None = None) -> Solution:
+        """One solver's turn, from where the last one has ended, or from ``start``: the loop."""
         problem, steps, began = self.problem, self.steps, self.seconds
         solver.check(problem)
         solver = solver.within(limits)
@@ -240,20 +242,55 @@ class Progress:
         before = "" if self.done is None else self.done.solver
         again = before == solver.name or before.endswith("+" + solver.name)
         name = before if again else "+".join(filter(None, (before, solver.name)))
-        best, V = self.best.certificate, self.last.dual_point
-        return Solution(
-            self.best.problem,
-            best.point,
-            best,
-            status,
-            self.steps,
-            self.seconds,
-            tuple(self.history),
-            name,
-            best.dual_point if V is None else V,
-            self.last.search_gap,
-            self.best,
-        )
+        best, V, history = self.best.certificate, self.last.dual_point, tuple(self.history)
+        V = best.dual_point if V is None else V
+        found = (self.best.problem, best.point, best)
+        return Solution(*found, status, self.steps, self.seconds, history, name, V, self.last.search_gap, self.best)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A solver with the limits of its turn: the gap at which it hands over, its steps and its seconds."""
+
+    solver: Solver
+    limits: Limits
+
+
+# Yields stages, each made when the last one has ended, and receives the solution so far. A numerical error of a stage
+# is raised where the stage was yielded.
+Plan = Generator[Stage, Solution, None]
+
+
+def run(
+    problem: Problem | NeuronProblem,
+    stages: Plan,
+    tol: float,
+    *,
+    start: Tensor | None = None,
+    dual: Matrix | None = None,
+    callback: Callback | None = None,
+    watch: Watch | None = None,
+) -> Solution:
+    """Run the stages of a plan until ``tol`` is certified; point, neurons, best dual and history are handed over."""
+    progress = Progress(problem, callback, watch)
+    try:
+        stage = next(stages)
+        while True:
+            try:
+                done = progress.turn(stage.solver, stage.limits, start, dual)
+            except NUMERICAL as error:
+                stage = stages.throw(error)
+                continue
+            if done.certificate.within(tol):
+                break
+            stage = stages.send(done)
+    except StopIteration:
+        pass
+    finally:
+        stages.close()
+    if progress.done is None:
+        raise ValueError("no solver can take this problem in the memory there is; use fewer gates or fewer samples.")
+    return progress.done
 
 
 def threads_of(problem: Any) -> AbstractContextManager[None]:

@@ -1,7 +1,7 @@
 """Which solver for which problem, and solving along a path of betas."""
 
 import time
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
 from numbers import Real
@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from bidual.gauges import Conic, Factorised
 from bidual.operators import HasKernel
 from bidual.problems.certificate import certify
-from bidual.problems.problem import NeuronProblem, Problem
+from bidual.problems.problem import Problem
 from bidual.problems.solution import DEFAULT_LIMITS, Callback, Limits, Solution, Status, Watch
 from bidual.runtime.numerical_errors import NUMERICAL
 from bidual.solvers import (
@@ -27,7 +26,7 @@ from bidual.solvers import (
     PrimalDual,
     QInteriorPoint,
 )
-from bidual.solvers.driver import Progress, Solver, threads_of
+from bidual.solvers.driver import Plan, Solver, Stage, run, threads_of
 from bidual.solvers.kernel import is_narrow
 from bidual.types import Blocks, Matrix
 
@@ -73,19 +72,6 @@ _DUST = 1e-5  # neurons smaller than this share of the largest may be rounding
 _COST = 1e-2  # of the gap, what dropping them may cost
 
 
-@dataclass(frozen=True)
-class Stage:
-    """A solver with the limits of its turn: the gap at which it hands over, its steps and its seconds."""
-
-    solver: Solver
-    limits: Limits
-
-
-# Yields stages, each made when the last one has ended, and receives the solution so far. A numerical error of a stage
-# is raised where the stage was yielded.
-Plan = Generator[Stage, Solution, None]
-
-
 def plan(problem: Problem, limits: Limits) -> Plan:
     """Solvers to run one after another, each from where the last one stopped, until ``limits.tol`` is certified."""
     stages = (stage for stage in _candidates(problem, limits.tol) if stage.solver.refusal(problem) is None)
@@ -106,38 +92,6 @@ def in_turn(stages: Iterable[Stage], limits: Limits) -> Plan:
             failure = error
     if done is None and failure is not None:
         raise failure
-
-
-def run(
-    problem: Problem | NeuronProblem,
-    stages: Plan,
-    tol: float,
-    *,
-    start: Tensor | None = None,
-    dual: Matrix | None = None,
-    callback: Callback | None = None,
-    watch: Watch | None = None,
-) -> Solution:
-    """Run the stages of a plan until ``tol`` is certified; point, neurons, best dual and history are handed over."""
-    progress = Progress(problem, callback, watch)
-    try:
-        stage = next(stages)
-        while True:
-            try:
-                done = progress.run(stage.solver, stage.limits, start, dual)
-            except NUMERICAL as error:
-                stage = stages.throw(error)
-                continue
-            if done.certificate.within(tol):
-                break
-            stage = stages.send(done)
-    except StopIteration:
-        pass
-    finally:
-        stages.close()
-    if progress.done is None:
-        raise ValueError("no solver can take this problem in the memory there is; use fewer gates or fewer samples.")
-    return progress.done
 
 
 def _candidates(problem: Problem, tol: float, at: Crossovers = CROSSOVERS) -> Iterator[Stage]:

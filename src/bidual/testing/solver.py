@@ -16,8 +16,7 @@ from bidual.numerics.norms import L2
 from bidual.operators import GatedOperator, LiftedOperator, NeuronOperator
 from bidual.polar import Faces
 from bidual.problems.certificate import Certificate
-from bidual.problems.problem import Problem
-from bidual.problems.relu import ReluProblem
+from bidual.problems.problem import Problem, ReluProblem
 from bidual.problems.solution import Limits, Record, Solution, Status
 from bidual.solvers.driver import Solver, solve
 from bidual.testing.tools import normal, positive, require, require_at_least, require_close, require_refused

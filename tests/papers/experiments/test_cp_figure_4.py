@@ -8,7 +8,7 @@ from bidual.losses import Squared
 from bidual.losses.datafit import Datafit
 from bidual.papers.experiments import cp_figure_4
 from bidual.papers.experiments.cp_figure_4 import ImageRow, Settings, blobs, noise
-from bidual.problems.relu import ReluProblem
+from bidual.problems.problem import ReluProblem
 from bidual.training.copositive import relax
 from bidual.training.copositive.relaxed import Compact
 

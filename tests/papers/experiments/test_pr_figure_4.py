@@ -6,7 +6,7 @@ from bidual.losses.datafit import Datafit
 from bidual.papers.experiments import pr_figure_4
 from bidual.papers.experiments.pr_figure_4 import Figure4, make_data
 from bidual.papers.methods.low_rank import truncated
-from bidual.problems.relu import ParallelProblem
+from bidual.problems.parallel import ParallelProblem
 from bidual.problems.solution import Limits
 from bidual.training.parallel.plan import ParallelPlan
 

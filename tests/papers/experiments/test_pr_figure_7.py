@@ -12,7 +12,7 @@ from bidual.papers.experiments import pr_figure_7
 from bidual.papers.experiments.pr_figure_7 import Spectrum, spectrum
 from bidual.papers.methods.low_rank import guarantee
 from bidual.papers.reproduction import Context, Scale
-from bidual.problems.relu import ParallelProblem
+from bidual.problems.parallel import ParallelProblem
 from bidual.problems.solution import Limits
 from bidual.training.parallel.plan import ParallelPlan
 from helpers.places import SHARED

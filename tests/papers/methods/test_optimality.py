@@ -8,7 +8,7 @@ from bidual.losses import Squared
 from bidual.losses.datafit import Datafit
 from bidual.papers.methods.cone_factors import ConeProgram
 from bidual.papers.methods.optimality import optimality_report
-from bidual.problems.relu import ReluProblem
+from bidual.problems.problem import ReluProblem
 from bidual.solvers.factored import FactoredProgram, factored_point, train
 from bidual.solvers.factored.arithmetic import inner
 from helpers.draws import normal

@@ -14,11 +14,12 @@ from torch import Tensor
 
 from bidual.losses import Squared
 from bidual.losses.datafit import Datafit
+from bidual.numerics.forms import eigen_error, principal, steeper
 from bidual.patterns.arrangement import Arrangement
 from bidual.polar import Faces, LocalSearch, SteepestNeurons, steepness
-from bidual.polar.exact.faces import _eigen_error, _principal, _Solid, _steeper, _two_directions
+from bidual.polar.exact.faces import _Solid, _two_directions
 from bidual.problems.certificate import Scope, certify, judge
-from bidual.problems.relu import ReluProblem
+from bidual.problems.problem import ReluProblem
 from bidual.problems.solution import Limits
 from bidual.solvers.driver import solve
 from bidual.testing import own_checks_only
@@ -230,7 +231,7 @@ def test_rank_one_has_two_directions() -> None:
 @pytest.mark.parametrize("c", [1, 2, 4])
 def test_the_principal_vector_is_the_top_right_singular_vector(c: int) -> None:
     G = np.random.default_rng(c).standard_normal((6, c, 3))
-    top, gap, u, _ = _principal(G)
+    top, gap, u, _ = principal(G)
     s, rows = np.linalg.svd(G)[1:]
     s = np.concatenate([s, np.zeros((6, 2))], 1)
     assert top == pytest.approx(s[:, 0] ** 2, rel=1e-12)
@@ -241,10 +242,10 @@ def test_the_principal_vector_is_the_top_right_singular_vector(c: int) -> None:
 
 @pytest.mark.parametrize("c", [1, 2])
 def test_zero_matrices_and_none_have_principal_vectors(c: int) -> None:
-    top, gap, u, off = _principal(np.zeros((2, c, 3)))
+    top, gap, u, off = principal(np.zeros((2, c, 3)))
     assert top.tolist() == gap.tolist() == off.tolist() == [0.0, 0.0]
     assert np.isfinite(u).all()
-    assert [part.shape for part in _principal(np.zeros((0, c, 3)))] == [(0,), (0,), (0, 3), (0,)]
+    assert [part.shape for part in principal(np.zeros((0, c, 3)))] == [(0,), (0,), (0, 3), (0,)]
 
 
 def test_a_solid_has_one_cell_of_every_pair() -> None:
@@ -395,7 +396,7 @@ def near_ties(p: int, c: int, k: int) -> ndarray:
 @pytest.mark.parametrize(("c", "k"), [(2, 3), (5, 3), (3, 5)])
 def test_eigenvalues_and_vectors_are_off_by_less_than_was_measured(c: int, k: int) -> None:
     G = near_ties(12, c, k)
-    top, gap, u, rounding = _principal(G)
+    top, gap, u, rounding = principal(G)
     assert np.all(rounding <= 1e-12 * top)
     with mpmath.workdps(40):
         for form, value, distance, vector, error in zip(G, top, gap, u, rounding, strict=True):
@@ -416,10 +417,10 @@ def test_a_wrong_decomposition_is_noticed() -> None:
     Q = Q + Q.transpose(0, 2, 1)
     values, W = np.linalg.eigh(Q)
     turn = np.linalg.qr(np.eye(3) + 1e-6 * rng.standard_normal((3, 3)))[0]
-    assert _eigen_error(Q, values, W)[0] <= 1e-13
+    assert eigen_error(Q, values, W)[0] <= 1e-13
     for wrong, vectors in ((values + 1e-6, W), (values, W @ turn), (values, W * (1 + 1e-6))):
         made = (vectors * wrong[:, None, :]) @ vectors.transpose(0, 2, 1)
-        assert _eigen_error(Q, wrong, vectors)[0] >= 0.9 * np.linalg.norm(Q - made, 2, axis=(1, 2))[0] >= 1e-8
+        assert eigen_error(Q, wrong, vectors)[0] >= 0.9 * np.linalg.norm(Q - made, 2, axis=(1, 2))[0] >= 1e-8
 
 
 @pytest.mark.parametrize(("c", "k"), [(1, 3), (2, 3), (6, 4)])
@@ -427,10 +428,10 @@ def test_no_matrix_that_is_steep_is_left_out_and_few_others_are_kept(c: int, k: 
     G = np.random.default_rng(k).standard_normal((500, c, k))
     norms = np.linalg.norm(G, 2, axis=(1, 2))
     for threshold in (0.0, *norms[:20], 1e-100):
-        kept = _steeper(G, float(threshold))
+        kept = steeper(G, float(threshold))
         assert set(np.flatnonzero(norms >= threshold * (1 - 1e-15))) <= set(kept) or threshold == 0
         assert np.all(norms[kept] >= 0.7 * threshold)
-    assert _steeper(G, inf).tolist() == []
+    assert steeper(G, inf).tolist() == []
 
 
 @pytest.mark.parametrize("gap", [1e-6, 1e-9, 1e-10])

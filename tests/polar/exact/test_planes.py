@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from numpy import ndarray
 
+from bidual.numerics.forms import form_error, principal_of_plane, top_error
 from bidual.numerics.rounding import UNIT, gamma
 from bidual.patterns.arrangement import MERGE, Flat
-from bidual.polar.exact.planes import Planes, _on_arc, _principal, form_error, top_error
+from bidual.polar.exact.faces import Planes, _on_arc
 
 
 def flats(count: int, n: int, r: int = 3, seed: int = 0) -> list[Flat]:
@@ -56,7 +57,7 @@ def test_the_closed_form_of_two_by_two_is_off_by_less_than_its_allowance(c: int)
     rng = np.random.default_rng(c)
     G = rng.standard_normal((1, 60, c, 2)) * 10.0 ** rng.uniform(-3, 3, (1, 60, 1, 1))
     G[0, ::3, :, 1] = G[0, ::3, :, 0] * (1 + 1e-9 * rng.standard_normal((20, 1)))
-    tops, gaps, angle = _principal(G)
+    tops, gaps, angle = principal_of_plane(G)
     with mpmath.workdps(50):
         for form, value, gap, at in zip(G[0], tops[0], gaps[0], angle[0], strict=True):
             a, b = (mpmath.matrix(column.tolist()) for column in form.T)
@@ -171,7 +172,7 @@ def test_the_bound_of_a_flat_form_leaves_room_for_its_gap() -> None:
 def test_the_principal_direction_is_the_top_eigenvector(c: int) -> None:
     G = np.random.default_rng(c).standard_normal((3, 4, c, 2))
     values, vectors = np.linalg.eigh(np.swapaxes(G, -1, -2) @ G)
-    value, gap, angle = _principal(G)
+    value, gap, angle = principal_of_plane(G)
     assert value == pytest.approx(values[..., 1], rel=1e-12)
     assert gap == pytest.approx(values[..., 1] - values[..., 0], rel=1e-10)
     u = np.stack([np.cos(angle), np.sin(angle)], -1)

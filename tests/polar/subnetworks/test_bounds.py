@@ -19,7 +19,7 @@ from bidual.polar.subnetworks.bound import RelaxedBound
 from bidual.polar.subnetworks.outputs import AllOutputs, _cone_bound, _principal, _Search
 from bidual.polar.subnetworks.pricing import ExactParallel
 from bidual.polar.subnetworks.search import ParallelSearch
-from bidual.problems.relu import ParallelProblem
+from bidual.problems.parallel import ParallelProblem
 from bidual.problems.solution import Limits
 from bidual.training.parallel.plan import ParallelPlan
 

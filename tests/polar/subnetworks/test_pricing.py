@@ -11,7 +11,7 @@ from bidual.polar import Faces
 from bidual.polar.subnetworks.base import copies
 from bidual.polar.subnetworks.pricing import ExactParallel
 from bidual.polar.subnetworks.search import ParallelSearch
-from bidual.problems.relu import ParallelProblem
+from bidual.problems.parallel import ParallelProblem
 
 CASES = [(5, 2, 1), (5, 2, 2), (6, 2, 3), (4, 3, 2), (5, 1, 2), (4, 3, 1)]
 

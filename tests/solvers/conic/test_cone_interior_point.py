@@ -10,7 +10,7 @@ from bidual.losses import Huber, Squared
 from bidual.losses.datafit import Datafit
 from bidual.papers.methods.cone_factors import gated_program
 from bidual.patterns import enumerate as enumerate_patterns
-from bidual.problems.relu import ReluProblem
+from bidual.problems.problem import ReluProblem
 from bidual.solvers.conic import cone_program
 from bidual.solvers.conic.cone_interior_point import SquaredCones
 from bidual.solvers.conic.cone_program import ConeSolution, solve_cone_program

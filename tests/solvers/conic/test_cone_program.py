@@ -11,7 +11,7 @@ from bidual.papers.methods.cone_pca import steepest
 from bidual.patterns import enumerate as enumerate_patterns
 from bidual.patterns.cones import pattern_cone
 from bidual.problems.certificate import certify
-from bidual.problems.relu import ReluProblem
+from bidual.problems.problem import ReluProblem
 from bidual.solvers.conic import cone_program
 from bidual.solvers.conic.cone_program import ConeSolution, solve_cone_program
 from helpers.draws import normal

@@ -8,7 +8,7 @@ from bidual.losses import Squared
 from bidual.losses.datafit import Datafit
 from bidual.papers.methods.cone_factors import ConeProgram
 from bidual.patterns import activations, sample_gates
-from bidual.problems.relu import ReluProblem
+from bidual.problems.problem import ReluProblem
 from bidual.problems.solution import Status
 from bidual.solvers.factored import FactoredProgram, factored_point, leave_saddle, resized, train
 from helpers.draws import normal

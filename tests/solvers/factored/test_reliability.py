@@ -13,8 +13,7 @@ from bidual.papers.methods.cone_factors import ConeProgram
 from bidual.papers.methods.cone_projection import Cones
 from bidual.papers.methods.optimality import optimality_report
 from bidual.patterns import activations, sample_gates
-from bidual.problems.problem import Problem
-from bidual.problems.relu import ReluProblem
+from bidual.problems.problem import Problem, ReluProblem
 from bidual.problems.solution import Limits, Status
 from bidual.solvers import BurerMonteiro
 from bidual.solvers.driver import solve

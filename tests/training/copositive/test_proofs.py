@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bidual.problems.relu import ReluProblem
+from bidual.problems.problem import ReluProblem
 from bidual.training.copositive import Relaxed, relax
 from bidual.training.copositive.cones import PatternCones
 from bidual.training.copositive.pattern_program import ConeProofs, pattern_bound

@@ -10,7 +10,7 @@ from torch import Tensor
 from bidual.losses import LOSSES
 from bidual.patterns.spike_free import is_spike_free
 from bidual.polar import Faces
-from bidual.problems.relu import ReluProblem
+from bidual.problems.problem import ReluProblem
 from bidual.problems.solution import Limits
 from bidual.solvers.driver import solve
 from bidual.training.copositive import Relaxed, relax

@@ -9,7 +9,7 @@ from torch import Tensor
 from bidual.losses import LOSSES
 from bidual.losses.datafit import Datafit
 from bidual.polar import Faces
-from bidual.problems.relu import ReluProblem
+from bidual.problems.problem import ReluProblem
 from bidual.training.copositive.relaxed import Relaxed
 from bidual.training.copositive.splitting import RegionProofs, covers, joint_bound
 from helpers.draws import normal

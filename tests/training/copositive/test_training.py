@@ -11,7 +11,7 @@ from bidual import ConvexCNNRegressor, ConvexMLPClassifier, ConvexMLPRegressor
 from bidual.numerics.norms import L1
 from bidual.polar import Faces
 from bidual.problems.certificate import Scope
-from bidual.problems.relu import ReluProblem
+from bidual.problems.problem import ReluProblem
 from bidual.problems.solution import Limits, Record, Status
 from bidual.solvers.driver import solve
 from bidual.training.copositive import Copositive, CopositiveProgram, relax

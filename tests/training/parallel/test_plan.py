@@ -16,7 +16,8 @@ from bidual.polar.subnetworks.bound import RelaxedBound
 from bidual.polar.subnetworks.outputs import AllOutputs
 from bidual.polar.subnetworks.pricing import ExactParallel
 from bidual.problems.certificate import Scope
-from bidual.problems.relu import ParallelProblem, ReluProblem
+from bidual.problems.parallel import ParallelProblem
+from bidual.problems.problem import ReluProblem
 from bidual.problems.solution import Limits
 from bidual.training.parallel.plan import ParallelPlan, relaxed_dual
 from bidual.training.relu.plan import ReluPlan

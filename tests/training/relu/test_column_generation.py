@@ -11,8 +11,7 @@ from bidual.losses import LOSSES
 from bidual.patterns import enumerate as enumerate_patterns
 from bidual.polar import Faces, LocalSearch
 from bidual.problems.certificate import Certificate, Scope, certify
-from bidual.problems.problem import Problem
-from bidual.problems.relu import ReluProblem
+from bidual.problems.problem import Problem, ReluProblem
 from bidual.problems.solution import Limits, Solution, Status
 from bidual.solvers.driver import solve
 from bidual.training.relu.column_generation import ColumnGeneration

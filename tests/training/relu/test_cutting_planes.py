@@ -13,7 +13,7 @@ from bidual.losses.datafit import Datafit
 from bidual.numerics.norms import L1
 from bidual.polar import Faces, LocalSearch, Sphere
 from bidual.problems.certificate import Scope
-from bidual.problems.relu import ReluProblem
+from bidual.problems.problem import ReluProblem
 from bidual.problems.solution import Limits, Record, Solution, Status
 from bidual.solvers.driver import solve
 from bidual.training.relu.column_generation import ColumnGeneration

@@ -4,7 +4,7 @@ import torch
 from bidual.losses import Squared
 from bidual.losses.datafit import Datafit
 from bidual.polar import Faces
-from bidual.problems.relu import ReluProblem
+from bidual.problems.problem import ReluProblem
 from bidual.problems.solution import Limits
 from bidual.solvers.driver import solve
 from bidual.training.relu.column_generation import ColumnGeneration

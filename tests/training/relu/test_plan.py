@@ -11,7 +11,7 @@ from bidual.numerics.norms import NORMS
 from bidual.polar import Faces, bound_near
 from bidual.polar.exact.faces import affordable, face_count
 from bidual.problems.certificate import Scope
-from bidual.problems.relu import ReluProblem
+from bidual.problems.problem import ReluProblem
 from bidual.problems.solution import Limits
 from bidual.training.relu.plan import RELU_SOLVERS, ReluPlan
 

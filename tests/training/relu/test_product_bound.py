@@ -13,7 +13,7 @@ from bidual import ConvexMLPClassifier
 from bidual.losses import LOSSES
 from bidual.losses.datafit import Datafit
 from bidual.operators.patches import Convolution, ImagePatches
-from bidual.problems.relu import ReluProblem
+from bidual.problems.problem import ReluProblem
 from bidual.problems.solution import Limits, Solution
 from bidual.solvers.driver import solve
 from bidual.testing.loss import example_targets

@@ -116,9 +116,7 @@ def _split(classes: Files, fraction: float, seed: int) -> tuple[Files, Files]:
     test: Files = {}
     for name, files in classes.items():
         if fraction and len(files) < 2:
-            raise ValueError(
-                f"the class {name!r} has one image, and a test part needs another; or use test_fraction=0."
-            )
+            raise ValueError(f"the class {name!r} has one image, and a test part needs another; use test_fraction=0.")
         count = min(max(round(fraction * len(files)), 1), len(files) - 1) if fraction else 0
         chosen = set(rng.permutation(len(files))[:count].tolist())
         train[name] = [file for k, file in enumerate(files) if k not in chosen]
@@ -157,9 +155,7 @@ def _picture(path: Path, size: tuple[int, int] | None) -> "Image.Image":
             image = ImageOps.exif_transpose(opened)
             image.load()
     except Exception as error:  # Pillow raises many kinds for damaged or malicious files
-        raise ValueError(
-            f"{path} is no image that can be read: {one_line(error)}; repair it, or move it elsewhere."
-        ) from error
+        raise ValueError(f"{path} is no image that can be read: {one_line(error)}; repair it, or move it.") from error
     if frames > 1:
         raise ValueError(f"{path} has {frames} frames; keep one of them.")
     if mode not in _GREY + _COLOUR:

@@ -167,9 +167,7 @@ def read_cifar10(path: str | os.PathLike[str]) -> tuple[Bytes, Bytes]:
     """Images (N, 3, 32, 32) and labels (N,) of a batch of the binary version: 3073 bytes a record, the label first."""
     raw = np.frombuffer(Path(path).read_bytes(), np.uint8)
     if not len(raw) or len(raw) % _RECORD:
-        raise ValueError(
-            f"{path} has {len(raw)} bytes, not a multiple of {_RECORD}; only the binary version of CIFAR-10 is read."
-        )
+        raise ValueError(f"{path} has {len(raw)} bytes, not a multiple of {_RECORD}; only binary CIFAR-10 is read.")
     records = raw.reshape(-1, _RECORD)
     labels, images = records[:, 0].copy(), records[:, 1:].reshape(-1, _CHANNELS, _SIDE, _SIDE).copy()
     if int(labels.max()) >= _CLASSES:

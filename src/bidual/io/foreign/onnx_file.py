@@ -113,9 +113,7 @@ def _with_data(tensor: TensorProto, folder: Path) -> TensorProto:
     location = entries.get("location", "")
     file = (folder / location).resolve()
     if not location or file.parent != folder.resolve():
-        raise ValueError(
-            f"its weights lie in {location!r}, outside its folder, where nothing is read; export it again."
-        )
+        raise ValueError(f"its weights lie in {location!r}, outside its folder, where nothing is read; export again.")
     if not file.is_file():
         raise ValueError(f"its weights lie in {location!r}, which is not there; copy that file beside the model.")
     inline = TensorProto()

@@ -151,9 +151,7 @@ class Convolution(Part):
             size = "(channels, length)" if self.dims == 1 else "(channels, height, width)"
             raise ValueError(f"a {self.dims}-dimensional convolution needs images of shape {size}, got {tuple(shape)}.")
         count = []
-        for length, kernel, stride, padding, dilation in zip(
-            shape[1:], self.kernel_size, self.stride, self.padding, self.dilation, strict=True
-        ):
+        for length, kernel, stride, padding, dilation in zip(shape[1:], *self.geometry, strict=True):
             span = dilation * (kernel - 1) + 1
             if length + 2 * padding < span:
                 raise ValueError(

@@ -19,7 +19,7 @@ from bidual.losses.datafit import Datafit
 from bidual.papers.experiments.descent import DescentRun, GradientDescent
 from bidual.papers.experiments.whitened_images import balanced
 from bidual.papers.reproduction import Claim, Context, Experiment, Finding, Scale
-from bidual.problems.relu import ReluProblem
+from bidual.problems.problem import ReluProblem
 from bidual.problems.solution import Limits
 from bidual.reporting.plots import COLOURS, GREY, figure_bytes, new_figure, plain
 from bidual.solvers.driver import solve

@@ -18,7 +18,7 @@ from bidual.losses import Squared
 from bidual.losses.datafit import Datafit
 from bidual.papers.reproduction import Claim, Context, Experiment, Finding, Scale
 from bidual.polar import Faces
-from bidual.problems.relu import ReluProblem
+from bidual.problems.problem import ReluProblem
 from bidual.problems.solution import Limits
 from bidual.reporting.plots import COLOURS, figure_bytes, new_figure, plain
 from bidual.solvers.conic.cone_program import solve_cone_program

@@ -14,8 +14,7 @@ from bidual.operators import LinearOperator
 from bidual.papers.experiments.whitened_images import Whitened
 from bidual.polar.exact.orthogonal_rows import polar_bound_orthogonal_rows
 from bidual.problems.certificate import Certificate, Scope, certify, judge
-from bidual.problems.problem import Problem
-from bidual.problems.relu import ReluProblem
+from bidual.problems.problem import Problem, ReluProblem
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,8 @@ from bidual.papers.reproduction import Claim, Context, Experiment, Finding, Scal
 from bidual.patterns import count_bound
 from bidual.patterns import enumerate as all_patterns
 from bidual.problems.certificate import Certificate
-from bidual.problems.relu import ParallelProblem, ReluProblem
+from bidual.problems.parallel import ParallelProblem
+from bidual.problems.problem import ReluProblem
 from bidual.problems.solution import Limits
 from bidual.reporting.plots import COLOURS, GREY, figure_bytes, new_figure, plain
 from bidual.training.relu.plan import ReluPlan

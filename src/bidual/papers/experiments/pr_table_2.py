@@ -18,7 +18,7 @@ from bidual.losses import Squared
 from bidual.losses.datafit import Datafit
 from bidual.papers.methods.parallel_descent import ParallelDescent
 from bidual.papers.reproduction import Claim, Context, Experiment, Finding, Scale
-from bidual.problems.relu import ParallelProblem
+from bidual.problems.parallel import ParallelProblem
 from bidual.problems.solution import Limits
 from bidual.reporting.plots import COLOURS, GREY, figure_bytes, new_figure, plain
 from bidual.training.parallel.plan import ParallelPlan

@@ -16,7 +16,7 @@ from bidual.papers.experiments.whitened_images import Setting, Whitened
 from bidual.papers.methods.demeaned_form import closed_form_demeaned
 from bidual.polar import bound_near
 from bidual.problems.certificate import Certificate, Scope, judge
-from bidual.problems.relu import ReluProblem
+from bidual.problems.problem import ReluProblem
 from bidual.training.relu.closed_form import ClosedForm, closed_form
 
 CLOSE = 1e-3  # SGD is there when its objective is relatively that close to the optimum

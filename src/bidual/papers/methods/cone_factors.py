@@ -14,8 +14,7 @@ from bidual.operators import GatedOperator, LiftedOperator, PooledOperator
 from bidual.papers.methods.cone_projection import Cones
 from bidual.polar import Faces, NeuronOracle
 from bidual.problems.certificate import certify
-from bidual.problems.problem import Problem
-from bidual.problems.relu import ReluProblem
+from bidual.problems.problem import Problem, ReluProblem
 from bidual.problems.solution import Verdict
 from bidual.solvers.factored.arithmetic import resized
 from bidual.solvers.factored.program import FactoredProgram, Scaling, Violation

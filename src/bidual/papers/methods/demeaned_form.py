@@ -8,7 +8,7 @@ from torch import Tensor
 
 from bidual.numerics.gram import Gram, norm_bound, power_of_two
 from bidual.numerics.rounding import gamma, length, rounded_up
-from bidual.problems.relu import ReluProblem
+from bidual.problems.problem import ReluProblem
 from bidual.training.relu.closed_form import ClosedForm, class_atoms, distance, refusal_of_data, refused, thresholded
 
 _EXACT = 1e-12  # angles and entries of Y that the proof takes as exact

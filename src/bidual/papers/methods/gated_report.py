@@ -15,8 +15,8 @@ from bidual.papers.methods.path_norm import path_norm_of
 from bidual.patterns import with_constant
 from bidual.polar.subnetworks.base import copies
 from bidual.problems.certificate import Certificate
-from bidual.problems.problem import Problem
-from bidual.problems.relu import ParallelProblem, ReluProblem
+from bidual.problems.parallel import ParallelProblem
+from bidual.problems.problem import Problem, ReluProblem
 from bidual.problems.solution import Limits
 from bidual.solvers.plan import solve_auto
 from bidual.training.relu.plan import ReluPlan

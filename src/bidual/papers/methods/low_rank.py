@@ -14,7 +14,7 @@ from bidual.losses.datafit import Datafit
 from bidual.numerics.eigenvalue_bounds import orthogonality_error
 from bidual.numerics.rounding import gamma, length, rounded_up
 from bidual.problems.certificate import Certificate, Scope, judge
-from bidual.problems.relu import ParallelProblem
+from bidual.problems.parallel import ParallelProblem
 from bidual.problems.solution import DEFAULT_LIMITS, Limits, Solution
 from bidual.training.parallel.plan import ParallelPlan
 

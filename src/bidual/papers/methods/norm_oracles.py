@@ -15,7 +15,7 @@ from bidual.numerics.norms import Norm
 from bidual.numerics.rounding import gamma, rounded_up
 from bidual.patterns.exact_arrangement import Integers, distinct_hyperplanes, kernels, whole
 from bidual.polar import Faces, LocalSearch, NeuronOracle, Neurons, SteepestNeurons
-from bidual.polar.exact.planes import LISTED
+from bidual.polar.exact.faces import LISTED
 from bidual.runtime.memory import available_bytes, human_bytes
 from bidual.types import Matrix
 

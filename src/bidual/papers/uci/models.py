@@ -23,8 +23,7 @@ from bidual.papers.methods.decoding import SubNetworks
 from bidual.papers.methods.parallel_descent import ParallelDescent
 from bidual.papers.methods.penalty_descent import PenaltyDescent
 from bidual.polar.subnetworks.base import copies
-from bidual.problems.problem import Problem
-from bidual.problems.relu import ReluProblem
+from bidual.problems.problem import Problem, ReluProblem
 from bidual.problems.solution import Limits
 from bidual.solvers.plan import beta_grid, solve_auto
 from bidual.training.relu.plan import ReluPlan

@@ -3,25 +3,42 @@
 from dataclasses import dataclass
 from functools import cached_property
 from math import comb
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from numpy import ndarray
 from torch import Tensor
 
+from bidual.numerics.forms import form_error, principal, principal_of_plane, steeper, top_error
 from bidual.numerics.gram import row_lengths
 from bidual.numerics.rounding import gamma, rounded_up
 from bidual.patterns import check_enumerable, count_bound, enumeration_bytes
 from bidual.patterns.arrangement import MERGE, Arrangement, Flat
 from bidual.patterns.reduction import reduce_rank
 from bidual.polar.base import NeuronOracle, SteepestNeurons, steepness
-from bidual.polar.exact.planes import FLAT_FORM, LISTED, Planes, Tops, form_error, top_error
 from bidual.runtime.memory import available_bytes
 
+LISTED = 2000  # about how many directions are listed, highest first
+_FLAT_FORM = 1e-8  # a quadratic form whose eigenvalues differ by less, relatively, is constant on a plane
 _AFFORDABLE_FACES = 1_500_000  # a query then takes a few seconds
 _QUICK_FACES = 100_000
 _AFFORDABLE_BYTES = 3_000_000_000
+
+
+class Tops(NamedTuple):
+    """Directions u, their quadratic forms' values |G u|, and the proved largest."""
+
+    directions: Float[ndarray, "q r"]
+    values: Float[ndarray, " q"]
+    upper: float
+
+    @classmethod
+    def of(cls, parts: "list[Tops]", upper: float) -> "Tops":
+        """The directions of all parts, under a bound of their values."""
+        directions, values = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
+        return cls(directions, values, upper)
 
 
 class Faces(NeuronOracle):
@@ -53,7 +70,7 @@ class Faces(NeuronOracle):
         return [_Solid.of(flat, arrangement) for flat in flats]
 
     @cached_property
-    def _planes(self) -> Planes | None:
+    def _planes(self) -> "Planes | None":
         if self.rank < 2:
             return None
         return Planes.of(self._arrangement.flats(2))
@@ -112,6 +129,102 @@ def _two_directions(samples: Float[ndarray, "n 1"], V: Float[ndarray, "n c"]) ->
 
 
 @dataclass(frozen=True, eq=False)
+class Planes:
+    r"""Planes of an arrangement, with the angles at which rows of X change sign.
+
+    Between two angles, |V^T (X u)_+| = |G u| with one matrix G (c, 2), and going round, every angle adds or removes one
+    row's v_i x_i^T. A maximum of u^T G^T G u on an arc is at an end, or at the top eigenvector if that is on the arc.
+
+    Attributes:
+        basis: (f, r, 2).
+        turns: (f, n), sorted angles in [0, pi); opposite arcs follow by symmetry.
+        order: (f, n), which row changes there.
+        change: (f, n), +1 if the row becomes active there, -1 if it stops.
+        rows: (f, n, 2), X on the plane in the order of the angles.
+        narrow: the width of the widest arc that counts as empty.
+    """
+
+    basis: Float[ndarray, "f r 2"]
+    turns: Float[ndarray, "f n"]
+    order: ndarray
+    change: Float[ndarray, "f n"]
+    rows: Float[ndarray, "f n 2"]
+    narrow: float = 0.0
+
+    @classmethod
+    def of(cls, flats: list[Flat]) -> "Planes":
+        rows = np.stack([flat.rows for flat in flats])
+        normal = np.arctan2(rows[..., 1], rows[..., 0])
+        turns = np.mod(normal + np.pi / 2, np.pi)
+        change = np.where(np.cos(turns - np.pi / 2 - normal) > 0, -1.0, 1.0)
+        order = np.argsort(turns, axis=1)
+        sorted_rows = np.take_along_axis(rows, order[..., None], 1)
+        basis, turns = np.stack([flat.basis for flat in flats]), np.take_along_axis(turns, order, 1)
+        width = np.concatenate([turns[:, 1:], turns[:, :1] + np.pi], 1) - turns
+        narrow = float(np.max(width, where=width <= MERGE + 1e-14, initial=0.0))
+        return cls(basis, turns, order, np.take_along_axis(change, order, 1), sorted_rows, narrow)
+
+    def tops(self, V: Float[ndarray, "n c"], above: float) -> Tops:
+        """The best direction of every arc whose value exceeds ``above``, and a proved bound over all planes."""
+        parts = [self._tops(V, chunk, above) for chunk in self._chunks(V.shape[1])]
+        return Tops.of(parts, max(part.upper for part in parts))
+
+    def _chunks(self, c: int, numbers: int = 4_000_000) -> list[slice]:
+        f, n = self.turns.shape
+        size = max(1, numbers // (4 * n * c))
+        return [slice(start, start + size) for start in range(0, f, size)]
+
+    def _tops(self, V: ndarray, chunk: slice, above: float) -> Tops:
+        G = self._forms(V, chunk)
+        turns = self.turns[chunk]
+        low = np.concatenate([turns, turns + np.pi], 1)
+        width = np.concatenate([low[:, 1:], low[:, :1] + 2 * np.pi], 1) - low
+        at_end = np.linalg.norm(_apply(G, low), axis=2)
+        top, gap, angle = principal_of_plane(G)
+        error = top_error(top, form_error(V), gamma(4 * V.shape[1] + 16) * top)
+        inside, spread = _on_arc(angle, low, width, top, gap, error)
+        upper = max(float(at_end.max()), float(np.sqrt(np.max(top, where=inside, initial=0.0))))
+        upper = np.sqrt(upper**2 + spread)
+        best_at_top = inside & (np.sqrt(top) > at_end)
+        value = np.where(best_at_top, np.sqrt(top), at_end)
+        listed = value > min(above, float(value.max()) * (1 - 1e-12))
+        if listed.sum() > LISTED:
+            listed &= value >= np.partition(value, value.size - LISTED, axis=None)[-LISTED]
+        chosen = np.nonzero(listed)
+        theta = np.where(best_at_top, low + np.mod(angle - low, np.pi), low)[chosen]
+        directions = np.stack([np.cos(theta), np.sin(theta)], 1)
+        lifted = np.einsum("qrk,qk->qr", self.basis[chunk][chosen[0]], directions)
+        return Tops(lifted, value[chosen], float(upper))
+
+    def _forms(self, V: ndarray, chunk: slice) -> Float[ndarray, "f m c 2"]:
+        """G on each of the 2n arcs of every plane; the arc after the i-th angle comes i-th."""
+        M = V[self.order[chunk]][..., None] * self.rows[chunk][:, :, None, :]
+        change = self.change[chunk][..., None, None]
+        before = (M * (change < 0)).sum(1, keepdims=True)
+        half = before + np.cumsum(change * M, axis=1)
+        return np.concatenate([half, M.sum(1, keepdims=True) - half], 1)
+
+
+def _apply(G: Float[ndarray, "f m c 2"], angle: Float[ndarray, "f m"]) -> Float[ndarray, "f m c"]:
+    return G[..., 0] * np.cos(angle)[..., None] + G[..., 1] * np.sin(angle)[..., None]
+
+
+def _on_arc(
+    angle: ndarray, low: ndarray, width: ndarray, value: ndarray, gap: ndarray, error: ndarray
+) -> tuple[Bool[ndarray, "f m"], float]:
+    """Whether the top direction (or its opposite) may be on the arc, and the cost of ignoring flat forms.
+
+    The angle is known up to error / (gap - 2 error) (Davis & Kahan), and up to the rounding of angles, which is far
+    below MERGE. Where the form is flat, the value at an end of the arc is as large up to the gap.
+    """
+    flat = gap <= np.maximum(_FLAT_FORM * value, 16 * error)
+    slack = 4 * error / np.where(flat, np.inf, np.maximum(gap, np.finfo(float).tiny)) + MERGE
+    offset = np.mod(angle - low, np.pi)
+    inside = ((offset <= width + slack) | (offset >= np.pi - slack)) & (width > MERGE) & ~flat
+    return inside, float(np.max(gap + 4 * error, where=flat, initial=0.0))
+
+
+@dataclass(frozen=True, eq=False)
 class _Solid:
     """A flat of dimension three or more with one cell of every antipodal pair."""
 
@@ -142,12 +255,12 @@ class _Solid:
         active = self.active[chunk]
         half = active.astype(np.float64) @ M
         G = np.concatenate([half, M.sum(0) - half]).reshape(2 * len(active), V.shape[1], -1)
-        steep = _steeper(G, threshold)
-        top, gap, u, rounding = _principal(G[steep])
+        steep = steeper(G, threshold)
+        top, gap, u, rounding = principal(G[steep])
         beyond = top > threshold**2
         steep, top, gap, u, rounding = (part[beyond] for part in (steep, top, gap, u, rounding))
         order, error = np.argsort(-top), top_error(top, form_error(V), rounding)
-        flat = gap <= np.maximum(FLAT_FORM * top, 16 * error)
+        flat = gap <= np.maximum(_FLAT_FORM * top, 16 * error)
         if flat.any():  # no better than the cell's border, but for the gap
             known = float(np.sqrt(known**2 + (gap + 4 * error)[flat].max()))
         slack = np.where(flat, 1e-6, 4 * error / np.maximum(gap, 1e-300) + MERGE)
@@ -177,55 +290,6 @@ class _Solid:
         hidden, room = signs * (u @ self.rows.T), slack[:, None] * self.lengths
         ahead, behind = (hidden >= -room).all(1), (hidden <= room).all(1)
         return ahead | behind, np.where((behind & ~ahead)[:, None], -u, u)
-
-
-def _steeper(G: Float[ndarray, "p c k"], threshold: float) -> Int[ndarray, " q"]:
-    r"""Which spectral norms may exceed a threshold: for Q = G^T G they are at most (tr Q)^(1/2), and at most
-    |Q Q|_F^(1/4), which hardly ever is much more. Products of Q are off by gamma_k |Q|_F^2 <= k gamma_k |Q|^2, and Q by
-    k gamma_c |Q|."""
-    c, k = G.shape[1:]
-    steep = np.flatnonzero(np.einsum("pck,pck->p", G, G) > threshold**2 * (1 - gamma(c * k + 8)))
-    if c == 1 or not len(steep):
-        return steep
-    Q = _squares(G[steep])
-    return steep[_lengths(Q @ Q) > threshold**4 * (1 - gamma(8 * k * (k + c) + 64))]
-
-
-def _principal(G: Float[ndarray, "p c k"]) -> tuple[ndarray, ndarray, ndarray, ndarray]:
-    """A bound of the top eigenvalue of G^T G, its distance to the next, its eigenvector, and a bound of the distance of
-    G^T G to a matrix that has exactly these eigenvalues and about this eigenvector."""
-    p, c, k = G.shape
-    if c == 1:
-        square = np.einsum("pk,pk->p", G[:, 0], G[:, 0])
-        rounding = gamma(k + 4) * square
-        return square + rounding, square, G[:, 0] / np.sqrt(np.maximum(square, 1e-300))[:, None], rounding
-    if not p:
-        return np.zeros(0), np.zeros(0), np.zeros((0, k)), np.zeros(0)
-    Q = _squares(G)
-    values, W = np.linalg.eigh(Q)
-    rounding = _eigen_error(Q, values, W) + gamma(c + 2) * np.trace(Q, axis1=1, axis2=2)
-    return np.maximum(values[:, -1], 0) + rounding, values[:, -1] - values[:, -2], W[:, :, -1], rounding
-
-
-def _squares(G: Float[ndarray, "p c k"]) -> Float[ndarray, "p k k"]:
-    return np.asarray(G.transpose(0, 2, 1) @ G)
-
-
-def _eigen_error(Q: Float[ndarray, "p k k"], values: Float[ndarray, "p k"], W: Float[ndarray, "p k k"]) -> ndarray:
-    r"""Bounds of |Q - P diag(values) P^T|, P the orthogonal factor of W, for any values and W.
-
-    |W - P| <= |W^T W - I| = e, so that it is at most |Q W - W diag(values)| + e (|Q| + max |values|). Both residuals
-    have products of k terms, and |W|_F^2 is k up to a share of e.
-    """
-    k = Q.shape[1]
-    residual, skew = _lengths(Q @ W - W * values[:, None, :]), _lengths(_squares(W) - np.eye(k))
-    size = _lengths(Q) + np.abs(values).max(1)
-    return 1.001 * (residual + (skew + gamma(k + 4) * 2 * (k + k**0.5)) * size)
-
-
-def _lengths(A: Float[ndarray, "p k l"]) -> Float[ndarray, " p"]:
-    """Frobenius norms."""
-    return np.asarray(np.sqrt(np.einsum("pkl,pkl->p", A, A)))
 
 
 def face_count(n: int, r: int) -> int:

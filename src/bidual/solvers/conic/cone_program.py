@@ -16,8 +16,7 @@ from bidual.gauges import Group
 from bidual.numerics.caratheodory import merge, prune
 from bidual.operators import GatedOperator
 from bidual.patterns.cones import needed_rows
-from bidual.problems.problem import Problem
-from bidual.problems.relu import ReluProblem
+from bidual.problems.problem import Problem, ReluProblem
 from bidual.runtime.memory import available_bytes, human_bytes
 from bidual.solvers.conic.cone_interior_point import SquaredCones
 from bidual.solvers.conic.interior_point import attempts, constrained_answer

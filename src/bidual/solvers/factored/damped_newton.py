@@ -31,7 +31,8 @@ class Model:
     scale: float
 
     def at(self, step: Float[Tensor, " v"]) -> float:
-        bend = (self.J @ step).square().sum() + (step * self._times_blocks(step)).sum()
+        own = step.reshape(*self.blocks.shape[:2], 1)
+        bend = (self.J @ step).square().sum() + (own * (self.blocks @ own)).sum()
         return float(self.gradient @ step + 0.5 * bend)
 
     def minimiser(self, damping: float) -> Float[Tensor, " v"] | None:
@@ -68,10 +69,6 @@ class Model:
         inner = self.J @ DJ
         inner.diagonal().add_(1)
         return -(g - DJ @ torch.linalg.solve(inner, self.J @ g))
-
-    def _times_blocks(self, step: Float[Tensor, " v"]) -> Float[Tensor, " v"]:
-        q, k, _ = self.blocks.shape
-        return (self.blocks @ step.reshape(q, k, 1)).reshape(-1)
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ _UP = 1 + gamma(16)  # covers a few roundings
 
 Multipliers = Float[ndarray, "p f f"]  # N_p >= 0, symmetric, for the products of the facets of every cone
 Forms = Float[ndarray, "p r r"]
+Facets = Float[ndarray, "p f r"]  # of every cone, zero rows where one has fewer
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +48,7 @@ class PatternCones:
 
     scaled: Scaled
     active: Bool[ndarray, "p n"]
-    facets: Float[ndarray, "p f r"]
+    facets: Facets
     inside: Float[ndarray, "p r"]
     covering: Covering
 
@@ -197,7 +198,7 @@ def _sizes(A: Float[ndarray, "p a b"]) -> Float[ndarray, " p"]:
     return np.asarray(np.linalg.norm(A, axis=(1, 2)) * (1 + gamma(entries + 8)) + entries * TINY**0.5)
 
 
-def likely_levels(forms: Forms, facets: Float[ndarray, "p f r"], N: Multipliers) -> Float[ndarray, " p"]:
+def likely_levels(forms: Forms, facets: Facets, N: Multipliers) -> Float[ndarray, " p"]:
     """About lambda_max(form + K^T N K) of every cone, for searches and not for proofs."""
     values: ndarray = np.linalg.eigvalsh(forms + facets.transpose(0, 2, 1) @ N @ facets)[:, -1]
     return values

@@ -6,15 +6,13 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 
-from bidual.training.copositive.cones import Forms, Multipliers, likely_levels
+from bidual.training.copositive.cones import Facets, Forms, Multipliers, likely_levels
 
 _STAGES = tuple(10.0 ** (k / 2) for k in range(13))  # weights of lambda against the barriers, in units of 1 / level
 _STEPS = 4  # of Newton's method at each
 
 
-def feasible_multipliers(
-    forms: Forms, facets: Float[ndarray, "p f r"], inside: Float[ndarray, "p r"], level: float
-) -> Multipliers:
+def feasible_multipliers(forms: Forms, facets: Facets, inside: Float[ndarray, "p r"], level: float) -> Multipliers:
     r"""For every cone an N >= 0 that brings lambda_max(form + K^T N K) to ``level``, or about as low as it goes.
 
     Newton's method on the barrier tau lambda - log det(lambda I - form - K^T N K) - sum log N_ij, tau growing, for all
@@ -30,9 +28,7 @@ def feasible_multipliers(
     return best
 
 
-def _feasible_multipliers(
-    forms: Forms, facets: Float[ndarray, "p f r"], inside: Float[ndarray, "p r"], level: float
-) -> Multipliers:
+def _feasible_multipliers(forms: Forms, facets: Facets, inside: Float[ndarray, "p r"], level: float) -> Multipliers:
     """The same for cones with equally many facets."""
     best = np.zeros((*facets.shape[:2], facets.shape[1]))
     least = likely_levels(forms, facets, best)
@@ -57,7 +53,7 @@ class _Barrier:
     """The state of Newton's method: lambda and N_ij of every cone, over pairs i < j of its facets."""
 
     forms: Forms
-    facets: Float[ndarray, "p f r"]
+    facets: Facets
     level: Float[ndarray, " p"]
     N: Float[ndarray, "p k"]
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from bidual.numerics.clarabel import clarabel_answer
 from bidual.polar import LocalSearch
-from bidual.problems.relu import ReluProblem
+from bidual.problems.problem import ReluProblem
 from bidual.problems.solution import Limits
 from bidual.solvers.conic.interior_point import Attempt, clarabel_settings
 from bidual.solvers.driver import solve

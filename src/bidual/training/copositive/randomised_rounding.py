@@ -13,7 +13,7 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from bidual.polar.base import Neurons
-from bidual.problems.relu import ReluProblem
+from bidual.problems.problem import ReluProblem
 from bidual.types import Matrix
 
 _MOST_DRAWN = 400

@@ -15,7 +15,7 @@ from bidual.numerics.rounding import TINY, gamma, length, rounded_up
 from bidual.patterns.reduction import reduce_rank
 from bidual.polar.base import Neurons, bound_near
 from bidual.problems.certificate import Scope, judge
-from bidual.problems.relu import ReluProblem
+from bidual.problems.problem import ReluProblem
 from bidual.types import Matrix
 
 _RANK_CUT = 1e-13

@@ -17,7 +17,7 @@ from bidual.patterns.spike_free import is_spike_free
 from bidual.polar.relaxations.moments import ROUND, MomentSplitting, stalled
 from bidual.polar.relaxations.reduction import Scaled
 from bidual.polar.relaxations.sign_regions import SignRegion, clipped, size_of
-from bidual.problems.relu import ReluProblem
+from bidual.problems.problem import ReluProblem
 from bidual.training.copositive.relaxed import PolarProof, Relaxed
 from bidual.types import Matrix
 

@@ -20,9 +20,10 @@ from bidual.polar.subnetworks.bound import RelaxedBound
 from bidual.polar.subnetworks.outputs import AllOutputs
 from bidual.polar.subnetworks.pricing import ExactParallel, exact_pricing_cost
 from bidual.polar.subnetworks.search import ParallelSearch
-from bidual.problems.relu import ParallelProblem, ReluProblem
+from bidual.problems.parallel import ParallelProblem
+from bidual.problems.problem import ReluProblem
 from bidual.problems.solution import Limits, Solution
-from bidual.solvers.plan import Plan, Stage
+from bidual.solvers.driver import Plan, Stage
 from bidual.training.relu.column_generation import ColumnGeneration
 from bidual.training.relu.lower_bounds import DualPoints
 from bidual.training.relu.plan import MOMENT, NeuronPlan, ReluPlan

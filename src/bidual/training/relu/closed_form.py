@@ -16,8 +16,7 @@ from bidual.patterns.row_directions import direction_groups, representatives, un
 from bidual.polar import NeuronOracle, Neurons, bound_near
 from bidual.polar.exact.orthogonal_rows import polar_bound_orthogonal_rows
 from bidual.problems.certificate import PolarBound, Scope, judge
-from bidual.problems.problem import NeuronProblem
-from bidual.problems.relu import ReluProblem
+from bidual.problems.problem import NeuronProblem, ReluProblem
 from bidual.problems.solution import DEFAULT_LIMITS, Limits, Status, Verdict
 from bidual.solvers.conic.cone_program import solve_cone_program
 from bidual.solvers.driver import NeuronSolver

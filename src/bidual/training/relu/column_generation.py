@@ -20,7 +20,7 @@ from bidual.problems.certificate import Certificate, Scope, judge
 from bidual.problems.problem import NeuronProblem, Problem
 from bidual.problems.solution import Limits, Solution, Status, Verdict, neurons_of
 from bidual.solvers import EtaInteriorPoint, InteriorPoint, PrimalDual
-from bidual.solvers.driver import NeuronSolver, solve
+from bidual.solvers.driver import NeuronSolver, Solver, solve
 from bidual.solvers.plan import solve_auto
 from bidual.types import Blocks, Matrix
 
@@ -151,9 +151,8 @@ def solve_master(problem: Problem, limits: Limits, start: Float[Tensor, "m a c"]
         return solve(problem, PrimalDual(), Limits(inf))  # takes every gauge, and has nothing to do
     start = None if start is None or not bool(start.any()) else start
     n, m = problem.operator.output_shape[0], problem.operator.block_shape[0]
-    stages = ([EtaInteriorPoint()] if problem.datafit.loss.half_square else []) + (
-        [InteriorPoint()] if n * m <= _SMALL_MASTER else []
-    )
+    general: list[Solver] = [InteriorPoint()] if n * m <= _SMALL_MASTER else []
+    stages = [EtaInteriorPoint(), *general] if problem.datafit.loss.half_square else general
     best: Solution | None = None
     for solver in stages:
         if solver.refusal(problem) is None:

@@ -24,7 +24,7 @@ from torch import Tensor
 from bidual.numerics.linear_algebra import robust_cholesky
 from bidual.numerics.norms import L2
 from bidual.polar import NeuronOracle, Neurons, SteepestNeurons
-from bidual.problems.relu import ReluProblem
+from bidual.problems.problem import ReluProblem
 from bidual.problems.solution import Limits, Status, Verdict
 from bidual.solvers.driver import NeuronSolver
 from bidual.training.relu.column_generation import judged_by_oracle, spread_out

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from bidual.polar import NeuronOracle, Neurons
-from bidual.problems.relu import ReluProblem
+from bidual.problems.problem import ReluProblem
 from bidual.problems.solution import Limits, Status, Verdict
 from bidual.solvers.driver import NeuronSolver
 from bidual.training.relu.closed_form import judged

@@ -12,8 +12,7 @@ from torch import Tensor
 from bidual.patterns.spike_free import is_spike_free
 from bidual.polar import NeuronOracle, bound_near
 from bidual.problems.certificate import PolarBound, Scope, judge
-from bidual.problems.problem import NeuronProblem
-from bidual.problems.relu import ReluProblem
+from bidual.problems.problem import NeuronProblem, ReluProblem
 from bidual.problems.solution import Limits, Solution, Status, Verdict
 from bidual.solvers.driver import NeuronSolver
 from bidual.training.copositive.relaxed import Relaxed

@@ -17,8 +17,7 @@ from bidual.patterns.spike_free import is_spike_free
 from bidual.polar import DiagonalBound, Faces, LocalSearch, NeuronOracle, Neurons, RidgeSearch, Sphere, oracle_for
 from bidual.polar.base import Make
 from bidual.polar.exact.faces import affordable, slow
-from bidual.problems.problem import NeuronProblem
-from bidual.problems.relu import ReluProblem
+from bidual.problems.problem import NeuronProblem, ReluProblem
 from bidual.problems.solution import DEFAULT_LIMITS, Callback, Limits, Solution
 from bidual.runtime.numerical_errors import NUMERICAL
 from bidual.runtime.threads import one_thread

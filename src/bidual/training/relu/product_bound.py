@@ -20,7 +20,7 @@ from bidual.polar.products.oracle import ProductBound, minimised
 from bidual.polar.products.soft_bound import Cells, softened
 from bidual.polar.products.witness import ProductProof
 from bidual.problems.certificate import Scope, judge
-from bidual.problems.relu import ReluProblem
+from bidual.problems.problem import ReluProblem
 from bidual.problems.solution import Limits, Solution, Status, Verdict
 from bidual.training.relu.dual_coordinates import DualCoordinates
 from bidual.training.relu.lower_bounds import LowerBound
