@@ -13,6 +13,7 @@ keeps what a clean run measured, and what became of mutants, for the next run; d
 """
 
 import argparse
+import ast
 import json
 import math
 import os
@@ -80,12 +81,31 @@ MORE = {  # by module: tests besides test_MODULE.py in the folder that mirrors i
 }
 
 
-def mutated(path: Path, copy: Path) -> list[str]:
-    """Write all mutants of a file into the copy; their names."""
+def drawn(path: Path, copy: Path, given: argparse.Namespace, rng: random.Random) -> list[str]:
+    """Write a share of the mutants of a file into the copy; their names."""
     source = str(path.relative_to(ROOT))
     made = mutate_file_contents(source, path.read_text(), None, None)
-    (copy / path.relative_to(ROOT / "src")).write_text(made.code)
-    return [get_mutant_name(Path(source), name) for name in made.mutant_names]
+    every = list(made.mutant_names)
+    chosen = rng.sample(every, min(len(every), max(3, round(given.share * len(every)))))
+    (copy / path.relative_to(ROOT / "src")).write_text(without_others(made.code, set(chosen)))
+    return [get_mutant_name(Path(source), name) for name in chosen]
+
+
+def without_others(code: str, chosen: set[str]) -> str:
+    """The code without mutants that were not chosen: thousands of functions would take minutes to import."""
+    tree = ast.parse(code)
+    bodies = [tree.body, *(part.body for part in tree.body if isinstance(part, ast.ClassDef))]
+    for body in bodies:
+        body[:] = [part for part in body if (name := _mutant(part)) is None or name in chosen]
+    return ast.unparse(tree)
+
+
+def _mutant(part: ast.stmt) -> str | None:
+    """The name of the mutant that a statement defines or lists, if any."""
+    name: object = getattr(part, "name", None)
+    if isinstance(part, ast.Assign) and isinstance(part.targets[0], ast.Subscript):
+        name = getattr(part.targets[0].slice, "value", None)
+    return name if isinstance(name, str) and name.rpartition("__mutmut_")[2].isdigit() else None
 
 
 def tests_of(module: str) -> list[str]:
@@ -191,9 +211,7 @@ class Judge:
         self.tried, self.left = dict[str, int](), dict[str, list[str]]()
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        rng = random.Random(self.given.seed)
-        for module, every in self.names.items():
-            chosen = rng.sample(every, min(len(every), max(3, round(self.given.share * len(every)))))
+        for module, chosen in self.names.items():
             items = _items(module, session.items)
             self.clean.measure(items, self.folder / "clean.json")
             _store(self.given.clean, self.clean)
@@ -244,7 +262,8 @@ def main() -> None:
         paths = [*(source / f"{module}.py" for module in ALONE), *sorted((source / "polar").rglob("*.py"))]
         modules = {path.relative_to(source).with_suffix("").as_posix(): path for path in paths}
         chosen = given.only or list(modules)
-        names = {module: mutated(path, copy) for module, path in modules.items() if module in chosen}
+        rng = random.Random(given.seed)
+        names = {module: drawn(path, copy, given, rng) for module, path in modules.items() if module in chosen}
         sys.path.insert(0, str(copy))
         judge = Judge({module: every for module, every in names.items() if every}, Path(folder), given)
         torch.set_num_threads(1)
