@@ -63,23 +63,25 @@ def test_only_coordinates_without_a_meaning_stand_still(c: int, clustered: bool)
         assert not clustered or bool((moved.pairs.shares != multipliers(place).pairs.shares).all())
 
 
+def with_more(place: Coordinates, V: torch.Tensor, kind: int, where: int, step: float) -> torch.Tensor:
+    """C where one pair has more weight."""
+    at, p = multipliers(place), place.pairs.count
+    dense = [at.pairs.dense(one).reshape(-1).clone() for one in range(3)]
+    dense[kind][where] += step
+    pairs = replace(at.pairs, where=(torch.arange(p * p),) * 3, values=tuple(dense))
+    return Majorant(place.cell, V, replace(at, pairs=pairs)).C
+
+
 @pytest.mark.parametrize(("c", "clustered"), CASES)
 def test_slopes_of_pairs_without_a_weight_are_differences(c: int, clustered: bool) -> None:
     for place, V in places(c, clustered):
-        at, M, p = multipliers(place), moments(place.cell.size), place.pairs.count
-        everywhere = _everywhere(place.pairs)
-        slopes = Majorant(place.cell, V, at).slopes_everywhere(M, everywhere)
+        M, everywhere = moments(place.cell.size), _everywhere(place.pairs)
+        slopes = Majorant(place.cell, V, multipliers(place)).slopes_everywhere(M, everywhere)
         for kind, (i, j) in enumerate(everywhere):
             pick = len(i) // 2
-            where = torch.arange(p * p)
-
-            def value(step: float, kind: int = kind, place_of: int = int(i[pick] * p + j[pick])) -> torch.Tensor:
-                dense = [at.pairs.dense(one).reshape(-1).clone() for one in range(3)]
-                dense[kind][place_of] += step
-                pairs = replace(at.pairs, where=(where,) * 3, values=tuple(dense))
-                return (Majorant(place.cell, V, replace(at, pairs=pairs)).C * M).sum()
-
-            difference = (value(1e-6) - value(-1e-6)) / 2e-6
+            where = int(i[pick] * place.pairs.count + j[pick])
+            ahead, behind = (with_more(place, V, kind, where, step) for step in (1e-6, -1e-6))
+            difference = ((ahead - behind) * M).sum() / 2e-6
             torch.testing.assert_close(difference, slopes[kind][pick], rtol=1e-4, atol=1e-6)
 
 
@@ -136,12 +138,10 @@ def test_new_cones_lower_the_form_and_old_ones_stay(c: int, clustered: bool) -> 
         M = moments(place.cell.size)
         turned = place.with_cones(V, M)
         at = multipliers(turned)
-        before, after = (Majorant(place.cell, V, multipliers(one)) for one in (place, turned))
-        slopes, kappa, o = before.slopes(M), place.cell.norm_form, place.cell.n_outputs
+        slopes, o = Majorant(place.cell, V, multipliers(place)).slopes(M), place.cell.n_outputs
         for g, slope in ((at.cone_plus, slopes.plus), (at.cone_minus, slopes.minus), (at.form_cones, slopes.cones)):
             cosine = -(g * slope[:, o:]).sum(1) / (g.norm(dim=1) * slope[:, o:].norm(dim=1))
             assert bool((cosine > 1 - 1e-9).all())  # against the slope
-        assert bool(torch.isfinite(after.C).all()) and kappa.any()
         again = multipliers(turned.with_cones(V, moments(place.cell.size, seed=9)))
         torch.testing.assert_close(again.cone_plus, at.cone_plus)
         torch.testing.assert_close(again.form_cones, at.form_cones)

@@ -59,7 +59,7 @@ def test_the_bound_is_the_largest_of_all_cells_and_scales_with_the_dual(factor: 
 
 
 def test_multipliers_of_another_norm_are_scaled_to_norm_one() -> None:
-    oracle, cells, W = made(False)
+    oracle, cells, _ = made(False)
     for one, other in zip(oracle.proofs(cells), oracle.proofs(cells, 4.0), strict=True):
         torch.testing.assert_close(other.at.slack, one.at.slack / 4)
 
