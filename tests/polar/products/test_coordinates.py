@@ -1,0 +1,162 @@
+"""Coordinates of multipliers: a valid start, steps only where they mean something, and pairs that lower the bound."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from bidual.polar.products.cells import Cell, orthants
+from bidual.polar.products.coordinates import Coordinates, _cone, _everywhere, _root
+from bidual.polar.products.majorant import Majorant
+from helpers.product_cases import LABELS, draw, multipliers, places
+
+CASES = [(c, clustered) for c in (1, 2) for clustered in (False, True)]
+
+
+def moments(size: int, seed: int = 3) -> torch.Tensor:
+    A = draw(size, size, seed=seed)
+    return A @ A.T / size
+
+
+def starts(c: int, clustered: bool) -> list[tuple[Coordinates, torch.Tensor]]:
+    X, V = draw(9, 3), draw(9, c, seed=1)
+    X, V = X / torch.linalg.matrix_norm(X, 2), V / V.norm()
+    cells = [*orthants(X, c, 2), Cell(X, c), orthants(X, c, 2)[0].split(4)[0]]
+    return [(Coordinates.start(cell, V, LABELS if clustered else None), V) for cell in cells]
+
+
+@pytest.mark.parametrize(("c", "clustered"), CASES)
+def test_the_start_is_valid_and_not_far_from_the_elementary_bound(c: int, clustered: bool) -> None:
+    """1/2 |V^T X| + 1/2 |V| |X| is what one multiplier for all rows can prove."""
+    for place, V in starts(c, clustered):
+        C = Majorant(place.cell, V, multipliers(place)).C
+        X = place.cell.X
+        elementary = (torch.linalg.matrix_norm(V.T @ X, 2) + torch.linalg.matrix_norm(V, 2)) / 2
+        assert torch.linalg.eigvalsh(C)[-1] <= 1.3 * elementary
+
+
+@pytest.mark.parametrize(("c", "clustered"), CASES)
+def test_the_start_treats_all_rows_alike_and_has_no_pairs_cones_or_balance(c: int, clustered: bool) -> None:
+    for place, V in starts(c, clustered):
+        at = multipliers(place)
+        free, size = place.cell.free, V[place.cell.free].norm(dim=1)
+        assert not any(map(len, at.pairs.where))
+        assert not any(bool(g.any()) for g in (at.cone_plus, at.cone_minus, at.form_cones, at.balance))
+        assert all(torch.allclose(part, part[:1].expand_as(part)) for part in (at.slack, at.omega))
+        torch.testing.assert_close(at.on_plus, at.on_minus)
+        torch.testing.assert_close(at.on_plus * size[0], at.on_plus[:1] * size[:, None], rtol=1e-9, atol=1e-12)
+        assert (at.pairs.labels is None) or torch.equal(at.pairs.labels, LABELS[free])
+
+
+@pytest.mark.parametrize(("c", "clustered"), CASES)
+def test_only_coordinates_without_a_meaning_stand_still(c: int, clustered: bool) -> None:
+    """Without signs of outputs that is the balance, and all cones."""
+    for place, _ in places(c, clustered):
+        cell, still = place.cell, int((place.scales() == 0).sum())
+        m, k, d = len(cell.free), len(cell.forms), cell.X.shape[1]
+        assert still == (0 if cell.signs is not None else 1 + (2 * m + k) * d)
+        moved = multipliers(replace(place, vector=place.vector + place.scales() * draw(len(place.vector), seed=2)))
+        if cell.signs is None:
+            assert not any(bool(part.any()) for part in (moved.cone_plus, moved.cone_minus, moved.form_cones))
+        assert bool((moved.omega != multipliers(place).omega).all())
+        assert bool((moved.slack != multipliers(place).slack).all())
+        assert not clustered or bool((moved.pairs.shares != multipliers(place).pairs.shares).all())
+
+
+def with_more(place: Coordinates, V: torch.Tensor, kind: int, where: int, step: float) -> torch.Tensor:
+    """C where one pair has more weight."""
+    at, p = multipliers(place), place.pairs.count
+    dense = [at.pairs.dense(one).reshape(-1).clone() for one in range(3)]
+    dense[kind][where] += step
+    pairs = replace(at.pairs, where=(torch.arange(p * p),) * 3, values=tuple(dense))
+    return Majorant(place.cell, V, replace(at, pairs=pairs)).C
+
+
+@pytest.mark.parametrize(("c", "clustered"), CASES)
+def test_slopes_of_pairs_without_a_weight_are_differences(c: int, clustered: bool) -> None:
+    for place, V in places(c, clustered):
+        M, everywhere = moments(place.cell.size), _everywhere(place.pairs)
+        slopes = Majorant(place.cell, V, multipliers(place)).slopes_everywhere(M, everywhere)
+        for kind, (i, j) in enumerate(everywhere):
+            pick = len(i) // 2
+            where = int(i[pick] * place.pairs.count + j[pick])
+            ahead, behind = (with_more(place, V, kind, where, step) for step in (1e-6, -1e-6))
+            difference = ((ahead - behind) * M).sum() / 2e-6
+            torch.testing.assert_close(difference, slopes[kind][pick], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("clustered", [False, True])
+def test_all_pairs_are_listed_once(clustered: bool) -> None:
+    place, _ = starts(1, clustered)[0]
+    p = place.pairs.count
+    plus, minus, mixed = ([*zip(i.tolist(), j.tolist(), strict=True)] for i, j in _everywhere(place.pairs))
+    assert plus == minus
+    assert sorted(plus) == [(i, j) for i in range(p) for j in range(i)]
+    assert sorted(mixed) == [(i, j) for i in range(p) for j in range(p) if i != j or clustered]
+
+
+@pytest.mark.parametrize(("c", "clustered"), CASES)
+def test_new_pairs_are_those_that_lower_the_form_most(c: int, clustered: bool) -> None:
+    for place, V in starts(c, clustered)[:1] + starts(c, clustered)[-1:]:
+        M, p = moments(place.cell.size), place.pairs.count
+        everywhere = _everywhere(place.pairs)
+        majorant = Majorant(place.cell, V, multipliers(place))
+        units = place.pairs.down(majorant.diagonal.sqrt())
+        slopes = majorant.slopes_everywhere(M, everywhere)
+        gains = torch.cat([-s * units[i] * units[j] for s, (i, j) in zip(slopes, everywhere, strict=True)])
+        found = multipliers(place.with_pairs(V, M, 1)).pairs
+        places_of = [(kind, i * p + j) for kind, pair in enumerate(everywhere) for i, j in zip(*pair, strict=True)]
+        best = gains.argsort(descending=True)[: min(p, int((gains > 0).sum()))]
+        expected = {(places_of[k][0], int(places_of[k][1])) for k in best.tolist()}
+        assert {(kind, int(at)) for kind in range(3) for at in found.where[kind]} == expected
+        assert all(bool((weights > 0).all()) for weights in found.values)
+
+
+@pytest.mark.parametrize(("c", "clustered"), CASES)
+def test_pairs_that_matter_keep_their_weights_and_new_ones_are_small(c: int, clustered: bool) -> None:
+    for place, V in places(c, clustered):
+        at, M = multipliers(place), moments(place.cell.size)
+        found = multipliers(place.with_pairs(V, M, 50)).pairs
+        before = Majorant(place.cell, V, at).C
+        after = Majorant(place.cell, V, multipliers(place.with_pairs(V, M, 50))).C
+        assert sum(map(len, found.where)) >= sum(map(len, at.pairs.where)) + (0 if clustered else 1)
+        assert (after * M).sum() <= (before * M).sum() * (1 + 1e-12)
+        for kind in range(3):
+            old = at.pairs.dense(kind)
+            kept = (old > 1e-3 * old.max()) if len(at.pairs.where[kind]) else old > 0
+            torch.testing.assert_close(found.dense(kind)[kept], old[kept], rtol=1e-9, atol=0)
+
+
+def test_no_pair_is_chosen_where_none_has_room() -> None:
+    place, V = starts(1, False)[0]
+    assert not any(map(len, place.with_pairs(V, moments(place.cell.size), 0).pairs.where))
+
+
+@pytest.mark.parametrize(("c", "clustered"), CASES)
+def test_new_cones_lower_the_form_and_old_ones_stay(c: int, clustered: bool) -> None:
+    for place, V in starts(c, clustered)[:1] + starts(c, clustered)[-1:]:
+        M = moments(place.cell.size)
+        turned = place.with_cones(V, M)
+        at = multipliers(turned)
+        slopes, o = Majorant(place.cell, V, multipliers(place)).slopes(M), place.cell.n_outputs
+        for g, slope in ((at.cone_plus, slopes.plus), (at.cone_minus, slopes.minus), (at.form_cones, slopes.cones)):
+            cosine = -(g * slope[:, o:]).sum(1) / (g.norm(dim=1) * slope[:, o:].norm(dim=1))
+            assert bool((cosine > 1 - 1e-9).all())  # against the slope
+        again = multipliers(turned.with_cones(V, moments(place.cell.size, seed=9)))
+        torch.testing.assert_close(again.cone_plus, at.cone_plus)
+        torch.testing.assert_close(again.form_cones, at.form_cones)
+
+
+def test_cones_and_their_roots_are_inverse() -> None:
+    g = draw(5, 3) * torch.tensor([1.0, 1e-8, 1e8, 0.0, 1.0], dtype=torch.float64)[:, None]
+    torch.testing.assert_close(_cone(_root(g)), g, rtol=1e-12, atol=0)
+    torch.testing.assert_close(_root(g).norm(dim=1).square(), g.norm(dim=1), rtol=1e-12, atol=0)
+
+
+def test_weights_of_zero_can_grow() -> None:
+    place, _ = starts(2, False)[0]
+    at = multipliers(place)
+    zero = replace(at, on_plus=0 * at.on_plus, on_minus=0 * at.on_minus, form_pairs=0 * at.form_pairs)
+    again = multipliers(Coordinates.of(place.cell, zero))
+    for weights in (again.on_plus, again.on_minus, again.form_pairs):
+        assert 0 < float(weights.min()) <= float(weights.max()) < 1e-12

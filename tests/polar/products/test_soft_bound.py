@@ -1,0 +1,144 @@
+"""The smoothed largest eigenvalue, its slopes, and cells that are halved."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from bidual.polar.products.majorant import Majorant
+from bidual.polar.products.oracle import ProductBound, minimised
+from bidual.polar.products.soft_bound import Cells, _undecided, softened
+from bidual.polar.products.witness import covering
+from helpers.product_cases import draw, multipliers, places
+
+
+def symmetric(size: int, seed: int) -> torch.Tensor:
+    A = draw(size, size, seed=seed)
+    return A + A.T
+
+
+@pytest.mark.parametrize("width", [1e-3, 0.1, 3.0])
+def test_the_soft_maximum_is_the_log_of_a_sum_of_exponentials(width: float) -> None:
+    Cs = [symmetric(3, 0), symmetric(4, 1)]
+    values = torch.cat([torch.linalg.eigvalsh(C) for C in Cs])
+    found = softened(Cs, width)
+    assert found.value == pytest.approx(float(width * torch.logsumexp(values / width, 0)), rel=1e-12)
+    assert float(values.max()) <= found.value <= float(values.max()) + width * math.log(7)
+    assert sum(float(M.trace()) for M in found.moments) == pytest.approx(1)
+
+
+def test_moments_are_derivatives_of_the_soft_maximum() -> None:
+    Cs, change = [symmetric(3, 0), symmetric(4, 1)], [symmetric(3, 2), symmetric(4, 3)]
+    ahead, behind = (softened([C + s * D for C, D in zip(Cs, change, strict=True)], 0.5).value for s in (1e-6, -1e-6))
+    slope = sum(float((M * D).sum()) for M, D in zip(softened(Cs, 0.5).moments, change, strict=True))
+    assert (ahead - behind) / 2e-6 == pytest.approx(slope, rel=1e-6)
+
+
+def some(c: int = 1) -> tuple[Cells, torch.Tensor]:
+    """Cells at random multipliers, not a cover."""
+    made = list(places(c, False))
+    return Cells(tuple(place for place, _ in made)), made[0][1]
+
+
+def test_cells_are_one_vector() -> None:
+    cells, V = some()
+    vector = cells.vector + 0.01 * draw(len(cells.vector), seed=4)
+    again = cells.at(vector)
+    assert torch.equal(again.vector, vector)
+    assert torch.equal(cells.scales(), torch.cat([place.scales() for place in cells.places]))
+    assert [place.cell for place in again.places] == [place.cell for place in cells.places]
+    for one, place in zip(cells.majorants(V, vector), again.places, strict=True):
+        torch.testing.assert_close(one.C, Majorant(place.cell, V, multipliers(place)).C)
+
+
+def test_bounds_are_largest_eigenvalues_and_infinite_where_one_fails() -> None:
+    cells, V = some()
+    expected = [float(torch.linalg.eigvalsh(one.C)[-1]) for one in cells.majorants(V, cells.vector)]
+    assert cells.bounds(V) == pytest.approx(expected)
+    broken = cells.vector.clone()
+    broken[0] = math.nan
+    assert cells.majorants(V, broken) is None
+    assert cells.at(broken).bounds(V) == [math.inf] * len(cells.places)
+
+
+@pytest.mark.parametrize("c", [1, 2])
+def test_slopes_of_all_cells_are_differences(c: int) -> None:
+    cells, V = some(c)
+    moments = [symmetric(place.cell.size, 5) @ symmetric(place.cell.size, 5) for place in cells.places]
+    moments[1] = 0 * moments[1]  # far below the others
+
+    def value(V: torch.Tensor, vector: torch.Tensor) -> float:
+        return sum(float((one.C * M).sum()) for one, M in zip(cells.majorants(V, vector), moments, strict=True))
+
+    on_V, on_vector = cells.slopes(cells.majorants(V, cells.vector), cells.vector, moments)
+    dV, d = draw(*V.shape, seed=6), draw(len(cells.vector), seed=7) * (cells.scales() > 0)
+    by_V = (value(V + 1e-6 * dV, cells.vector) - value(V - 1e-6 * dV, cells.vector)) / 2e-6
+    along = (value(V, cells.vector + 1e-6 * d) - value(V, cells.vector - 1e-6 * d)) / 2e-6
+    assert by_V == pytest.approx(float((on_V * dV).sum()), rel=1e-5)
+    assert along == pytest.approx(float(on_vector @ d), rel=1e-5)
+
+
+def test_moments_that_are_almost_nothing_are_left_out() -> None:
+    cells, V = some()
+    tiny = [1e-12 * torch.eye(place.cell.size, dtype=torch.float64) for place in cells.places]
+    on_V, on_vector = cells.slopes(cells.majorants(V, cells.vector), cells.vector, tiny)
+    assert not bool(on_V.any() | on_vector.any())
+    assert len(on_vector) == len(cells.vector)
+
+
+@pytest.mark.parametrize("most_outputs", [0, 3])
+def test_halved_cells_cover_and_are_no_worse(most_outputs: int) -> None:
+    W = draw(9, 1, seed=1)
+    W = W / W.norm()
+    oracle = ProductBound(draw(9, 3), most_outputs=most_outputs, per_row=5)
+    cells = oracle.start(W)
+    halved = cells.split(W, [0], 0.1)
+    assert len(halved.places) == len(cells.places) + 1
+    assert covering(oracle.proofs(halved), 1)
+    assert [place.cell for place in halved.places[2:]] == [place.cell for place in cells.places[1:]]
+    (row, sign), (same_row, other) = (place.cell.fixed[0] for place in halved.places[:2])
+    assert (row, sign, other) == (same_row, 1, -1)
+    assert max(halved.bounds(W)[:2]) <= cells.bounds(W)[0] * (1 + 1e-9)
+
+
+def test_a_row_of_known_sign_is_not_undecided() -> None:
+    """Neurons near the first axis: rows along it are active, and rows across it may be either."""
+    X = torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]]).double() / 2
+    V = torch.tensor([[2.0], [2.0], [1.0]]).double() / 3
+    place = ProductBound(X).start(V).places[0]
+    at = multipliers(place)
+    majorant = Majorant(place.cell, V, at)
+    u = torch.from_numpy(ProductBound(X)._scaled.frame.T @ [1.0, 0.0])
+    z = torch.cat([torch.ones(1, dtype=torch.float64), u])
+    assert _undecided(majorant, torch.outer(z, z)) == 2
+
+
+def test_cells_without_free_rows_or_majorants_are_not_cut() -> None:
+    cells, V = some()
+    assert cells.split(V, [], 0.1).places == cells.places
+    broken = replace(cells.places[0], vector=cells.places[0].vector * math.nan)
+    assert Cells((broken,)).split(V, [0], 0.1).places == (broken,)
+    assert Cells((broken,)).refreshed(V, 0.1, 5).places == (broken,)
+
+
+def test_refreshed_cells_have_pairs_and_cones_where_signs_are_known() -> None:
+    W = draw(9, 1, seed=1)
+    for most, any_cones in ((0, False), (3, True)):
+        for place in ProductBound(draw(9, 3), most_outputs=most, per_row=5).start(W / W.norm()).places:
+            assert sum(map(len, place.pairs.where)) > 0
+            assert bool(multipliers(place).cone_plus.any()) is any_cones
+
+
+def test_descent_lowers_the_soft_bound_and_can_be_stopped() -> None:
+    W = draw(9, 1, seed=1)
+    W = W / W.norm()
+    cells = ProductBound(draw(9, 3), per_row=5).start(W)
+
+    def soft(cells: Cells) -> float:
+        return softened([one.C for one in cells.majorants(W, cells.vector)], 0.05).value
+
+    one, more = minimised(cells, W, 0.05, 1), minimised(cells, W, 0.05, 15)
+    assert soft(more) < soft(one) < soft(cells)
+    stopped = minimised(cells, W, 0.05, 15, go_on=lambda: False)
+    assert soft(more) < soft(stopped)
