@@ -1,7 +1,6 @@
 """The scikit-learn face shared by all network families: validate, code targets, build, solve, store."""
 
 import os
-import warnings
 from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Self
@@ -27,6 +26,7 @@ from bidual.losses import Loss, resolve_loss
 from bidual.losses.datafit import Datafit
 from bidual.problems.solution import Limits
 from bidual.runtime.numerical_errors import LARGEST, check_magnitude
+from bidual.runtime.user_warnings import warn_user
 from bidual.solvers.driver import Solver
 from bidual.solvers.plan import make_solver
 from bidual.training.relu.plan import ORACLES, RELU_SOLVERS
@@ -192,14 +192,9 @@ class ConvexEstimator(SavedEstimator):
         self.history_ = solution.history
         self.n_iter_ = max(solution.n_steps, 1)
         self.n_neurons_ = self.module_.n_neurons
-        self.solver_ = solution.solver
+        self.solver_, self.search_gap_ = solution.solver, solution.search_gap
         if not solution.certificate.within(self.tol):
-            warnings.warn(
-                f"certified relative gap {solution.certificate.relative_gap:.1e} is above tol={self.tol:g}: "
-                f"{solution.status.value}.",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
+            warn_user(solution.shortfall(self.tol), ConvergenceWarning)
 
     def _outputs(self, X: ArrayLike) -> NDArray[np.float64]:
         """The network's raw outputs, shape (n, c), or (n, tokens, c)."""

@@ -1,7 +1,6 @@
 """Deep convolutional classifiers, trained stage by stage, as a scikit-learn estimator."""
 
 import os
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
@@ -24,6 +23,7 @@ from bidual.estimators.base import classes_and_codes
 from bidual.estimators.parameters import FLAG, check_display, check_parameters, parameter, restored_if_refused, whole
 from bidual.estimators.saving import SavedEstimator
 from bidual.runtime.ranks import ALONE, Ranks
+from bidual.runtime.user_warnings import warn_user
 from bidual.training.layerwise.certificates import StageCertificate, certify_stage
 from bidual.training.layerwise.checkpoint import Checkpoint, EpochRecord, Settings, check_folder
 from bidual.training.layerwise.progress import epoch_progress
@@ -191,11 +191,10 @@ class LayerwiseCNNClassifier(ClassifierMixin, SavedEstimator):
         self.interrupted_ = bool(done.reason)
         if done.reason and ranks.leads:
             last = done.history[-1]
-            warnings.warn(
+            warn_user(
                 f"training ended early, after epoch {last.epoch} of stage {last.stage} ({done.reason.rstrip('.')}): "
                 f"the network has {len(done.network.stages)} stages.",
                 ConvergenceWarning,
-                stacklevel=4,
             )
 
     def _certificates(self, images: Tensor, labels: Tensor) -> tuple[StageCertificate, ...]:
@@ -207,7 +206,7 @@ class LayerwiseCNNClassifier(ClassifierMixin, SavedEstimator):
                 found.append(certify_stage(self.module_.upto(count), images[some], labels[some], self.weight_decay))
         except (KeyboardInterrupt, MemoryError, RuntimeError) as error:
             reason = str(error) or type(error).__name__
-            warnings.warn(f"only {len(found)} stages were certified: {reason}", ConvergenceWarning, stacklevel=4)
+            warn_user(f"only {len(found)} stages were certified: {reason}", ConvergenceWarning)
         return tuple(found)
 
     def _settings(self) -> Settings:

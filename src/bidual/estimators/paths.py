@@ -1,6 +1,5 @@
 """Regularisation paths: one certified network per beta, each warm-started at the last."""
 
-import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +14,7 @@ from bidual.estimators.parameters import is_whole
 from bidual.problems.solution import Solution
 from bidual.runtime.jobs import OnDone, Task, run_all
 from bidual.runtime.numerical_errors import numerical_errors_as_value_error
+from bidual.runtime.user_warnings import warn_user
 from bidual.solvers.plan import beta_grid, check_betas
 
 Data = tuple[ArrayLike, ArrayLike, ArrayLike | None]  # X, y and weights of samples, as in ``fit``
@@ -132,9 +132,8 @@ def _path(estimator: ConvexEstimator, data: Data, betas: Sequence[float] | None,
 def _warn_of_gaps(paths: Sequence[Path], tol: float) -> None:
     gaps = [solution.certificate.relative_gap for path in paths for solution in path.solutions]
     if max(gaps, default=0.0) > tol:
-        warnings.warn(
+        warn_user(
             f"{sum(gap > tol for gap in gaps)} of {len(gaps)} networks miss tol={tol:g} (largest "
             f"certified relative gap {max(gaps):.1e}); raise max_iter or max_time, or tol.",
             ConvergenceWarning,
-            stacklevel=3,
         )

@@ -23,7 +23,7 @@ class Status(Enum):
     EXHAUSTED = "the gap is as small as float64 can prove; a larger beta leaves more digits"
     MAX_STEPS = "the step limit was reached first; raise max_iter, or tol"
     MAX_TIME = "the time limit was reached first; raise max_time, or tol"
-    SEARCHED = "no improving neuron was found, but the lower bound is not tight; raise max_time, or use a larger beta"
+    SEARCHED = "no better network was found, but the proof is not tight; raise max_time, or use a larger beta"
     STALLED = "the solver could make no more progress; try a larger beta, or a larger tol"
     DIVERGED = "the objective grew beyond ten times that of the start; lower the learning rate"
 
@@ -143,6 +143,23 @@ class Solution:
     dual_point: Matrix
     search_gap: float | None = None
     verdict: Verdict | None = None
+
+    def shortfall(self, tol: float) -> str:
+        """What is open where ``tol`` was not reached: how much better networks may be, by the search and proved."""
+        gap = self.certificate.relative_gap
+        missed = f"certified relative gap {gap:.1e} is above tol={tol:g}: "
+        if self.search_gap is None:
+            return f"{missed}{self.status.value}."
+        if self.search_gap > 10 * tol:
+            return (
+                f"{missed}training has not ended, the search still finds neurons that may improve the objective by "
+                f"{self.search_gap:.1e} of it; {self.status.value}."
+            )
+        return (
+            f"{missed}training has ended, the search finds nothing that would improve the objective by more than "
+            f"{self.search_gap:.1e} of it, but the proof excludes only networks that are better by more than "
+            f"{gap:.1e}; raise max_time for a longer proof, or use a larger beta."
+        )
 
     @property
     def neurons(self) -> Neurons:

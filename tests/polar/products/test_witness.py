@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from bidual.polar.products.multipliers import Pairs
 from bidual.polar.products.oracle import ProductBound
 from bidual.polar.products.proof import proved_bound
 from bidual.polar.products.soft_bound import Cells
@@ -64,6 +65,10 @@ def test_multipliers_of_another_norm_are_scaled_to_norm_one() -> None:
         torch.testing.assert_close(other.at.slack, one.at.slack / 4)
 
 
+def with_support(one: CellProof, **parts: object) -> Pairs:
+    return replace(one.at.pairs, support=replace(one.at.pairs.support, **parts))
+
+
 def changed(one: CellProof, **parts: object) -> CellProof:
     return replace(one, at=replace(one.at, **parts))
 
@@ -87,12 +92,12 @@ BROKEN: dict[str, Callable[[CellProof], CellProof]] = {
     "a negative row": lambda one: replace(one, rows=(one.rows[0], -1)),
     "a sign of two": lambda one: replace(one, row_signs=(one.row_signs[0], 2 * one.row_signs[1])),
     "outputs of two": lambda one: replace(one, signs=tuple(2 * s for s in one.signs)),
-    "two kinds of pairs": lambda one: changed(one, pairs=replace(one.at.pairs, where=one.at.pairs.where[:2])),
+    "two kinds of pairs": lambda one: changed(one, pairs=with_support(one, where=one.at.pairs.where[:2])),
     "values of two kinds": lambda one: changed(one, pairs=replace(one.at.pairs, values=one.at.pairs.values[:2])),
     "a pair too far": lambda one: with_pair(one, one.at.pairs.count**2),
     "a pair before the first": lambda one: with_pair(one, -1),
     "fewer values": lambda one: changed(one, pairs=replace(one.at.pairs, values=tuple(v[1:] for v in values(one)))),
-    "another count": lambda one: changed(one, pairs=replace(one.at.pairs, count=one.at.pairs.count + 1)),
+    "another count": lambda one: changed(one, pairs=with_support(one, count=one.at.pairs.count + 1)),
 }
 IN_CLUSTERS: dict[str, Callable[[CellProof], CellProof]] = {
     "labels without shares": lambda one: changed(one, pairs=replace(one.at.pairs, shares=None)),
@@ -110,7 +115,7 @@ def values(one: CellProof) -> tuple[torch.Tensor, ...]:
 
 def with_pair(one: CellProof, place: int) -> CellProof:
     where = tuple(torch.cat([at[1:], at.new_tensor([place])]) for at in one.at.pairs.where)
-    return changed(one, pairs=replace(one.at.pairs, where=where))
+    return changed(one, pairs=with_support(one, where=where))
 
 
 @pytest.mark.parametrize(("name", "clustered"), [(n, False) for n in BROKEN] + [(n, True) for n in IN_CLUSTERS])

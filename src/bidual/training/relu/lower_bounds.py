@@ -9,17 +9,15 @@ from typing import Any, Self
 
 from torch import Tensor
 
-from bidual.patterns.spike_free import is_spike_free
 from bidual.polar import NeuronOracle, bound_near
 from bidual.problems.certificate import PolarBound, Scope, judge
 from bidual.problems.problem import NeuronProblem, ReluProblem
 from bidual.problems.solution import Limits, Solution, Status, Verdict
 from bidual.solvers.driver import NeuronSolver
-from bidual.training.copositive.relaxed import Relaxed
-from bidual.training.copositive.splitting import joint_bound, spike_free_bound
+from bidual.training.copositive.splitting import spike_free_bound
 from bidual.types import Matrix
 
-# Multiplications that the joint program may cost without a limit of time: a fraction of a second. A step of it
+# Multiplications that the program of spike-free data may cost without a limit of time: a fraction of a second. A step
 # costs ten times the cube of its size, and beyond the largest size steps are too slow to be worth it at any time.
 _QUICK, _STEP, _LARGEST = 1e9, 10.0, 500
 
@@ -85,36 +83,29 @@ class DualPoints(TriedPoints):
 
 
 @dataclass(frozen=True, eq=False)
-class JointBound(TriedPoints):
-    """Dual point and bound of its polar optimised together: two to three times as tight as a given dual point, for n up
-    to about a hundred.
+class SpikeFreeBound(TriedPoints):
+    """CP (20) on spike-free data: dual point and bound of its polar from one semidefinite program.
 
     Attributes:
         max_time: in seconds.
     """
 
     max_time: float | None = None
-    name = "joint_bound"
+    name = "spike_free_bound"
 
     def within(self, limits: Limits) -> Self:
         return replace(self, max_time=limits.max_time)
 
     def dual(self, problem: ReluProblem, index: int) -> tuple[Matrix, PolarBound]:
-        bound = self._relaxed(problem, steps_of_joint_bound(problem, self.max_time))
+        steps = affordable_steps(problem, self.max_time)
+        bound = spike_free_bound(problem, max_time=self.max_time, max_steps=steps)
         return bound.V, bound_near(problem.X, bound.V, bound.polar)
 
-    def _relaxed(self, problem: ReluProblem, steps: int) -> Relaxed:
-        """CP (20) on spike-free data, the joint program elsewhere. CP (19) would be tighter than that, but where
-        patterns are few enough for it, they are few enough for an exact oracle."""
-        if len(problem.X) <= problem.X.shape[1] and is_spike_free(problem.X).holds:
-            return spike_free_bound(problem, max_time=self.max_time, max_steps=steps)
-        return joint_bound(problem, max_time=self.max_time, max_steps=steps)
 
-
-def steps_of_joint_bound(problem: ReluProblem, max_time: float | None) -> int:
-    """How many steps of the joint program are affordable; 0 where it is not worth starting."""
+def affordable_steps(problem: ReluProblem, max_time: float | None) -> int:
+    """How many steps of that program are affordable; 0 where it is not worth starting."""
     size = 2 * len(problem.X) + min(problem.X.shape) + problem.datafit.targets.shape[1]
-    if size > _LARGEST or problem.readout is not None:
+    if size > _LARGEST:
         return 0
     affordable = int(_QUICK / (_STEP * size**3))
     return 3000 if max_time is not None else min(affordable, 1000) if affordable >= 50 else 0

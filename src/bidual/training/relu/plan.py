@@ -14,20 +14,19 @@ from torch import Tensor
 from bidual.operators.patches import Patches
 from bidual.patterns.reduction import reduce_rank
 from bidual.patterns.spike_free import is_spike_free
-from bidual.polar import DiagonalBound, Faces, LocalSearch, NeuronOracle, Neurons, RidgeSearch, Sphere, oracle_for
+from bidual.polar import Faces, LocalSearch, NeuronOracle, Neurons, RidgeSearch, Sphere, oracle_for
 from bidual.polar.base import Make
 from bidual.polar.exact.faces import affordable, slow
 from bidual.problems.problem import NeuronProblem, ReluProblem
 from bidual.problems.solution import DEFAULT_LIMITS, Callback, Limits, Solution
 from bidual.runtime.numerical_errors import NUMERICAL
 from bidual.runtime.threads import one_thread
-from bidual.solvers.driver import Solver
-from bidual.solvers.plan import Plan, Stage, run
+from bidual.solvers.driver import Plan, Solver, Stage, run
 from bidual.training.copositive import Copositive
 from bidual.training.relu import closed_form, cutting_planes
 from bidual.training.relu.column_generation import ColumnGeneration
 from bidual.training.relu.frank_wolfe import FrankWolfe
-from bidual.training.relu.lower_bounds import DualPoints, JointBound, steps_of_joint_bound
+from bidual.training.relu.lower_bounds import DualPoints, SpikeFreeBound, affordable_steps
 from bidual.training.relu.product_bound import JointProductBound
 from bidual.types import Matrix
 
@@ -43,6 +42,7 @@ _WHITE_SAMPLES = 200  # up to so many, the relaxation of spike-free data is a ma
 _TIGHTER = 0.3  # of the tolerance, what the oracle on the sphere may leave open
 _QUICK_RANK, _HIGHEST_RANK = 5, 6  # that cutting the sphere copes with, without and with a limit of time
 _QUICK_SIMPLICES, _MOST_SIMPLICES = 250_000, 2_000_000  # likewise, of a query; about twenty thousand a second
+_PROOF_SHARE, _LEAST_PROOF = 1.0, 1.0  # of the seconds of training, and seconds, for a proof without a limit of time
 _SPHERE_SAMPLES = 20_000  # beyond, the first simplices, which see all samples, take too long
 
 Stages = Generator[Stage, Solution, Solution]
@@ -252,8 +252,7 @@ class ReluPlan(NeuronPlan):
     def _proofs(
         self, problem: ReluProblem, limits: Limits, solver: str, candidates: tuple[Matrix, ...], found: Solution
     ) -> Plan:
-        """The sphere where the rank is low, then relaxations: a cheap one for any n, then the joint one for small n, or
-        products of rows where there is a limit of time to spend."""
+        """The sphere where the rank is low, then CP (20) on white data, elsewhere products of rows."""
         if self.exact:
             yield Stage(DualPoints(self.neuron_oracle, candidates), Limits(limits.tol))
             return
@@ -263,14 +262,13 @@ class ReluPlan(NeuronPlan):
             sphere = self._sphere(limits.tol, half)
             by_columns = ColumnGeneration(sphere) if solver in _BY_COLUMNS else DualPoints(sphere, (found.dual_point,))
             found = yield Stage(by_columns, left)
-        diagonal = problem.oracle(lambda X: DiagonalBound(X, steps=40))
-        left = limits.after(found.seconds, least=MOMENT)  # the joint bound has what training has left
-        yield Stage(DualPoints(diagonal, (found.dual_point, *candidates)), Limits(limits.tol))
-        if left.max_time is not None and not self._white:
-            with suppress(*NUMERICAL):  # the network keeps the bound that it has
-                yield Stage(JointProductBound(), replace(left, max_steps=None))
-        elif steps_of_joint_bound(problem, left.max_time):
-            yield Stage(JointBound(), replace(left, max_steps=None))
+        left = replace(limits.after(found.seconds, least=MOMENT), max_steps=None)
+        if self._white and affordable_steps(problem, left.max_time):
+            yield Stage(SpikeFreeBound(), left)
+            return
+        seconds = None if limits.max_time is not None else max(_PROOF_SHARE * found.seconds, _LEAST_PROOF)
+        with suppress(*NUMERICAL):  # the network keeps the bound that it has
+            yield Stage(JointProductBound(seconds), left)
 
     def _sphere(self, tol: float, max_time: float | None) -> NeuronOracle:
         """An oracle that proves what a search found. Without ``max_time`` a query ends after about ten seconds, always

@@ -150,9 +150,10 @@ class _Joint:
         return replace(self, cells=cells)
 
     def improved(self, width: float, per_row: int, deadline: float) -> Self:
-        """After a round on those cells that are near the largest bound."""
+        """After a round on all cells, or once there are halves, on those that are near the largest bound."""
         bounds = self.bounds()
-        active = [k for k, bound in enumerate(bounds) if bound >= (1 - _ACTIVE) * max(bounds)]
+        least = (1 - _ACTIVE) * max(bounds) if any(place.cell.fixed for place in self.cells.places) else 0.0
+        active = [k for k, bound in enumerate(bounds) if bound >= least]
         part = replace(self, cells=replace(self.cells, places=tuple(self.cells.places[k] for k in active)))
         part = part.refreshed(width, per_row).moved(width, _STEPS, deadline)
         new = dict(zip(active, part.cells.places, strict=True))
@@ -179,13 +180,20 @@ class _State:
     done: Solution
     verdict: Verdict
     rounds: Iterator[_Joint]
+    ends: float
     gaps: list[float] = field(default_factory=list)
 
 
 @dataclass(frozen=True, eq=False)
 class JointProductBound(LowerBound):
-    """A lower bound for the network of the solver before, better with every step; see the module."""
+    """A lower bound for the network of the solver before, better with every step; see the module.
 
+    Attributes:
+        seconds: that it may take, None for as long as it gains and the limits allow.
+        max_time: the limit of the run.
+    """
+
+    seconds: float | None = None
     max_time: float | None = None
     name = "product_bound"
 
@@ -193,10 +201,12 @@ class JointProductBound(LowerBound):
         return replace(self, max_time=limits.max_time)
 
     def resume(self, problem: Any, done: Solution) -> _State:
-        deadline = math.inf if self.max_time is None else time.perf_counter() + self.max_time
+        now = time.perf_counter()
+        ends, limit = (math.inf if given is None else now + given for given in (self.seconds, self.max_time))
         before = Verdict(done.problem, done.certificate, done.dual_point, done.search_gap)
         joint = _begun(problem, done)
-        return _State(done, before, _rounds(joint, joint.oracle.per_row, deadline), [done.certificate.relative_gap])
+        rounds = _rounds(joint, joint.oracle.per_row, min(ends, limit))
+        return _State(done, before, rounds, ends, [done.certificate.relative_gap])
 
     def step(self, problem: Any, state: _State) -> _State:
         joint = next(state.rounds)
@@ -212,13 +222,14 @@ class JointProductBound(LowerBound):
             Scope.ALL_PATTERNS,
             witness=proofs,
         )
-        verdict = replace(state.verdict, certificate=certificate)
-        return _State(state.done, verdict, state.rounds, [*state.gaps, min(state.gaps[-1], certificate.relative_gap)])
+        gaps = [*state.gaps, min(state.gaps[-1], certificate.relative_gap)]
+        return replace(state, verdict=replace(state.verdict, certificate=certificate), gaps=gaps)
 
     def finished(self, state: _State) -> Status | None:
         recent = state.gaps[-_PATIENCE - 1 :]
         stalled = len(state.gaps) > 2 * _PATIENCE and recent[-1] > (1 - _GAIN) * recent[0]
-        return state.done.status if stalled else None
+        late = len(state.gaps) > 1 and time.perf_counter() > state.ends
+        return state.done.status if stalled or late else None
 
 
 def _begun(problem: ReluProblem, done: Solution) -> _Joint:
