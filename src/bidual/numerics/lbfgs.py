@@ -14,6 +14,8 @@ from torch import Tensor
 
 Rows = Float[Tensor, "r k"]
 Objective = Callable[[Tensor], Tensor]  # a number, infinity outside the domain
+Slope = Callable[[Tensor], tuple[float, Tensor]]  # value and gradient at a point
+Step = tuple[Tensor, float, Tensor]  # a point with both
 _FLAT = 0.3  # a step is long enough where the slope has fallen to this share
 
 
@@ -77,7 +79,7 @@ class Memory:
 
 
 def minimise(
-    slope: Callable[[Tensor], tuple[float, Tensor]],
+    slope: Slope,
     start: Float[Tensor, " p"],
     steps: int,
     tol: float = 1e-6,
@@ -127,9 +129,7 @@ def _slope(objective: Objective, point: Tensor) -> tuple[float, Tensor]:
     return float(value.detach()), torch.nan_to_num(gradient)
 
 
-def _backtracked(
-    slope: Callable[[Tensor], tuple[float, Tensor]], point: Tensor, value: float, decrease: float, direction: Tensor
-) -> tuple[Tensor, float, Tensor] | None:
+def _backtracked(slope: Slope, point: Tensor, value: float, decrease: float, direction: Tensor) -> Step | None:
     """The first step that decreases the value enough (Armijo), with value and gradient there; None if there is none.
 
     A step that fails is shortened to where a parabola is lowest, by a factor of 2 to 10.

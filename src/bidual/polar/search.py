@@ -13,6 +13,7 @@ from bidual.numerics.norms import L2
 from bidual.patterns.reduction import Reduced, reduce_rank
 from bidual.polar.base import NeuronOracle, Neurons, SteepestNeurons, steepness
 
+Directions = Float[ndarray, "q r"]
 _TINY = 1e-300
 _NUMBERS = 30_000  # of starts times samples that are handled at a time: what fits into a cache
 
@@ -102,8 +103,8 @@ class RidgeSearch(NeuronOracle):
 
 
 def ascend(
-    X: Float[ndarray, "n r"], V: Float[ndarray, "n c"], U: Float[ndarray, "q r"], rounds: int = 6, steps: int = 120
-) -> Float[ndarray, "q r"]:
+    X: Float[ndarray, "n r"], V: Float[ndarray, "n c"], U: Directions, rounds: int = 6, steps: int = 120
+) -> Directions:
     r"""Unit directions at least as steep as those of U, by the convex-concave procedure.
 
     With g the direction of z = V^T (X u)_+ and w_i = g v_i, |z| is at least sum_i w_i (x_i u)_+; rows of w_i > 0 are
@@ -118,7 +119,7 @@ def ascend(
     return U
 
 
-def _ascend(X: ndarray, V: ndarray, U: Float[ndarray, "q r"], rounds: int, steps: int) -> None:
+def _ascend(X: ndarray, V: ndarray, U: Directions, rounds: int, steps: int) -> None:
     """Move the rows of U, in place, as long as they rise."""
     values, g = _objective(X, V, U)
     rising = np.arange(len(U))
@@ -139,9 +140,7 @@ def _objective(X: ndarray, V: ndarray, U: ndarray) -> tuple[Float[ndarray, " q"]
     return values, z / np.maximum(values, _TINY)[:, None]
 
 
-def _concave_step(
-    X: ndarray, w: Float[ndarray, "q n"], hidden: Float[ndarray, "q n"], steps: int
-) -> Float[ndarray, "q r"]:
+def _concave_step(X: ndarray, w: Float[ndarray, "q n"], hidden: Float[ndarray, "q n"], steps: int) -> Directions:
     """The direction of the shortest b + sum_i theta_i w_i x_i, by accelerated projected gradient from u's pattern."""
     active, down = (hidden > 0).astype(float), np.minimum(w, 0)
     b = (np.maximum(w, 0) * active) @ X

@@ -12,15 +12,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Numbers = NDArray[np.float64]
-Classify = Callable[[Numbers], NDArray[np.int64]]  # points of the plane to the numbers of their classes
+Whole = NDArray[np.int64]
+Classify = Callable[[Numbers], Whole]  # points of the plane to the numbers of their classes
 _POINTS = 3000  # of a scatter plot
 _GRID = 220
 _COUNTS = 25  # classes up to which the cells of a confusion matrix hold their counts
 
 
-def regions_figure(
-    X: Numbers, labels: NDArray[np.int64], guess: Classify, classes: Sequence[Any], names: Sequence[str]
-) -> bytes:
+def regions_figure(X: Numbers, labels: Whole, guess: Classify, classes: Sequence[Any], names: Sequence[str]) -> bytes:
     """Which class every point of the plane is given, and the samples in the colours of their own classes."""
     figure = new_figure(5.4, 4.6)
     axes = figure.subplots()
@@ -31,7 +30,7 @@ def regions_figure(
     return figure_bytes(figure)
 
 
-def draw_regions(axes: "Axes", X: Numbers, labels: NDArray[np.int64], guess: Classify, classes: Sequence[Any]) -> None:
+def draw_regions(axes: "Axes", X: Numbers, labels: Whole, guess: Classify, classes: Sequence[Any]) -> None:
     """As :func:`regions_figure`, without names and legend."""
     from matplotlib.colors import ListedColormap
 
@@ -97,9 +96,7 @@ def truth_figure(truth: Numbers, guess: Numbers) -> bytes:
     return figure_bytes(figure)
 
 
-def confusion_figure(
-    matrix: NDArray[np.int64], classes: Sequence[Any], suffix: str = ".png", what: str = "images"
-) -> bytes:
+def confusion_figure(matrix: Whole, classes: Sequence[Any], suffix: str = ".png", what: str = "images") -> bytes:
     """Shares of every class, a row each, with the counts in the cells; ``what`` names what is classified."""
     count = len(classes)
     side = min(max(4.5, 0.55 * count), 12.0)

@@ -13,6 +13,8 @@ from bidual.numerics.rounding import exact_product, gamma
 from bidual.patterns.cones import facet_normals, non_negative_least_squares
 from bidual.patterns.exact_arrangement import exact_patterns
 
+Points = Float[ndarray, "k r"]
+Bounds = Float[ndarray, " k"]
 _INSIDE = 1e-12  # how far outside a unit vector counts as inside; more than rounding
 
 
@@ -74,9 +76,7 @@ class FirstLayer:
         bounds = _lengths(nearest) * (1 + gamma(flat.shape[1] + 4)) + error
         return nearest.reshape(points.shape), bounds.reshape(points.shape[:-1])
 
-    def _from_outside(
-        self, points: Float[ndarray, "k r"], K: Float[ndarray, "k f r"]
-    ) -> tuple[Float[ndarray, "k r"], Float[ndarray, " k"]]:
+    def _from_outside(self, points: Points, K: Float[ndarray, "k f r"]) -> tuple[Points, Bounds]:
         """On a face: in the plane a border ray or zero, in general c + K^T l with the l >= 0 that makes it shortest;
         and how far it is off, besides a few units of |c|."""
         if points.shape[1] == 2:
@@ -113,9 +113,7 @@ def _lengths(rows: Float[ndarray, "*k r"]) -> Float[ndarray, "*k"]:
     return np.sqrt(np.einsum("...r,...r->...", rows, rows))
 
 
-def _combined(
-    c: Float[ndarray, "k r"], multipliers: Float[ndarray, "k f"], K: Float[ndarray, "k f r"]
-) -> tuple[Float[ndarray, "k r"], Float[ndarray, " k"]]:
+def _combined(c: Points, multipliers: Float[ndarray, "k f"], K: Float[ndarray, "k f r"]) -> tuple[Points, Bounds]:
     """c + K^T l in twice the precision, because l is large where cones are narrow: to a unit of itself and
     gamma(f + 2)^2 times |c| and the sum of l (Ogita, Rump & Oishi 2005, Accurate sum and dot product, Proposition 5.5).
     A sum that overflows is replaced by c, that of l = 0."""

@@ -204,9 +204,7 @@ def likely_levels(forms: Forms, facets: Facets, N: Multipliers) -> Float[ndarray
     return values
 
 
-def _facets(
-    units: Float[ndarray, "n r"], active: Bool[ndarray, "p n"], needed: Bool[ndarray, "p n"]
-) -> Float[ndarray, "p f r"]:
+def _facets(units: Float[ndarray, "n r"], active: Bool[ndarray, "p n"], needed: Bool[ndarray, "p n"]) -> Facets:
     """The needed rows of every pattern, turned to its side, padded with zeros."""
     width = int(needed.sum(1).max(initial=0))
     order = np.argsort(~needed, axis=1, kind="stable")[:, :width]
