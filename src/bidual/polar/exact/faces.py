@@ -11,7 +11,7 @@ from numpy import ndarray
 from torch import Tensor
 
 from bidual.numerics.gram import row_lengths
-from bidual.numerics.rounding import gamma, rounded_up
+from bidual.numerics.rounding import gamma, largest_sum, rounded_up
 from bidual.patterns import check_enumerable, count_bound, enumeration_bytes
 from bidual.patterns.arrangement import MERGE, Arrangement, Flat
 from bidual.patterns.reduction import reduce_rank
@@ -22,6 +22,7 @@ from bidual.runtime.memory import available_bytes
 _AFFORDABLE_FACES = 1_500_000  # a query then takes a few seconds
 _QUICK_FACES = 100_000
 _AFFORDABLE_BYTES = 3_000_000_000
+_NUMBERS = 4_000_000  # that are handled at a time
 
 
 class Faces(NeuronOracle):
@@ -78,8 +79,8 @@ class Faces(NeuronOracle):
         upper = found[0].upper
         for solid in self._solids:
             upper = max(upper, above)  # smaller values are skipped
-            found.append(solid.tops(V, upper, above if above > 0 else upper))
-            upper = found[-1].upper
+            more = solid.tops(V, upper, above if above > 0 else upper)
+            found, upper = [*found, more], more.upper
         return Tops.of(found, upper)
 
     @cached_property
@@ -97,7 +98,7 @@ class Faces(NeuronOracle):
         24 r with the rounding of the distance of two bases.
         """
         n, c, r = *V.shape, self.rank
-        size = float(torch.linalg.vector_norm(V, dim=1).sum()) * (1 + gamma(n + c + 8)) * self._longest
+        size = largest_sum(torch.linalg.vector_norm(V, dim=1)) * (1 + gamma(c)) * self._longest
         merged = max(self._arrangement.coarseness, 0.0 if self._planes is None else self._planes.narrow)
         steps = gamma(4 * n + 2 * c + 4 * r**3 + 24 * r + 96)
         merged = 8 * r * merged + 2 * r * self._arrangement.spread
@@ -134,8 +135,8 @@ class _Solid:
             known = max(known, found[-1].upper)
         return Tops.of(found, known)
 
-    def _chunks(self, numbers: int = 4_000_000) -> list[slice]:
-        size = max(1, numbers // self.active.shape[1])
+    def _chunks(self) -> list[slice]:
+        size = max(1, _NUMBERS // self.active.shape[1])
         return [slice(start, start + size) for start in range(0, len(self.active), size)]
 
     def _chunk(self, M: ndarray, V: ndarray, known: float, threshold: float, chunk: slice) -> Tops:

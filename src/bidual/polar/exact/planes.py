@@ -10,6 +10,7 @@ from numpy import ndarray
 from bidual.numerics.rounding import gamma
 from bidual.patterns.arrangement import MERGE, Flat
 
+_NUMBERS = 4_000_000  # that are handled at a time
 LISTED = 2000  # about how many directions are listed, highest first
 FLAT_FORM = 1e-8  # a quadratic form whose eigenvalues differ by less, relatively, is constant on a plane
 
@@ -83,9 +84,9 @@ class Planes:
         parts = [self._tops(V, chunk, above) for chunk in self._chunks(V.shape[1])]
         return Tops.of(parts, max(part.upper for part in parts))
 
-    def _chunks(self, c: int, numbers: int = 4_000_000) -> list[slice]:
+    def _chunks(self, c: int) -> list[slice]:
         f, n = self.turns.shape
-        size = max(1, numbers // (4 * n * c))
+        size = max(1, _NUMBERS // (4 * n * c))
         return [slice(start, start + size) for start in range(0, f, size)]
 
     def _tops(self, V: ndarray, chunk: slice, above: float) -> Tops:
