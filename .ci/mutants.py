@@ -197,6 +197,7 @@ def report(tried: dict[str, int], left: dict[str, list[str]], given: argparse.Na
     return {
         "share": given.share,
         "seed": given.seed,
+        "longest": given.longest,
         "mutants": total,
         "killed": total - sum(map(len, left.values())),
         "rate": rate,
