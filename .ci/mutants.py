@@ -56,7 +56,11 @@ MORE = {  # by module: tests besides test_MODULE.py in the folder that mirrors i
     "polar/products/clusters": [f"{CONTRACT}::test_oracle[ProductBound of clusters]"],
     "polar/products/coordinates": ["polar/products/test_majorant.py"],
     "polar/products/multipliers": ["polar/products/test_majorant.py", "polar/products/test_proof.py"],
-    "polar/products/oracle": ["polar/products/test_proof.py", f"{CONTRACT}::test_oracle[ProductBound]"],
+    "polar/products/oracle": [
+        "polar/products/test_proof.py",
+        "polar/products/test_soft_bound.py",
+        f"{CONTRACT}::test_oracle[ProductBound]",
+    ],
     "polar/products/soft_bound": ["polar/products/test_proof.py", "training/relu/test_product_bound.py"],
     "polar/products/witness": ["polar/products/test_proof.py", "training/relu/test_product_bound.py"],
     "polar/relaxations/diagonal": [
@@ -80,11 +84,11 @@ MORE = {  # by module: tests besides test_MODULE.py in the folder that mirrors i
     "polar/sphere/oracle": [f"{CONTRACT}::test_oracle[Sphere]"],
     "polar/sphere/simplex_bounds": [f"{CONTRACT}::test_oracle[Sphere]", "polar/sphere/test_oracle.py"],
     "polar/sphere/simplices": ["polar/sphere/test_oracle.py"],
-    "polar/subnetworks/base": [f"{CONTRACT}::test_oracle[RelaxedBound]", "polar/subnetworks/test_bounds.py"],
+    "polar/subnetworks/base": ["polar/subnetworks/test_search.py", "polar/subnetworks/test_bounds.py"],
     "polar/subnetworks/bound": [f"{CONTRACT}::test_oracle[RelaxedBound]", "polar/subnetworks/test_bounds.py"],
     "polar/subnetworks/one_sign": [f"{CONTRACT}::test_oracle[ExactParallel]", "polar/subnetworks/test_pricing.py"],
     "polar/subnetworks/outputs": [f"{CONTRACT}::test_oracle[AllOutputs]", "polar/subnetworks/test_bounds.py"],
-    "polar/subnetworks/pricing": [f"{CONTRACT}::test_oracle[ExactParallel]"],
+    "polar/subnetworks/pricing": ["polar/subnetworks/test_one_sign.py", f"{CONTRACT}::test_oracle[ExactParallel]"],
     "polar/subnetworks/search": [f"{CONTRACT}::test_oracle[ParallelSearch]", "polar/subnetworks/test_bounds.py"],
     "problems/certificate": ["problems/test_best_scale.py"],
 }
@@ -202,6 +206,7 @@ def report(tried: dict[str, int], left: dict[str, list[str]], given: argparse.Na
     return {
         "share": given.share,
         "seed": given.seed,
+        "longest": given.longest,
         "mutants": total,
         "killed": total - sum(map(len, left.values())),
         "rate": rate,

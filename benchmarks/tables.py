@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from bidual.problems.problem import ReluProblem
 from numpy.typing import NDArray
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_wine
 from sklearn.model_selection import train_test_split
@@ -14,6 +13,7 @@ from sklearn.preprocessing import StandardScaler
 from bidual import ConvexAttentionRegressor, ConvexCNNClassifier, ConvexMLPClassifier, ConvexMLPRegressor
 from bidual.estimators.programs import NeuronProgram
 from bidual.papers.uci.data import load_uci
+from bidual.problems.problem import ReluProblem
 from bidual.training.relu.plan import ReluPlan
 
 Table = tuple[NDArray[np.float64], NDArray[Any]]

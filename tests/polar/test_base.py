@@ -193,3 +193,12 @@ def test_rows_whose_lengths_lost_digits_are_not_judged() -> None:
     assert Faces(X).steepest(V).bracket.upper == math.inf
     mixed = torch.cat([X, torch.full((1, 2), 2.0**-900, dtype=torch.float64)])
     assert Faces(mixed).steepest(torch.tensor([[1e300], [1e-300]], dtype=torch.float64)).bracket.upper == math.inf
+
+
+def test_underflows_before_a_division_grow_by_it() -> None:
+    oracle, nothing = Told(normal(3, 4)), torch.zeros(3, 2, dtype=torch.float64)
+    plain, small = oracle._rounding(nothing), oracle._rounding(nothing, 2.0**-10)
+    assert 0 < plain < 1e-300
+    assert small == pytest.approx(2**10 * plain, rel=1e-9)
+    assert plain >= nothing.numel() * 2.0**-1022
+    assert oracle._rounding(torch.ones_like(nothing)) > 9 * 2.0**-53 * 3 * 2**0.5

@@ -21,6 +21,7 @@ from bidual.polar import (
     Pooled,
     RidgeSearch,
     Sphere,
+    SteepestNeurons,
     oracle_for,
     steepness,
 )
@@ -304,3 +305,25 @@ def test_no_neuron_is_above_the_bound_in_fractions(dtype: torch.dtype, seed: int
         assert exact_pooled(patches, V, u) <= Fraction(found.bracket.upper) ** 2 * sum(
             Fraction(x) ** 2 for x in u.tolist()
         )
+
+
+def test_seeds_and_the_threshold_reach_the_inner_oracle(monkeypatch: pytest.MonkeyPatch) -> None:
+    patches = CASES["matrix"]
+    oracle, asked = Pooled(patches, Faces), list[tuple[float, Tensor | None]]()
+    steepest = oracle.inner.steepest
+
+    def told(V: Tensor, above: float, seeds: Tensor | None) -> SteepestNeurons:
+        asked.append((above, seeds))
+        return steepest(V, above, seeds)
+
+    monkeypatch.setattr(oracle.inner, "steepest", told)
+    seeds = normal(2, patches.width)
+    oracle.steepest(dual_point(patches), 0.5, seeds)
+    assert asked == [(0.5, seeds)]
+
+
+def test_dual_points_of_single_precision_are_merged_in_double() -> None:
+    patches = CASES["repeats and zeros"]
+    oracle, V = Pooled(patches, Faces), dual_point(patches).float()
+    assert oracle.merged(V).dtype == torch.float64
+    assert torch.equal(oracle.merged(V), oracle.merged(V.double()))

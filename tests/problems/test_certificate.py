@@ -15,6 +15,8 @@ from bidual.losses.datafit import Datafit
 from bidual.operators import GatedOperator, LiftedOperator, LinearOperator
 from bidual.patterns import activations, sample_gates
 from bidual.polar import Faces, NeuronOracle, SteepestNeurons
+from bidual.polar.products.oracle import ProductBound
+from bidual.polar.products.witness import ProductProof
 from bidual.problems.certificate import (
     Certificate,
     Scope,
@@ -578,3 +580,39 @@ def test_certificates_of_zeros_pass_a_recheck() -> None:
     judged = certify(zero, zero.operator.zeros())
     assert (judged.primal, judged.dual, judged.scale) == (0.0, 0.0, 0.0)
     assert judged.recheck(zero)
+
+
+@pytest.fixture(scope="module")
+def proved() -> tuple[Problem, Certificate]:
+    """A certificate over all patterns whose polar rests on multipliers."""
+    X, Y = normal(8, 3), normal(8, 1, seed=1)
+    problem = ReluProblem(X, Datafit(Squared(), Y), 0.5).restricted_to(normal(2, 3, seed=2))
+    oracle = ProductBound(X, steps=10, per_row=5)
+    W = -Y * oracle.lengths[:, None]
+    witness = oracle.proofs(oracle._descended(oracle.start(W / W.norm()), W / W.norm()))
+    polar = polar_bound(problem, ProductProof(X, witness))
+    return problem, judge(problem, problem.operator.zeros(), -Y, polar, Scope.ALL_PATTERNS, witness=witness)
+
+
+def test_a_certificate_with_multipliers_is_rechecked_without_an_oracle(proved: tuple[Problem, Certificate]) -> None:
+    problem, honest = proved
+    assert honest.dual > 0
+    assert honest.recheck(problem)
+    assert honest.recheck(problem, Faces(problem.operator.X))
+    assert not honest.recheck(problem, Told(2 * honest.polar))  # an oracle that is given goes first
+    assert not replace(honest, witness=honest.witness[:1]).recheck(problem)
+    with pytest.raises(ValueError, match=r"^a certificate of scope ALL_PATTERNS is rechecked with an oracle"):
+        replace(honest, witness=None).recheck(problem)
+
+
+def test_multipliers_are_for_programs_over_neurons_only(proved: tuple[Problem, Certificate]) -> None:
+    honest = replace(proved[1], point=problem_of(Squared()).operator.zeros())
+    with pytest.raises(ValueError, match=r"^a witness is for programs over neurons, got LinearOperator\.$"):
+        honest.recheck(problem_of(Squared()))
+
+
+def test_a_better_dual_brings_its_multipliers(proved: tuple[Problem, Certificate]) -> None:
+    problem, honest = proved
+    nothing = replace(honest, dual=0.0, witness=None)
+    assert nothing.with_dual_of(honest).witness is honest.witness
+    assert certify(problem, honest.point).witness is None

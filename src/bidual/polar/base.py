@@ -12,7 +12,7 @@ from torch import Tensor
 
 from bidual.gauges import Bracket
 from bidual.numerics.norms import L2, LINF, Norm
-from bidual.numerics.rounding import TINY, gamma, length, rounded_up
+from bidual.numerics.rounding import TINY, gamma, largest_sum, length, rounded_up
 from bidual.operators.patches import Patches
 from bidual.types import Matrix
 
@@ -119,8 +119,8 @@ class NeuronOracle(ABC):
     def _rounding(self, W: Matrix, share: float = 1.0) -> float:
         r"""The error of scaling: entries of X are lengths_i X_ij up to three roundings and size * W_ij is
         lengths_i V_ij up to six, so the maximum of sum_i W_i (x_i u)_+ moves by gamma_9 sum_i |W_i| |x_i| at most; and
-        by underflows before the division of W by ``share``."""
-        total = float(self.output_norm.dual.value(W).sum()) * (1 + gamma(sum(W.shape) + 8))
+        by underflows before the division of W by ``share``. The rest of gamma_12 is for the rounding of |W_i|."""
+        total = largest_sum(self.output_norm.dual.value(W))
         return (gamma(12) * total + 8 * W.numel() * W.shape[1] * TINY / share) * self.slope
 
     def _nothing(self, upper: float) -> SteepestNeurons:

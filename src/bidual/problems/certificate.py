@@ -209,9 +209,9 @@ def _lower_bound(problem: Problem, V: Tensor, polar: float) -> tuple[float, Tens
     scale = inside * _best_scale(lambda s: -problem.datafit.conjugate(s * V), largest)
     V = scale * V
     value, distance = problem.datafit.dual_lower_bound(V)
-    reach = rounded_up(scale * polar + problem.sensitivity * distance) if scale > 0 else 0.0
-    share = min(problem.beta / reach, 1.0) * (1 - 8 * UNIT) if reach > 0 else 1.0
-    if not (value > 0 and share > 0):
+    reach = rounded_up(scale * polar + problem.sensitivity * distance)
+    share = min(problem.beta / reach, 1.0) * (1 - 8 * UNIT)
+    if not (value > 0 and share > 0):  # where the polar is not finite, the share is NaN
         return 0.0, torch.zeros_like(V), 0.0
     return share * value, V, min(scale * polar, problem.beta)
 

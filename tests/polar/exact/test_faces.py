@@ -1,5 +1,6 @@
 """The exact oracle against brute force cone by cone, and the search that must never pass for one."""
 
+from fractions import Fraction
 from math import inf, sqrt
 
 import mpmath
@@ -14,10 +15,11 @@ from torch import Tensor
 
 from bidual.losses import Squared
 from bidual.losses.datafit import Datafit
-from bidual.numerics.forms import eigen_error, principal, steeper
+from bidual.numerics.forms import eigen_error, form_error, principal, steeper
+from bidual.numerics.rounding import gamma
 from bidual.patterns.arrangement import Arrangement
 from bidual.polar import Faces, LocalSearch, SteepestNeurons, steepness
-from bidual.polar.exact.faces import _Solid, _two_directions
+from bidual.polar.exact.faces import Tops, _Solid, _two_directions
 from bidual.problems.certificate import Scope, certify, judge
 from bidual.problems.problem import ReluProblem
 from bidual.problems.solution import Limits
@@ -238,6 +240,43 @@ def test_the_principal_vector_is_the_top_right_singular_vector(c: int) -> None:
     assert gap == pytest.approx(s[:, 0] ** 2 - s[:, 1] ** 2, rel=1e-10)
     assert np.abs((u * rows[:, 0]).sum(1)) == pytest.approx(1, rel=1e-12)
     assert np.linalg.norm(u, axis=1) == pytest.approx(1, rel=1e-12)
+
+
+def test_the_square_of_one_row_is_bounded_in_fractions() -> None:
+    for k in (2, 3, 5):
+        G = np.random.default_rng(k).standard_normal((40, 1, k))
+        top, _, _, rounding = principal(G)
+        exact = [sum(Fraction(x) ** 2 for x in row[0].tolist()) for row in G]
+        assert all(square <= Fraction(bound) for square, bound in zip(exact, top.tolist(), strict=True))
+        assert all(
+            Fraction(bound) - square <= 2 * Fraction(r) for square, bound, r in zip(exact, top, rounding, strict=True)
+        )
+
+
+@pytest.mark.parametrize(("n", "c", "r"), [(5, 1, 2), (5, 3, 2), (9, 1, 3), (6, 2, 4)])
+def test_the_allowance_is_at_least_that_of_its_parts_and_not_many_times_more(n: int, c: int, r: int) -> None:
+    """Forms, lengths, angles, and r^2 + 2 r^1.5 + 4 r + 16 roundings for every dimension that a flat can have less."""
+    oracle, V = Faces(normal(n, r)), normal(n, c, seed=1)
+    size = float(V.norm(dim=1).sum())
+    flats = sum(r * r + 2 * r**1.5 + 4 * r + 16 for _ in range(1, r))
+    parts = form_error(V.numpy()) + gamma(2 * c + 20 + 2 * flats) * size
+    assert parts <= oracle._allowance(V) <= 3 * parts
+    assert oracle._allowance(4 * V) == pytest.approx(4 * oracle._allowance(V), rel=1e-12)
+
+
+def test_faces_of_every_dimension_raise_the_bound_one_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    oracle, V = Faces(normal(5, 4)), normal(5, 1, seed=1)
+    asked = list[float]()
+
+    def tops(self: _Solid, V: ndarray, known: float, threshold: float) -> Tops:
+        asked.append(known)
+        return Tops(np.zeros((0, 4)), np.zeros(0), known + 1)
+
+    monkeypatch.setattr(_Solid, "tops", tops)
+    found = oracle._tops(V.numpy(), 0.0)
+    assert len(asked) > 2
+    assert np.diff(asked) == pytest.approx(1.0)
+    assert found.upper == asked[-1] + 1
 
 
 @pytest.mark.parametrize("c", [1, 2])

@@ -8,6 +8,7 @@ import torch
 from bidual.numerics.eigenvalue_bounds import orthogonality_error
 from bidual.patterns.reduction import Reduced, left_over, reduce_rank
 from bidual.polar.base import steepness
+from bidual.polar.relaxations.diagonal import DiagonalBound
 from bidual.polar.relaxations.reduction import Scaled
 from helpers.draws import normal
 
@@ -114,3 +115,24 @@ def test_what_was_lost_is_paid_for_with_the_norm_of_the_dual(c: int, remainder: 
     lost = Reduced(nothing, np.zeros((3, 0)), remainder).lost(torch.from_numpy(V))
     assert remainder * np.linalg.norm(V, order) <= lost <= remainder * np.linalg.norm(V, order) * (1 + 1e-12)
     assert Reduced(nothing, np.zeros((3, 0)), 0.0).lost(torch.from_numpy(V)) == 0
+
+
+@pytest.mark.parametrize("norm", [1e-3, 1.0, 1e5])
+def test_units_are_put_back_with_a_rounding_of_every_entry(norm: float) -> None:
+    made, W = Scaled.of(CASES["full"]), normal(7, 2, seed=3)
+    value = made.in_units(2.0, norm, W)
+    entry = float(W.norm()) * float(np.linalg.norm(made.x)) * EPS / 2  # of one rounding
+    assert norm * (2.0 + 2 * entry) <= value <= norm * (2.0 + 3 * entry) * (1 + 40 * EPS)
+    assert made.in_units(0.0, 1.0, 1e-320 * W) > 0  # underflows
+
+
+def test_a_scaled_oracle_pays_for_scaling_and_for_what_is_left_over() -> None:
+    X, V = CASES["nearly rank two"], normal(6, 2, seed=4)
+    oracle = DiagonalBound(X, steps=0, starts=1)
+    norm = float(V.norm())
+    found = oracle._in_units_of(V, V / norm, norm, 3.0)
+    scaled = oracle._scaled
+    least = norm * (3.0 * scaled.size + scaled.leftover)
+    assert least <= found <= least * (1 + 1e-3 * scaled.leftover + 1e-13)
+    assert oracle._search(V, 0.0, None).bracket.lower > 0
+    assert len(oracle._search(V, 1e9, None).neurons) == 1

@@ -11,7 +11,7 @@ from mpmath import mpf
 
 from bidual.patterns import count_bound
 from bidual.patterns.exact_arrangement import exact_patterns
-from bidual.polar.subnetworks.first_layer import FirstLayer
+from bidual.polar.subnetworks.first_layer import FirstLayer, _combined
 from bidual.polar.subnetworks.pricing import ExactParallel
 
 mpmath.mp.dps = 60
@@ -122,3 +122,12 @@ def test_cells_between_rows_that_nearly_agree_leave_the_bracket_narrow(seed: int
     found = ExactParallel(X, 2).steepest(v)
     assert found.bracket.upper <= found.bracket.lower * (1 + 1e-8)
     torch.testing.assert_close(found.neurons.norm(dim=1), torch.ones(len(found.neurons), dtype=torch.float64))
+
+
+def test_sums_that_overflow_are_replaced_by_the_point() -> None:
+    c, K = np.ones((2, 2)), np.ones((2, 2, 2))
+    with np.errstate(over="ignore", invalid="ignore"):
+        found, spent = _combined(c, np.array([[1.0, 2.0], [1e308, 1e308]]), K)
+    assert found.tolist() == [[4.0, 4.0], [1.0, 1.0]]
+    assert 0 < spent[0] < 1e-29
+    assert spent[1] == 0

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from bidual.numerics.forms import form_error, principal, principal_of_plane, steeper, top_error
 from bidual.numerics.gram import row_lengths
-from bidual.numerics.rounding import gamma, rounded_up
+from bidual.numerics.rounding import gamma, largest_sum, rounded_up
 from bidual.patterns import check_enumerable, count_bound, enumeration_bytes
 from bidual.patterns.arrangement import MERGE, Arrangement, Flat
 from bidual.patterns.reduction import reduce_rank
@@ -25,6 +25,7 @@ _FLAT_FORM = 1e-8  # a quadratic form whose eigenvalues differ by less, relative
 _AFFORDABLE_FACES = 1_500_000  # a query then takes a few seconds
 _QUICK_FACES = 100_000
 _AFFORDABLE_BYTES = 3_000_000_000
+_NUMBERS = 4_000_000  # that are handled at a time
 
 
 class Tops(NamedTuple):
@@ -95,8 +96,8 @@ class Faces(NeuronOracle):
         upper = found[0].upper
         for solid in self._solids:
             upper = max(upper, above)  # smaller values are skipped
-            found.append(solid.tops(V, upper, above if above > 0 else upper))
-            upper = found[-1].upper
+            more = solid.tops(V, upper, above if above > 0 else upper)
+            found, upper = [*found, more], more.upper
         return Tops.of(found, upper)
 
     @cached_property
@@ -114,7 +115,7 @@ class Faces(NeuronOracle):
         24 r with the rounding of the distance of two bases.
         """
         n, c, r = *V.shape, self.rank
-        size = float(torch.linalg.vector_norm(V, dim=1).sum()) * (1 + gamma(n + c + 8)) * self._longest
+        size = largest_sum(torch.linalg.vector_norm(V, dim=1)) * (1 + gamma(c)) * self._longest
         merged = max(self._arrangement.coarseness, 0.0 if self._planes is None else self._planes.narrow)
         steps = gamma(4 * n + 2 * c + 4 * r**3 + 24 * r + 96)
         merged = 8 * r * merged + 2 * r * self._arrangement.spread
@@ -169,9 +170,9 @@ class Planes:
         parts = [self._tops(V, chunk, above) for chunk in self._chunks(V.shape[1])]
         return Tops.of(parts, max(part.upper for part in parts))
 
-    def _chunks(self, c: int, numbers: int = 4_000_000) -> list[slice]:
+    def _chunks(self, c: int) -> list[slice]:
         f, n = self.turns.shape
-        size = max(1, numbers // (4 * n * c))
+        size = max(1, _NUMBERS // (4 * n * c))
         return [slice(start, start + size) for start in range(0, f, size)]
 
     def _tops(self, V: ndarray, chunk: slice, above: float) -> Tops:
@@ -247,8 +248,8 @@ class _Solid:
             known = max(known, found[-1].upper)
         return Tops.of(found, known)
 
-    def _chunks(self, numbers: int = 4_000_000) -> list[slice]:
-        size = max(1, numbers // self.active.shape[1])
+    def _chunks(self) -> list[slice]:
+        size = max(1, _NUMBERS // self.active.shape[1])
         return [slice(start, start + size) for start in range(0, len(self.active), size)]
 
     def _chunk(self, M: ndarray, V: ndarray, known: float, threshold: float, chunk: slice) -> Tops:
