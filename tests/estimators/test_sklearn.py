@@ -1,7 +1,10 @@
 """scikit-learn's own conformance checks."""
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
-from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.utils.estimator_checks import estimator_checks_generator, parametrize_with_checks
 
 from bidual.estimators import (
     ConvexAttentionClassifier,
@@ -38,10 +41,33 @@ def expected_failures(estimator):
     return {} if newton else {"check_sample_weight_equivalence_on_dense_data": reason}
 
 
+LONG = {  # seconds with ReLU over all patterns, for what all estimators share: how samples and weights are read
+    "check_dtype_object",
+    "check_estimators_dtypes",
+    "check_sample_weight_equivalence_on_dense_data",
+    "check_supervised_y_2d",
+}
+
+
+def relu_checks() -> Iterator[Any]:
+    """Of both ReLU estimators; long ones, and repetitions on other kinds of arrays, are left to `make test-slow`."""
+    for estimator in (ConvexMLPClassifier(**RELU), ConvexMLPRegressor(**RELU)):
+        fails = expected_failures(estimator)
+        for clone, check in estimator_checks_generator(estimator):
+            name, options = check.func.__name__, check.keywords
+            slow = [pytest.mark.slow] if name in LONG or "readonly_memmap" in options else []
+            fail = [pytest.mark.xfail(reason=fails[name])] if name in fails else []
+            words = "-".join([type(estimator).__name__, name, *map(str, options.values())])
+            yield pytest.param(clone, check, marks=[*slow, *fail], id=words)
+
+
+@pytest.mark.parametrize(("estimator", "check"), relu_checks())
+def test_conformance_of_relu(estimator, check):
+    check(estimator)
+
+
 @parametrize_with_checks(
     [
-        ConvexMLPClassifier(**RELU),
-        ConvexMLPRegressor(**RELU),
         ConvexMLPClassifier(**GATED),
         ConvexMLPRegressor(**GATED),
         ConvexMLPClassifierCV(**GATED, **CV),

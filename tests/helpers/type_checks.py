@@ -1,6 +1,6 @@
 """The shape annotations of the package, checked while the tests run.
 
-A check costs more than most calls, so by default the first calls of every function in every test are checked, and the
+A check costs more than most calls, so by default the first call of every function in every test is checked, and the
 others run as they are; `make test-slow` checks them all.
 """
 
@@ -27,7 +27,7 @@ UNCHECKED = (
 class Checking:
     """How many calls of a function are checked, and which test is running."""
 
-    calls: float = 5
+    calls: float = 1
     test: int = 0
 
 
@@ -54,16 +54,19 @@ def first_calls(thing: Any = None, *, typechecker: Any) -> Any:
 
 
 def _first_calls(function: Callable[..., Any], typechecker: Any) -> Callable[..., Any]:
-    checked = jaxtyped(function, typechecker=typechecker)
+    checked: Callable[..., Any] | None = None  # made when it is first needed: tests call a few of all functions
     test, calls = -1, 0
 
     @wraps(function)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        nonlocal test, calls
+        nonlocal test, calls, checked
         if test != Checking.test:
             test, calls = Checking.test, 0
         calls += 1
-        return (checked if calls <= Checking.calls else function)(*args, **kwargs)
+        if calls > Checking.calls:
+            return function(*args, **kwargs)
+        checked = checked or jaxtyped(function, typechecker=typechecker)
+        return checked(*args, **kwargs)
 
     return wrapped
 

@@ -1,5 +1,10 @@
 """InteriorPoint ends certified, at the optimum that cvxpy finds, for every loss, gauge and degenerate shape."""
 
+from collections.abc import Iterator
+from itertools import product
+from random import Random
+from typing import Any
+
 import pytest
 from torch import Tensor
 
@@ -23,10 +28,19 @@ def assert_solved(problem: Problem) -> None:
     assert solution.certificate.primal == pytest.approx(cvxpy_optimum(problem), rel=1e-6, abs=1e-9)
 
 
-@pytest.mark.parametrize("weighted", [False, True], ids=["unweighted", "weighted"])
-@pytest.mark.parametrize("intercept", [False, True], ids=["no_intercept", "intercept"])
-@pytest.mark.parametrize("gauge", GAUGES)
-@pytest.mark.parametrize(("loss", "c"), CASES)
+def _drawn() -> Iterator[Any]:
+    """Every loss with every gauge once; with other choices of intercept and weights it is left to `make test-slow`."""
+    random, kinds = Random(0), list(product((False, True), repeat=2))
+    for (loss, c), gauge in product(CASES, GAUGES):
+        chosen = random.choice(kinds)
+        for intercept, weighted in kinds:
+            words = "intercept" if intercept else "no_intercept", "weighted" if weighted else "unweighted"
+            marks = [] if (intercept, weighted) == chosen else [pytest.mark.slow]
+            name = "-".join((loss, str(c), gauge, *words))
+            yield pytest.param(loss, c, gauge, intercept, weighted, id=name, marks=marks)
+
+
+@pytest.mark.parametrize(("loss", "c", "gauge", "intercept", "weighted"), _drawn())
 def test_agrees_with_cvxpy(loss: str, c: int, gauge: str, intercept: bool, weighted: bool) -> None:
     assert_solved(gated_problem(normal(12, 3), LOSSES[loss](), c, gauge, intercept=intercept, weighted=weighted))
 

@@ -173,9 +173,9 @@ class GatedUnits(HiddenUnits):
 
 def zeroed(kind: type[Layer], *sizes: Any, **options: Any) -> Layer:
     """A layer that starts at zero, without a draw from the global generator."""
-    layer = nn.utils.skip_init(kind, *sizes, **options, device=torch.get_default_device())  # meta stays meta
-    for parameter in layer.parameters():
-        nn.init.zeros_(parameter)
+    layer = kind(*sizes, **options, device="meta")  # not nn.utils.skip_init, whose first call imports 487 modules
+    for name, there in list(layer.named_parameters()):
+        setattr(layer, name, nn.Parameter(torch.zeros(there.shape, dtype=there.dtype)))
     return layer
 
 
