@@ -16,6 +16,7 @@ from bidual.papers.methods.semidefinite import SemidefiniteBound
 from bidual.patterns import activations
 from bidual.polar import DiagonalBound, Faces, LocalSearch, Sphere, bound_near
 from bidual.polar.base import Make
+from bidual.polar.products.oracle import ProductBound
 from bidual.problems.certificate import Certificate, Scope, certify, judge
 from bidual.problems.problem import Problem, ReluProblem
 from bidual.problems.solution import Limits, Solution
@@ -104,6 +105,7 @@ ORACLES: dict[str, _Judging] = {
     "Faces": _Judging(Faces, (200, 40, 18, 12)),
     "Sphere": _Judging(lambda X: Sphere(X, tol=1e-9, max_simplices=1500), (200, 60, 60, 60)),
     "DiagonalBound": _Judging(lambda X: DiagonalBound(X, steps=5), (200, 200, 200, 200)),
+    "ProductBound": _Judging(lambda X: ProductBound(X, steps=15), (200, 200, 200, 200)),
     "SemidefiniteBound": _Judging(lambda X: SemidefiniteBound(X, max_steps=50), (40, 40, 40, 40)),
     "BranchAndBound": _Judging(lambda X: BranchAndBound(X, 3, 0.3, 1e-6, 50), (30, 30, 30, 30)),
     "patterns": _Judging(Faces, (14, 9)),

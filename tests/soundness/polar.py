@@ -14,6 +14,8 @@ from bidual.papers.methods.norm_oracles import NormFaces, NormSearch
 from bidual.papers.methods.semidefinite import SemidefiniteBound
 from bidual.polar import DiagonalBound, Faces, NeuronOracle, Sphere
 from bidual.polar.exact.orthogonal_rows import polar_bound_orthogonal_rows
+from bidual.polar.products.oracle import ProductBound
+from bidual.polar.products.witness import ProductProof
 from bidual.training.copositive.cones import PatternCones
 from bidual.training.copositive.multipliers import feasible_multipliers
 from soundness.cases import BREAKDOWNS, Bound, Issued, labels
@@ -91,6 +93,31 @@ def _orthogonal(rng: Generator, asked: Asked) -> list[Bound]:
     return [Bound("orthogonal rows", polar_bound_orthogonal_rows(asked.X, asked.V), asked.value())]
 
 
+def _products(rng: Generator, asked: Asked) -> list[Bound]:
+    """Multipliers after a few steps, of rows or of clusters, with signs of outputs or without; then in halves of cells,
+    as they were inherited, and at another dual point."""
+    oracle = ProductBound(
+        asked.X,
+        steps=int(rng.integers(1, 12)),
+        per_row=int(rng.integers(1, 20)),
+        dense=int(rng.choice([3, 600])),
+        clusters=int(rng.integers(2, 8)),
+        most_outputs=int(rng.choice([0, 3])),
+        starts=8,
+    )
+    bounds = _asked("ProductBound", oracle, rng, asked)
+    rows = oracle.lengths[:, None] * asked.V
+    norm = float(torch.linalg.vector_norm(rows))
+    if not 1e-100 < norm < 1e100:
+        return bounds
+    cells = oracle.start(rows / norm)
+    for _ in range(int(rng.integers(1, 4))):
+        cells = cells.split(rows / norm, (int(rng.integers(len(cells.places))),), 0.1)
+    proof = ProductProof(asked.X, oracle.proofs(cells))
+    there = Asked(asked.X, torch.from_numpy(rng.standard_normal(asked.V.shape)), asked.directions)
+    return [*bounds, *(Bound("ProductProof", proof.steepest(at.V).bracket.upper, at.value()) for at in (asked, there))]
+
+
 def _cones(rng: Generator, asked: Asked) -> list[Bound]:
     """Multipliers that are zero, drawn, or made for the question, at a beta near what can be proved or anywhere."""
     cones, value = PatternCones.of(asked.X), asked.value()
@@ -109,6 +136,7 @@ ATTACKS: dict[str, Attack] = {
     "Faces": Attack(_plain("Faces", Faces), (40, 400, 24, 12, 8), 3.0),
     "Sphere": Attack(_plain("Sphere", lambda X: Sphere(X, tol=1e-9, max_simplices=1500)), (40, 200, 60, 40, 30), 2.0),
     "DiagonalBound": Attack(_plain("DiagonalBound", lambda X: DiagonalBound(X, steps=8)), (40, 200, 200, 200, 200)),
+    "ProductBound": Attack(_products, (40, 100, 100, 100, 100), 2.0),
     "SemidefiniteBound": Attack(
         _plain("SemidefiniteBound", lambda X: SemidefiniteBound(X, tol=1e-9, max_steps=150)), (12, 20, 20, 20, 20)
     ),
