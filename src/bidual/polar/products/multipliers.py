@@ -180,6 +180,27 @@ class Multipliers(Part):
         values = tuple(factor * value for value in self.pairs.values)
         return replace(self, pairs=replace(self.pairs, values=values), **weights)
 
+    def compact(self) -> Self:
+        """In single precision, as a witness is kept: any multipliers prove something, and these hardly less. Unchanged
+        where a number has no counterpart there."""
+        numbers = [self.omega, self.slack, *self.pairs.values]
+        if not all(bool((part.float() > 0).all() and part.float().isfinite().all()) for part in numbers):
+            return self
+        return self._as(torch.float32, torch.int32)
+
+    def wide(self) -> Self:
+        """In double precision."""
+        return self._as(torch.float64, torch.int64)
+
+    def _as(self, number: torch.dtype, place: torch.dtype) -> Self:
+        parts = {f.name: getattr(self, f.name).to(number) for f in fields(self) if f.name != "pairs"}
+        pairs = self.pairs
+        support = replace(pairs.support, where=tuple(where.to(place) for where in pairs.where))
+        values = tuple(value.to(number) for value in pairs.values)
+        labels = None if pairs.labels is None else pairs.labels.to(place)
+        shares = None if pairs.shares is None else pairs.shares.to(number)
+        return replace(self, pairs=Pairs(support, values, labels, shares), **parts)
+
     def inherited(self, cell: Cell, row: int, sign: int) -> Self:
         """The same weights in the half of a cell where a free row has a sign: not worse there, in real arithmetic.
 
