@@ -8,7 +8,7 @@ import torch
 
 from bidual.gauges import Bracket
 from bidual.numerics.norms import L2
-from bidual.polar import LocalSearch
+from bidual.polar import LocalSearch, RidgeSearch
 from bidual.polar.search import _concave_step, _objective, ascend, climbed
 from helpers.draws import normal
 
@@ -105,3 +105,15 @@ def test_ascent_never_falls_and_keeps_directions_unit(c: int) -> None:
     assert np.all(_objective(X, V, found)[0] >= before * (1 - 1e-12))
     assert np.linalg.norm(found, axis=1) == pytest.approx(1, rel=1e-12)
     assert np.array_equal(U, given)
+
+
+def test_a_ridge_search_climbs_from_its_seeds_and_lists_what_is_above() -> None:
+    """In many dimensions a few random starts do not find what a long search found."""
+    X, V = normal(80, 30), normal(80, 1, seed=1)
+    best = RidgeSearch(X, starts=400, seed=5).steepest(V)
+    few = RidgeSearch(X, starts=4).steepest(V)
+    seeded = RidgeSearch(X, starts=4).steepest(V, seeds=best.neurons[:1])
+    assert few.bracket.lower < 0.999 * best.bracket.lower
+    assert seeded.bracket.lower >= best.bracket.lower * (1 - 1e-9)
+    assert len(RidgeSearch(X, starts=4).steepest(V, above=1e9).neurons) == 1
+    assert RidgeSearch(X, starts=4).steepest(V).bracket.lower == few.bracket.lower

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 
 import pytest
 import torch
@@ -19,6 +20,7 @@ N, D, C = 8, 3, 1
 TENSORS = ["omega", "slack", "on_plus", "on_minus", "cone_plus", "cone_minus", "balance", "form_pairs", "form_cones"]
 
 
+@cache
 def made(clustered: bool, signed: bool = True) -> tuple[ProductBound, Cells, torch.Tensor]:
     """Cells, the first with two fixed rows, and the W that they were made for."""
     W = draw(N, C, seed=1)

@@ -76,7 +76,9 @@ def test_values_are_those_of_the_networks_and_seeds_are_climbed_from() -> None:
     assert float(SMALL.steepest(V, above=0.9 * best.bracket.lower).values.min()) > 0.8 * best.bracket.lower
 
 
-@pytest.mark.parametrize(("oracle", "upper"), product((SMALL, RelaxedBound(normal(4, 2), (3, 2))), (0.0, math.inf)))
+@pytest.mark.parametrize(
+    ("oracle", "upper"), list(product((SMALL, RelaxedBound(normal(4, 2), (3, 2))), (0.0, math.inf)))
+)
 def test_an_empty_answer_has_the_size_of_sub_networks(oracle: ParallelSearch, upper: float) -> None:
     nothing, widths = oracle._nothing(upper), (2,) if oracle is SMALL else (3, 2)
     assert nothing.bracket == Bracket(0.0, upper)
