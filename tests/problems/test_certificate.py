@@ -607,7 +607,7 @@ def test_a_certificate_with_multipliers_is_rechecked_without_an_oracle(proved: t
 
 def test_multipliers_are_for_programs_over_neurons_only(proved: tuple[Problem, Certificate]) -> None:
     honest = replace(proved[1], point=problem_of(Squared()).operator.zeros())
-    with pytest.raises(ValueError, match=r"^a witness is for programs over neurons, got LinearOperator\.$"):
+    with pytest.raises(ValueError, match=r"^a witness is for neurons under weight decay, got LinearOperator\.$"):
         honest.recheck(problem_of(Squared()))
 
 

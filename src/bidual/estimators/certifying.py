@@ -84,8 +84,8 @@ def certify(
 ) -> NetworkCertificate:
     """Bound the objective of a two-layer ReLU network from below, over all networks of its kind and any width.
 
-    Two dual points are tried: the network's own residual, and that of the best network found by training on from its
-    neurons. Neither is trusted: what counts is the certified bound that it gives (CP eq. 11).
+    Training goes on from the network's neurons; the residual of the best network found, moved to where more can be
+    proved, is the dual point. It is not trusted: what counts is the certified bound that it gives (CP eq. 11).
 
     Args:
         network: a ``torch.nn.Sequential(Linear, ReLU, Linear)``, a fitted ``MLPRegressor`` or ``MLPClassifier``, an
@@ -149,8 +149,8 @@ def _certify(weights: TwoLayerWeights, problem: ReluProblem, plan: ReluPlan, lim
     output_bias = None if weights.output_bias is None else module.output.bias
     as_given = TwoLayerWeights.of(module.hidden.weight, module.output.weight, hidden_bias, output_bias)
     found = _objective(as_given, problem).most
-    gap, status = certificate.relative_gap, done.status.value
-    if gap <= limits.tol:
+    gap, status = certificate.relative_gap, f"of the best network that was found, {done.shortfall(limits.tol)}"
+    if certificate.within(limits.tol):
         status = f"the best network that was found is optimal up to {gap:.1e}"
     improved = found < own.least
     better, best = module if improved else None, found if improved else own.most

@@ -9,6 +9,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from bidual.gauges import Group
 from bidual.numerics.rounding import UNIT, gamma, rounded_up
 from bidual.operators import NeuronOperator
 from bidual.polar import NeuronOracle, oracle_for
@@ -178,8 +179,8 @@ def polar_bound(problem: Problem, oracle: NeuronOracle | None = None) -> PolarBo
 def _proved_by(problem: Problem, witness: tuple[CellProof, ...]) -> NeuronOracle:
     """The oracle of a witness, for the rows of a program over neurons."""
     operator = problem.operator
-    if not isinstance(operator, NeuronOperator):
-        raise ValueError(f"a witness is for programs over neurons, got {type(operator).__name__}.")
+    if not isinstance(operator, NeuronOperator) or not isinstance(problem.gauge, Group) or operator.longest != 1:
+        raise ValueError(f"a witness is for neurons under weight decay, got {type(operator).__name__}.")
     return oracle_for(operator.X, operator.readout, lambda X: ProductProof(X, witness))
 
 

@@ -150,10 +150,11 @@ class Solution:
         missed = f"certified relative gap {gap:.1e} is above tol={tol:g}: "
         if self.search_gap is None:
             return f"{missed}{self.status.value}."
-        if self.search_gap > 10 * tol:
+        if self.search_gap > max(tol, 0.1 * gap):
+            cure = Status.MAX_STEPS.value if self.status is Status.SEARCHED else self.status.value
             return (
                 f"{missed}training has not ended, the search still finds neurons that may improve the objective by "
-                f"{self.search_gap:.1e} of it; {self.status.value}."
+                f"{self.search_gap:.1e} of it; {cure}."
             )
         return (
             f"{missed}training has ended, the search finds nothing that would improve the objective by more than "

@@ -45,9 +45,9 @@ def test_multipliers_of_scaled_and_turned_rows_prove_the_scaled_bound(clustered:
     scaled = Scaled.of(oracle.X)
     for place, one in zip(cells.places, oracle.proofs(cells), strict=True):
         turned = ProductProof(oracle.X, (one,))
-        there = proved_bound(turned._cell(one, C), W, one.at)
+        there = proved_bound(turned._cell(one, C), W, one.at.wide())
         here = proved_bound(place.cell, W, place.multipliers(place.vector))
-        assert there == pytest.approx(scaled.size * here, rel=1e-9)
+        assert there == pytest.approx(scaled.size * here, rel=1e-6)
         assert one.fixed == place.cell.fixed
         assert one.signs == (None if place.cell.signs is None else tuple(place.cell.signs.tolist()))
 
@@ -55,7 +55,7 @@ def test_multipliers_of_scaled_and_turned_rows_prove_the_scaled_bound(clustered:
 @pytest.mark.parametrize("factor", [1e-3, 1.0, 5.0])
 def test_the_bound_is_the_largest_of_all_cells_and_scales_with_the_dual(factor: float) -> None:
     whole, W = proof()
-    each = [proved_bound(whole._cell(one, C), W, one.at) for one in whole.cells]
+    each = [proved_bound(whole._cell(one, C), W, one.at.wide()) for one in whole.cells]
     assert math.isfinite(whole.bound(factor * W))
     assert whole.bound(factor * W) == pytest.approx(factor * max(each), rel=1e-12)
     assert min(each) < max(each)
@@ -172,3 +172,12 @@ def test_outputs_that_cells_do_not_know_are_not_bounded() -> None:
     assert whole.bound(W.expand(-1, 2)) == math.inf
     assert not covering(whole.cells, 2)
     assert replace(whole, cells=whole.cells[1:]).bound(W) == math.inf
+
+
+def test_witnesses_take_half_the_bytes_unless_numbers_leave_single_precision() -> None:
+    oracle, cells, _ = made(False)
+    kept = oracle.proofs(cells)[0].at
+    assert {kept.omega.dtype, *(value.dtype for value in kept.pairs.values)} == {torch.float32}
+    assert {where.dtype for where in kept.pairs.where} == {torch.int32}
+    tiny = replace(kept.wide(), slack=kept.wide().slack * 1e-60)
+    assert tiny.compact() is tiny

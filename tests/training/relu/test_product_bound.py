@@ -12,6 +12,7 @@ import bidual
 from bidual import ConvexMLPClassifier
 from bidual.losses import LOSSES
 from bidual.losses.datafit import Datafit
+from bidual.numerics.norms import LINF
 from bidual.operators.patches import Convolution, ImagePatches
 from bidual.problems.problem import ReluProblem
 from bidual.problems.solution import Limits, Solution
@@ -118,3 +119,19 @@ def test_a_proof_that_breaks_down_leaves_the_network(monkeypatch: pytest.MonkeyP
     found = ReluPlan(torch.cat([task.X, draw(40, 5)], 1), "search")
     wide = replace(task, X=found.X)
     assert found.train(wide, Limits(1e-9, max_time=0.5)).certificate.primal > 0
+
+
+def test_cells_may_be_split_until_every_sign_is_known() -> None:
+    task = replace(problem("squared", n=4), beta=0.02)
+    found = ReluPlan(task.X, "search").train(task, prove=False)
+    exact = ReluPlan(task.X, "exact").train(task, Limits(1e-8))
+    bound = solve(task, JointProductBound(), Limits(1e-15, max_steps=25, max_time=20), start=found)
+    assert bound.certificate.dual <= exact.certificate.primal
+    assert bound.certificate.relative_gap < 1e-3
+
+
+def test_other_norms_are_refused() -> None:
+    task = problem("squared")
+    found = ReluPlan(task.X, "search").train(task, prove=False)
+    with pytest.raises(ValueError, match="the product bound is for weight decay"):
+        solve(replace(task, hidden_norm=LINF), JointProductBound(), start=found)

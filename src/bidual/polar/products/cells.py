@@ -1,5 +1,6 @@
 """Parts of the set of neurons, on which some signs are known."""
 
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
@@ -64,7 +65,7 @@ class Cell:
     def unit(self, row: int) -> float:
         """A power of two near the length of a row, by which its form is divided; division by it is exact."""
         length = float(torch.linalg.vector_norm(self.X[row]))
-        return 2.0 ** round(torch.tensor(length).log2().item()) if length > 0 else 1.0
+        return 2.0 ** round(math.log2(length)) if length > 0 else 1.0
 
     @cached_property
     def norm_form(self) -> Float[Tensor, " z"]:

@@ -133,10 +133,13 @@ class Coordinates:
 
     def with_pairs(self, V: Matrix, M: Tensor, per_row: int) -> Self:
         """Pairs chosen anew: those that matter stay, others come where <C, M> falls most, ``per_row`` for every row."""
+        if not len(self.cell.free):
+            return self
         at, pairs, p = self.multipliers(self.vector), self.pairs, self.pairs.count
+        majorant = Majorant(self.cell, V, at)
         everywhere = _everywhere(pairs)
-        full = Majorant(self.cell, V, at).slopes_everywhere(M, everywhere)
-        units = _units(pairs, Majorant(self.cell, V, at).diagonal.sqrt())
+        full = majorant.slopes_everywhere(M, everywhere)
+        units = _units(pairs, majorant.diagonal.sqrt())
         gains = [-slope * units[i] * units[j] for slope, (i, j) in zip(full, everywhere, strict=True)]
         return self._chosen(at, gains, everywhere, units, per_row * p)
 

@@ -21,7 +21,8 @@ from bidual.types import Matrix
 
 @dataclass(frozen=True, eq=False)
 class CellProof(Part):
-    """The signs that make a cell, and its multipliers for rows of length one and a V of norm one."""
+    """The signs that make a cell, and its multipliers for rows of length one and a V of norm one, mostly in single
+    precision."""
 
     signs: tuple[float, ...] | None
     rows: tuple[int, ...]
@@ -50,7 +51,7 @@ class ProductProof(NeuronOracle):
         self._take(self.X)
 
     def _steepest(self, V: Tensor, above: float, seeds: Tensor | None) -> SteepestNeurons:
-        bound = self.bound(V)
+        bound = ProductProof(self.X.cpu(), self.cells).bound(V.cpu()) if self.X.is_cuda else self.bound(V)
         if not self.starts:
             return self._nothing(bound)
         return LocalSearch(self.X, self.starts)._steepest(V, above, seeds).with_upper(bound)
@@ -61,11 +62,13 @@ class ProductProof(NeuronOracle):
         if not covering(self.cells, c) or not all(self._fits(one, c) for one in self.cells):
             return math.inf
         norm = float(torch.linalg.vector_norm(V))
-        return max(proved_bound(self._cell(one, c), V, one.at.scaled(norm)) for one in self.cells)
+        return max(proved_bound(self._cell(one, c), V, one.at.wide().scaled(norm)) for one in self.cells)
 
     def _fits(self, one: CellProof, c: int) -> bool:
         """Whether the multipliers, which may come from a file, have the sizes of their cell."""
         n, d = self.X.shape
+        if one.signs is not None and len(one.signs) != c:
+            return False
         if len(set(one.rows)) < len(one.rows) or not all(0 <= row < n for row in one.rows):
             return False
         if not all(sign in (1, -1) for sign in one.row_signs) or not all(s in (1, -1) for s in one.signs or ()):
@@ -123,7 +126,6 @@ def proof_of(X: Float[Tensor, "n d"], scaled: Scaled, cell: Cell, at: Multiplier
     pairs = replace(at.pairs, values=tuple(value / size for value in at.pairs.values))
     turned = replace(
         at,
-        omega=at.omega,
         slack=at.slack / size,
         pairs=pairs,
         on_plus=at.on_plus * forms,
@@ -135,4 +137,5 @@ def proof_of(X: Float[Tensor, "n d"], scaled: Scaled, cell: Cell, at: Multiplier
         form_cones=size * forms[:, None] * (at.form_cones @ frame.T),
     )
     signs = None if cell.signs is None else tuple(cell.signs.tolist())
-    return CellProof(signs, tuple(row for row, _ in cell.fixed), tuple(sign for _, sign in cell.fixed), turned)
+    rows, row_signs = tuple(row for row, _ in cell.fixed), tuple(sign for _, sign in cell.fixed)
+    return CellProof(signs, rows, row_signs, turned.compact())

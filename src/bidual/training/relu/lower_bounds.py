@@ -74,6 +74,10 @@ class DualPoints(TriedPoints):
     above: float = 0.0  # a polar below it need not be known
     name = "dual_points"
 
+    def check(self, problem: NeuronProblem) -> None:
+        super().check(problem)
+        problem.check_oracle(self.oracle)
+
     @property
     def count(self) -> int:
         return len(self.points)

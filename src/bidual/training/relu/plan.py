@@ -14,11 +14,12 @@ from torch import Tensor
 from bidual.operators.patches import Patches
 from bidual.patterns.reduction import reduce_rank
 from bidual.patterns.spike_free import is_spike_free
-from bidual.polar import Faces, LocalSearch, NeuronOracle, Neurons, RidgeSearch, Sphere, oracle_for
+from bidual.polar import DiagonalBound, Faces, LocalSearch, NeuronOracle, Neurons, RidgeSearch, Sphere, oracle_for
 from bidual.polar.base import Make
 from bidual.polar.exact.faces import affordable, slow
 from bidual.problems.problem import NeuronProblem, ReluProblem
 from bidual.problems.solution import DEFAULT_LIMITS, Callback, Limits, Solution
+from bidual.runtime.memory import available_bytes
 from bidual.runtime.numerical_errors import NUMERICAL
 from bidual.runtime.threads import one_thread
 from bidual.solvers.driver import Plan, Solver, Stage, run
@@ -27,7 +28,7 @@ from bidual.training.relu import closed_form, cutting_planes
 from bidual.training.relu.column_generation import ColumnGeneration
 from bidual.training.relu.frank_wolfe import FrankWolfe
 from bidual.training.relu.lower_bounds import DualPoints, SpikeFreeBound, affordable_steps
-from bidual.training.relu.product_bound import JointProductBound
+from bidual.training.relu.product_bound import JointProductBound, bytes_needed
 from bidual.types import Matrix
 
 ORACLES = ("auto", "exact", "search")
@@ -268,7 +269,14 @@ class ReluPlan(NeuronPlan):
             return
         seconds = None if limits.max_time is not None else max(_PROOF_SHARE * found.seconds, _LEAST_PROOF)
         with suppress(*NUMERICAL):  # the network keeps the bound that it has
-            yield Stage(JointProductBound(seconds), left)
+            yield Stage(self._general_bound(problem, found, seconds), left)
+
+    def _general_bound(self, problem: ReluProblem, found: Solution, seconds: float | None) -> Solver:
+        """Products of rows, which are for the processor; on other devices and beyond memory one multiplier per row."""
+        on_cpu = problem.X.device.type == "cpu"
+        if on_cpu and bytes_needed(problem) <= available_bytes(problem.X.device) / 2:
+            return JointProductBound(seconds)
+        return DualPoints(problem.oracle(lambda X: DiagonalBound(X, steps=40)), (found.dual_point,))
 
     def _sphere(self, tol: float, max_time: float | None) -> NeuronOracle:
         """An oracle that proves what a search found. Without ``max_time`` a query ends after about ten seconds, always

@@ -30,7 +30,8 @@ _FARTHEST = 1e6  # predictions beyond are not worth a look
 _MOVE = 0.3  # of the norm of V, how far a unit of its coordinates goes
 _WARM, _WARM_STEPS = 0.1, 30  # width and steps of the descent before V moves
 _WIDTH_OF_GAP, _WIDEST, _NARROWEST = 0.25, 0.1, 0.002  # smoothing by this share of the gap, within these limits
-_STEPS, _MEMORY = 60, 20  # of L-BFGS, in a round
+_STEPS = 60  # of L-BFGS, in a round
+_MEMORY, _LONG_MEMORY, _LONG = 20, 6, 1_000_000  # pairs that it keeps, of vectors up to so many numbers and beyond
 _BEFORE_CELLS = 0.9  # cells are split once a round leaves more than this share of the gap
 _SPLIT_WIDTH = 0.03  # of the moments by which a row is chosen
 _MOST_SPLITS, _NEAR, _ACTIVE = 6, 0.015, 0.1  # cells within 1.5 % of the largest bound are split, within 10 % move
@@ -40,17 +41,17 @@ _GAIN, _PATIENCE = 0.01, 4  # it stalls where so many rounds shrink the gap by l
 class _Lift:
     """V as the oracle's rows see it: L* V merged over equal rows, times lengths; and back."""
 
-    def __init__(self, problem: ReluProblem, oracle: NeuronOracle) -> None:
-        self.readout = oracle if isinstance(oracle, Pooled) else None
+    def __init__(self, oracle: NeuronOracle) -> None:
+        self.pooled = oracle if isinstance(oracle, Pooled) else None
         inner = oracle.inner if isinstance(oracle, Pooled) else oracle
         self.lengths = inner.lengths[:, None].cpu()
 
     def __call__(self, V: Matrix) -> Matrix:
-        rows = V if self.readout is None else self.readout.merged(V)
+        rows = V if self.pooled is None else self.pooled.merged(V)
         return self.lengths * rows
 
     def back(self, V: Matrix, slope: Matrix) -> Matrix:
-        if self.readout is None:
+        if self.pooled is None:
             return self.lengths * slope
         V = V.detach().requires_grad_(True)
         return torch.autograd.grad(self(V), V, slope)[0]
@@ -106,7 +107,8 @@ class _Joint:
             return value, torch.cat([self.reach * on_f.reshape(-1), scales * on_vector])
 
         start = self.f.new_zeros(size + len(began))
-        x = minimise(slope, start, steps, memory=_MEMORY, go_on=lambda: time.perf_counter() < deadline)
+        memory = _MEMORY if len(start) <= _LONG else _LONG_MEMORY
+        x = minimise(slope, start, steps, memory=memory, go_on=lambda: time.perf_counter() < deadline)
         f, vector = unpack(x)
         return replace(self, f=f, cells=self.cells.at(vector))
 
@@ -196,6 +198,11 @@ class JointProductBound(LowerBound):
     seconds: float | None = None
     max_time: float | None = None
     name = "product_bound"
+    takes = ReluProblem
+
+    def check(self, problem: ReluProblem) -> None:
+        super().check(problem)
+        problem.check_weight_decay("the product bound")
 
     def within(self, limits: Limits) -> Self:
         return replace(self, max_time=limits.max_time)
@@ -232,11 +239,20 @@ class JointProductBound(LowerBound):
         return state.done.status if stalled or late else None
 
 
+def bytes_needed(problem: ReluProblem) -> int:
+    """About what the descent keeps: its vectors have the cones of all rows in every cell, and pairs of rows."""
+    rows = len(problem.X) if problem.readout is None else len(problem.readout.distinct[0])
+    c, d = problem.datafit.targets.shape[1], problem.X.shape[1]
+    cells = 2**c if problem.readout is None and c <= ProductBound.most_outputs else 1
+    numbers = cells * rows * (2 * d + ProductBound.per_row)
+    return 8 * numbers * (2 * (_MEMORY if numbers <= _LONG else _LONG_MEMORY) + 12)
+
+
 def _begun(problem: ReluProblem, done: Solution) -> _Joint:
     oracle = problem.oracle(ProductBound)
     inner = oracle.inner if isinstance(oracle, Pooled) else oracle
     assert isinstance(inner, ProductBound)
-    lift, dual = _Lift(problem, oracle), DualCoordinates(problem.datafit)
+    lift, dual = _Lift(oracle), DualCoordinates(problem.datafit)
     program = done.problem.to(torch.float64)
     f = dual.predictions(program.operator.forward(done.Z.to(torch.float64)), done.dual_point)
     V = dual.point(f)
