@@ -38,7 +38,8 @@ class Coordinates:
         parts += [] if at.pairs.shares is None else [at.pairs.shares.log()]
         parts += [at.balance.reshape(1)]
         parts += [weights.clamp(min=_SMALL).sqrt() for weights in (at.on_plus, at.on_minus)]
-        parts += [_root(g) for g in (at.cone_plus, at.cone_minus, at.form_cones)]
+        cones = (at.cone_plus, at.cone_minus, at.form_cones)
+        parts += [] if cell.signs is None else [_root(g) for g in cones]
         parts += [at.form_pairs.clamp(min=_SMALL).sqrt(), *(value.sqrt() for value in at.pairs.values)]
         return cls(cell, at.pairs, torch.cat([part.reshape(-1) for part in parts]))
 
@@ -60,7 +61,8 @@ class Coordinates:
 
     @property
     def _sizes(self) -> list[int]:
-        m, d, k = len(self.cell.free), self.cell.X.shape[1], len(self.cell.forms)
+        m, k = len(self.cell.free), len(self.cell.forms)
+        d = 0 if self.cell.signs is None else self.cell.X.shape[1]  # cones need signs of the outputs
         shares = [] if self.pairs.shares is None else [m]
         return [m, m, *shares, 1, m * k, m * k, m * d, m * d, k * d, k * k, *(len(at) for at in self.pairs.where)]
 
@@ -80,19 +82,24 @@ class Coordinates:
         slack, omega, *rest = self._parts(vector)
         shares = None if self.pairs.shares is None else rest.pop(0).exp()
         balance, plus, minus, cone_plus, cone_minus, form_cones, form_pairs, *roots = rest
-        m, d, k = len(slack), self.cell.X.shape[1], len(self.cell.forms)
+        m, k = len(slack), len(self.cell.forms)
         return Multipliers(
             omega.exp(),
             slack.exp(),
             replace(self.pairs, values=tuple(root.square() for root in roots), shares=shares),
             plus.view(m, k).square(),
             minus.view(m, k).square(),
-            _cone(cone_plus.view(m, d)),
-            _cone(cone_minus.view(m, d)),
+            self._cone(cone_plus, m),
+            self._cone(cone_minus, m),
             balance[0],
             form_pairs.view(k, k).square(),
-            _cone(form_cones.view(k, d)),
+            self._cone(form_cones, k),
         )
+
+    def _cone(self, root: Vector, count: int) -> Float[Tensor, "m d"]:
+        """g = |r| r; zero in cells where cones have no coordinates."""
+        d = self.cell.X.shape[1]
+        return root.new_zeros(count, d) if self.cell.signs is None else _cone(root.view(count, d))
 
     def gradient(self, vector: Vector, at: Multipliers, slopes: Slopes) -> Vector:
         """The slopes in these coordinates, by the chain rule."""
@@ -106,7 +113,7 @@ class Coordinates:
         parts += [slopes.balance.reshape(1), 2 * plus * (slopes.plus @ forms.T).reshape(-1)]
         parts += [2 * minus * (slopes.minus @ forms.T).reshape(-1)]
         cones = ((cone_plus, slopes.plus), (cone_minus, slopes.minus), (form_cones, slopes.cones))
-        parts += [self._of_cone(root, slope).reshape(-1) for root, slope in cones]
+        parts += [] if self.cell.signs is None else [self._of_cone(root, slope).reshape(-1) for root, slope in cones]
         parts += [2 * form_pairs * slopes.form_pairs.reshape(-1)]
         parts += [2 * root * slope for root, slope in zip(roots, slopes.pairs, strict=True)]
         return torch.cat(parts)
