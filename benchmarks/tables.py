@@ -108,6 +108,6 @@ CASES: dict[str, tuple[Callable[..., Any], Callable[[Path], Table], dict[str, An
         lambda data: uci("ionosphere", 150, data),
         {"loss": "log_loss"},
     ),
-    "CNN on 40 digits": (ConvexCNNClassifier, lambda data: small_digits(), {}),
-    "attention": (ConvexAttentionRegressor, lambda data: sequences(), {}),
+    "CNN on 40 digits": (ConvexCNNClassifier, lambda data: small_digits(), {"activation": "relu"}),
+    "attention": (ConvexAttentionRegressor, lambda data: sequences(), {"activation": "relu"}),
 }
