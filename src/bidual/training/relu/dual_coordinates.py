@@ -60,7 +60,7 @@ class DualCoordinates:
         V = self.datafit.weights * self._slope(P)
 
         def times(G: Tensor) -> Tensor:
-            return torch.autograd.grad(V, P, G, retain_graph=True)[0]
+            return torch.autograd.grad((V * G).sum(), P, retain_graph=True)[0]  # a number: see _Lift.back
 
         direct = times(slope)
         if not self.datafit.intercept:

@@ -28,7 +28,7 @@ from bidual.types import Matrix
 
 _FARTHEST = 1e6  # predictions beyond are not worth a look
 _MOVE = 0.3  # of the norm of V, how far a unit of its coordinates goes
-_WARM, _WARM_STEPS = 0.1, 30  # width and steps of the descent before V moves
+_WARM, _WARM_STEPS = 0.1, 10  # width and steps of the descent before V moves
 _WIDTH_OF_GAP, _WIDEST, _NARROWEST = 0.25, 0.1, 0.002  # smoothing by this share of the gap, within these limits
 _STEPS = 60  # of L-BFGS, in a round
 _MEMORY, _LONG_MEMORY, _LONG = 20, 6, 1_000_000  # pairs that it keeps, of vectors up to so many numbers and beyond
@@ -54,7 +54,8 @@ class _Lift:
         if self.pooled is None:
             return self.lengths * slope
         V = V.detach().requires_grad_(True)
-        return torch.autograd.grad(self(V), V, slope)[0]
+        # of a number, because torch imports a second's worth of modules where it is given a slope
+        return torch.autograd.grad((self(V) * slope).sum(), V)[0]
 
 
 @dataclass(frozen=True, eq=False)
