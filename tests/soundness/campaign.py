@@ -52,6 +52,7 @@ CASES: dict[Case, float] = {  # and how often each is drawn
     estimator_case: 0.03,
     stage_case: 0.01,
 }
+_APART = 1_000_000  # the numbers of a campaign's draws begin at its seed times this: no two campaigns share a draw
 _AT_ONCE = 25  # draws of one task; a file is written after each
 
 
@@ -81,7 +82,7 @@ def draws(first: int) -> Tally:
 
 def run(kept: Kept, problems: int, seconds: float, workers: int, seed: int) -> None:
     """Until there are so many problems, or no time is left."""
-    deadline, following = time.monotonic() + seconds, seed
+    deadline, following = time.monotonic() + seconds, seed * _APART
     with ProcessPoolExecutor(workers) as pool:
         waiting = {}
         while (kept.total.problems < problems and time.monotonic() < deadline) or waiting:
@@ -118,7 +119,7 @@ def main() -> int:
     parser.add_argument("--problems", type=int, default=20_000)
     parser.add_argument("--seconds", type=float, default=7200.0, help="stop after so long")
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=0, help="campaigns of other seeds share no problem")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)

@@ -109,3 +109,17 @@ def test_a_campaign_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert again.done == {0}
     assert vars(again.total) == vars(one)
     assert json.loads(json.dumps(report(again.total, 0)))["number_unsound"] == 0
+
+
+def test_campaigns_of_neighbouring_seeds_share_no_draw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(campaign, "draws", _nothing)
+    kept = [Kept(tmp_path / f"{seed}.jsonl") for seed in (3, 4)]
+    for seed, one in zip((3, 4), kept, strict=True):
+        campaign.run(one, 2, 600.0, 1, seed)
+    assert len(kept[0].done) == len(kept[1].done) == 2
+    assert max(kept[0].done) + 20_000 < min(kept[1].done)
+
+
+def _nothing(first: int) -> Tally:
+    """One problem, not drawn."""
+    return Tally(problems=1)
