@@ -97,20 +97,28 @@ class Certificate(Part):
         if (self.scope is Scope.ALL_PATTERNS) is (oracle is None):
             how = "with" if oracle is None else "without"
             raise ValueError(f"a certificate of scope {self.scope.name} is rechecked {how} an oracle, like Faces(X).")
-        fits = tuple(self.point.shape) == again.operator.block_shape
-        fits = fits and self.dual_point.shape == again.datafit.targets.shape
+        return self.holds(again, polar_bound(again, oracle))
+
+    def holds(self, problem: Problem, polar: "PolarBound", rounding: float = 0.0) -> bool:
+        """Whether both bounds are true at the stored points by another bound of the polar.
+
+        ``rounding`` is what ``polar`` itself allows for. Where beta is tiny, that is more than a billionth of it: a
+        dual point that was scaled to pay for it must not be asked to pay again.
+        """
+        fits = tuple(self.point.shape) == problem.operator.block_shape
+        fits = fits and self.dual_point.shape == problem.datafit.targets.shape
         if not fits or not all(math.isfinite(x) for x in (self.primal, self.dual, self.polar, self.scale)):
             return False
-        if self.scale > again.datafit.scale * (1 + 1e-9):
+        if self.scale > problem.datafit.scale * (1 + 1e-9):
             return False
-        V = again.datafit.into_domain(self.dual_point)
+        V = problem.datafit.into_domain(self.dual_point)
         moved = float(torch.linalg.vector_norm(V - self.dual_point)) > 1e-9 * float(torch.linalg.vector_norm(V))
-        slack = 2 * again.rounding_of_polar(V)
-        polar = polar_bound(again, oracle)(V)
-        if moved or polar > again.beta * (1 + 1e-9) + slack or polar > self.polar * (1 + 1e-9) + slack + 1e-300:
+        slack = 2 * (problem.rounding_of_polar(V) + rounding)
+        found = polar(V)
+        if moved or found > problem.beta * (1 + 1e-9) + slack or found > self.polar * (1 + 1e-9) + slack + 1e-300:
             return False
-        primal, dual = again.upper_bound(self.point, again.operator.forward(self.point)), -again.datafit.conjugate(V)
-        allowed = 1e-9 * abs(self.primal)
+        primal = problem.upper_bound(self.point, problem.operator.forward(self.point))
+        dual, allowed = -problem.datafit.conjugate(V), 1e-9 * abs(self.primal)
         return abs(primal - self.primal) <= allowed and dual >= self.dual - allowed
 
     def __str__(self) -> str:

@@ -222,7 +222,7 @@ def test_the_polar_is_bounded_in_fractions(norm: str) -> None:
     design = found.problem.operator.dense()
     for scale in (1.0, 1e6):
         multipliers = scale * found.multipliers
-        bound = constrained._polar(found.problem, found.inequalities, multipliers)(V)
+        bound = constrained._LiftedPolar.of(found.problem, found.inequalities, multipliers)(V)
         G = [
             sum(Fraction(h) * Fraction(m) for h, m in zip(column, multipliers.tolist(), strict=True) if h)
             - sum(Fraction(a) * Fraction(v) for a, v in zip(forward, V[:, 0].tolist(), strict=True))
@@ -249,3 +249,15 @@ def test_a_dual_point_that_was_scaled_can_be_rechecked(monkeypatch: pytest.Monke
     assert found.certificate.dual == pytest.approx(right.certificate.dual, rel=1e-6)
     torch.testing.assert_close(found.multipliers, right.multipliers, rtol=1e-5, atol=1e-9)
     assert found.recheck()
+
+
+@pytest.mark.parametrize("seed", [0, 2, 4, 5])
+def test_where_beta_is_tiny_rounding_is_not_paid_twice(seed: int) -> None:
+    """Balanced only up to rounding, the dual point is scaled by 1 - 5e-7 here; asked again, by as much once more."""
+    X, y, cells = draw(seed, count=3, width=2)
+    found = solve_constrained(cells, X, Datafit(Squared(), y, intercept=True), 1e-8)
+    assert 1e-8 < found.certificate.relative_gap < 1e-6
+    assert found.recheck()
+    assert not replace(found, multipliers=1.001 * found.multipliers + 1e-3).recheck()
+    better = replace(found.certificate, dual=found.certificate.primal * (1 + 1e-8))
+    assert not replace(found, certificate=better).recheck()

@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass
 from time import monotonic
+from typing import Self
 
 import numpy as np
 import torch
@@ -21,11 +22,11 @@ from bidual.papers.methods.decoding import SubNetworks, encoded
 from bidual.papers.methods.gate_cones import GateCones
 from bidual.patterns.sampling import first_of_each
 from bidual.polar.subnetworks.first_layer import own_rows
-from bidual.problems.certificate import Certificate, PolarBound, Scope, judge
+from bidual.problems.certificate import Certificate, Scope, judge
 from bidual.problems.problem import Problem
 from bidual.runtime.memory import available_bytes, human_bytes
 from bidual.solvers.conic.interior_point import attempts, constrained_answer
-from bidual.types import Matrix
+from bidual.types import Blocks, Matrix
 
 NORMS = ("path", "weight_decay")
 _TOL, _GOOD = 1e-12, 1e-9  # the tolerance of Clarabel, and the gap with which no other scaling is tried
@@ -62,10 +63,8 @@ class ConstrainedSolution:
 
     def recheck(self) -> bool:
         """Recompute the certificate from the point, the dual point and the multipliers alone."""
-        old, polar = self.certificate, _polar(self.problem, self.inequalities, self.multipliers)
-        again = judge(self.problem, old.point, old.dual_point, polar, Scope.BLOCKS)
-        allowed = 1e-9 * abs(old.primal)
-        return abs(again.primal - old.primal) <= allowed and again.dual >= old.dual - allowed
+        polar = _LiftedPolar.of(self.problem, self.inequalities, self.multipliers)
+        return self.certificate.holds(self.problem, polar, polar.rounding)
 
 
 def solve_constrained(
@@ -182,24 +181,31 @@ def _rows(normals: Float[Tensor, "r b"], block: Tensor, blocks: int) -> sparse.c
     return rows
 
 
-def _polar(problem: Problem, H: sparse.csr_array, multipliers: Tensor) -> PolarBound:
+@dataclass(frozen=True, eq=False)
+class _LiftedPolar:
     r"""max of <-A* V, w> over the w of norm one in the cones is at most |-A* V + H^T l|° for every l >= 0.
 
     Rows of H are those of the cones times positive numbers, with entries that are rounded once. A term of H^T l goes
     through as many operations as its column has numbers, and two more, and so H^T l is off by gamma times |H|^T l; the
     difference is off by a unit of itself.
     """
-    numbers, count = multipliers.clamp(min=0).cpu().numpy(), int(np.diff(H.tocsc().indptr).max(initial=0))
-    lift, size = (
-        torch.from_numpy(G.T @ numbers).to(multipliers).reshape(problem.operator.block_shape) for G in (H, abs(H))
-    )
-    rounding = gamma(count + 8) * problem.gauge.polar(size).upper + TINY * H.nnz * (1 + numbers.max(initial=0.0))
 
-    def bound(V: Matrix) -> float:
-        upper = problem.gauge.polar(lift - problem.operator.adjoint(V)).upper
-        return rounded_up(upper * (1 + gamma(4)) + rounding)
+    problem: Problem
+    lift: Blocks
+    rounding: float
 
-    return bound
+    @classmethod
+    def of(cls, problem: Problem, H: sparse.csr_array, multipliers: Tensor) -> Self:
+        numbers, count = multipliers.clamp(min=0).cpu().numpy(), int(np.diff(H.tocsc().indptr).max(initial=0))
+        lift, size = (
+            torch.from_numpy(G.T @ numbers).to(multipliers).reshape(problem.operator.block_shape) for G in (H, abs(H))
+        )
+        rounding = gamma(count + 8) * problem.gauge.polar(size).upper + TINY * H.nnz * (1 + numbers.max(initial=0.0))
+        return cls(problem, lift, float(rounding))
+
+    def __call__(self, V: Matrix) -> float:
+        upper = self.problem.gauge.polar(self.lift - self.problem.operator.adjoint(V)).upper
+        return rounded_up(upper * (1 + gamma(4)) + self.rounding)
 
 
 def _judged(
@@ -216,7 +222,7 @@ def _judged(
     halves = Z.reshape(2, *cones.interior.shape)
     z = _without_dust(problem, torch.cat([cones.moved_inside(half) for half in halves]))
     point = z.reshape(problem.operator.block_shape)
-    certificate = judge(problem, point, V, _polar(problem, H, multipliers), Scope.BLOCKS)
+    certificate = judge(problem, point, V, _LiftedPolar.of(problem, H, multipliers), Scope.BLOCKS)
     side = torch.cat([z.new_ones(len(cones)), -z.new_ones(len(cones))])
     networks = encoded(z, gates.signs.to(z).repeat(2, 1), side, torch.zeros(len(z), dtype=torch.long), 1)
     scale = _scale(certificate.dual_point, problem.datafit.into_domain(V))
