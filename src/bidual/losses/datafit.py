@@ -164,6 +164,8 @@ class Datafit:
         """The best intercept for the predictions P, in the units of the centred targets; zeros where there is none."""
         if not self.intercept:
             return P.new_zeros(P.shape[1])
+        if self.loss.half_square:
+            return (self.weights * (self.targets - P)).sum(0) / self.weights.sum()
         return _root_per_output(self, P, self.loss.grad) if self.loss.separable else _newton_intercept(self, P)
 
 

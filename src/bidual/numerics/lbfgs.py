@@ -33,10 +33,11 @@ class Memory:
     Args:
         size: how many pairs are kept.
         flat: a pair with s^T y below this share of |s| |y| is rounding, and is not kept.
+        dtype: in which pairs are kept, by default their own. Reading them is most of the time of a long vector.
     """
 
-    def __init__(self, size: int, flat: float = 1e-8) -> None:
-        self.size, self.flat = size, flat
+    def __init__(self, size: int, flat: float = 1e-8, dtype: torch.dtype | None = None) -> None:
+        self.size, self.flat, self.dtype = size, flat, dtype
         self.pairs: list[Pair] = []
 
     def reset(self) -> None:
@@ -58,14 +59,14 @@ class Memory:
 
         The scale is s^T y / y^T B_0^-1 y of the last pair.
         """
-        q, weights = gradient.clone(), []
+        q, weights = gradient.to(self.dtype or gradient.dtype, copy=True), []
         for step, change, curvature in reversed(self.pairs):
             weights.append(_dot(step, q) / curvature)
             q.sub_(change, alpha=weights[-1])
         q = self._scale(divide_first) * divide_first(q)
         for step, change, curvature in self.pairs:
             q.add_(step, alpha=weights.pop() - _dot(change, q) / curvature)
-        return q
+        return q.to(gradient.dtype)
 
     def _scale(self, divide_first: Callable[[Tensor], Tensor]) -> float:
         if not self.pairs:
@@ -75,7 +76,8 @@ class Memory:
 
     def _curved(self, pairs: list[tuple[Tensor, Tensor]]) -> list[Pair]:
         found = [Pair(s, y, _dot(s, y)) for s, y in pairs]
-        return [pair for pair in found if pair.curvature > self.flat * float(pair.step.norm() * pair.change.norm())]
+        bent = [pair for pair in found if pair.curvature > self.flat * float(pair.step.norm() * pair.change.norm())]
+        return bent if self.dtype is None else [Pair(s.to(self.dtype), y.to(self.dtype), k) for s, y, k in bent]
 
 
 def minimise(
@@ -86,15 +88,17 @@ def minimise(
     memory: int = 10,
     patience: int = 10,
     go_on: Callable[[], bool] = lambda: True,
+    pairs: torch.dtype | None = None,
 ) -> Float[Tensor, " p"]:
     """A point of lower value than ``start``, after at most ``steps`` steps, when ``patience`` of them gain less than
     ``tol`` each, or when ``go_on`` says no.
 
     L-BFGS with backtracking, for a smooth function that is infinite outside an open set, where scipy's line search
-    fails. ``slope`` gives value and gradient. The first step is a tenth long.
+    fails. ``slope`` gives value and gradient; ``pairs`` is the type in which its memory is kept. The first step is a
+    tenth long.
     """
     point, (value, gradient) = start, slope(start)
-    known, values = Memory(memory, flat=1e-12), [value]
+    known, values = Memory(memory, flat=1e-12, dtype=pairs), [value]
     for _ in range(steps):
         direction = -known.divide(gradient)
         if not known.pairs or not float(gradient @ direction) < 0:

@@ -76,7 +76,7 @@ def with_more(place: Coordinates, V: torch.Tensor, kind: int, where: int, step: 
 def test_slopes_of_pairs_without_a_weight_are_differences(c: int, clustered: bool) -> None:
     for place, V in places(c, clustered):
         M, everywhere = moments(place.cell.size), _everywhere(place.pairs)
-        slopes = Majorant(place.cell, V, multipliers(place)).slopes_everywhere(M, everywhere)
+        slopes = Majorant(place.cell, V, multipliers(place)).slopes(M, everywhere)
         for kind, (i, j) in enumerate(everywhere):
             pick = len(i) // 2
             where = int(i[pick] * place.pairs.count + j[pick])
@@ -102,7 +102,7 @@ def test_new_pairs_are_those_that_lower_the_form_most(c: int, clustered: bool) -
         everywhere = _everywhere(place.pairs)
         majorant = Majorant(place.cell, V, multipliers(place))
         units = place.pairs.down(majorant.diagonal.sqrt())
-        slopes = majorant.slopes_everywhere(M, everywhere)
+        slopes = majorant.slopes(M, everywhere)
         gains = torch.cat([-s * units[i] * units[j] for s, (i, j) in zip(slopes, everywhere, strict=True)])
         found = multipliers(place.with_pairs(V, M, 1)).pairs
         places_of = [(kind, i * p + j) for kind, pair in enumerate(everywhere) for i, j in zip(*pair, strict=True)]
@@ -139,8 +139,8 @@ def test_new_cones_lower_the_form_and_old_ones_stay(c: int, clustered: bool) -> 
         M = moments(place.cell.size)
         turned = place.with_cones(V, M)
         at = multipliers(turned)
-        slopes, o = Majorant(place.cell, V, multipliers(place)).slopes(M), place.cell.n_outputs
-        for g, slope in ((at.cone_plus, slopes.plus), (at.cone_minus, slopes.minus), (at.form_cones, slopes.cones)):
+        slopes, o = Majorant(place.cell, V, multipliers(place)).moments(M), place.cell.n_outputs
+        for g, slope in zip((at.cone_plus, at.cone_minus, at.form_cones), slopes, strict=True):
             cosine = -(g * slope[:, o:]).sum(1) / (g.norm(dim=1) * slope[:, o:].norm(dim=1))
             assert bool((cosine > 1 - 1e-9).all())  # against the slope
         again = multipliers(turned.with_cones(V, moments(place.cell.size, seed=9)))

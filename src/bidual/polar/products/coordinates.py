@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from bidual.polar.products.cells import Cell
-from bidual.polar.products.majorant import Majorant, Slopes
+from bidual.polar.products.majorant import Majorant
 from bidual.polar.products.multipliers import Multipliers, Pairs, Support
 from bidual.types import Matrix
 
@@ -60,14 +60,14 @@ class Coordinates:
         return cls.of(cell, at)
 
     @property
-    def _sizes(self) -> list[int]:
+    def sizes(self) -> list[int]:
         m, k = len(self.cell.free), len(self.cell.forms)
         d = 0 if self.cell.signs is None else self.cell.X.shape[1]  # cones need signs of the outputs
         shares = [] if self.pairs.shares is None else [m]
         return [m, m, *shares, 1, m * k, m * k, m * d, m * d, k * d, k * k, *(len(at) for at in self.pairs.where)]
 
     def _parts(self, vector: Vector) -> list[Tensor]:
-        return list(vector.split(self._sizes))
+        return list(vector.split(self.sizes))
 
     def scales(self) -> Vector:
         """How far a step of one goes in every coordinate; zero for those that have no meaning in this cell."""
@@ -76,7 +76,7 @@ class Coordinates:
         signed = float(self.cell.signs is not None)
         lengths = [log, log, *([_LOG_SHARE] if clustered else []), _BALANCE * signed, _ROOT, _ROOT]
         lengths += [signed * _ROOT] * 3 + [_ROOT] + [_PAIR_ROOT] * 3
-        return torch.cat([self.vector.new_full((n,), s) for n, s in zip(self._sizes, lengths, strict=True)])
+        return torch.cat([self.vector.new_full((n,), s) for n, s in zip(self.sizes, lengths, strict=True)])
 
     def multipliers(self, vector: Vector) -> Multipliers:
         slack, omega, *rest = self._parts(vector)
@@ -101,38 +101,13 @@ class Coordinates:
         d = self.cell.X.shape[1]
         return root.new_zeros(count, d) if self.cell.signs is None else _cone(root.view(count, d))
 
-    def gradient(self, vector: Vector, at: Multipliers, slopes: Slopes) -> Vector:
-        """The slopes in these coordinates, by the chain rule."""
-        rest = self._parts(vector)[2:]
-        parts = [slopes.slack * at.slack, slopes.omega * at.omega]
-        if slopes.shares is not None and at.pairs.shares is not None:
-            parts.append(slopes.shares * at.pairs.shares)
-            rest = rest[1:]
-        _, plus, minus, cone_plus, cone_minus, form_cones, form_pairs, *roots = rest
-        forms = self.cell.forms
-        parts += [slopes.balance.reshape(1), 2 * plus * (slopes.plus @ forms.T).reshape(-1)]
-        parts += [2 * minus * (slopes.minus @ forms.T).reshape(-1)]
-        cones = ((cone_plus, slopes.plus), (cone_minus, slopes.minus), (form_cones, slopes.cones))
-        parts += [] if self.cell.signs is None else [self._of_cone(root, slope).reshape(-1) for root, slope in cones]
-        parts += [2 * form_pairs * slopes.form_pairs.reshape(-1)]
-        parts += [2 * root * slope for root, slope in zip(roots, slopes.pairs, strict=True)]
-        return torch.cat(parts)
-
-    def _of_cone(self, root: Tensor, slope: Float[Tensor, "m z"]) -> Tensor:
-        """g = |r| r, so that |g| = |r|^2: the derivative of |g| (slope kappa) + g slope_u."""
-        r, on_u = root.view(len(slope), self.cell.X.shape[1]), slope[:, self.cell.n_outputs :]
-        length = torch.linalg.vector_norm(r, dim=1, keepdim=True).clamp(min=1e-150)
-        along = (r * on_u).sum(1, keepdim=True) / length
-        return 2 * r * (slope @ self.cell.norm_form)[:, None] + length * on_u + r * along
-
     def with_cones(self, V: Matrix, M: Tensor) -> Self:
         """Cones that have no length yet, turned against the moments M of the neurons at this place."""
         at = self.multipliers(self.vector)
-        slopes = Majorant(self.cell, V, at).slopes(M)
-        c = self.cell.n_outputs
+        slopes = Majorant(self.cell, V, at).moments(M)
         turned = (
-            -length * torch.nn.functional.normalize(slope[:, c:], dim=1)
-            for length, slope in ((_CONE, slopes.plus), (_CONE, slopes.minus), (_FORM_CONE, slopes.cones))
+            -length * torch.nn.functional.normalize(slope[:, self.cell.n_outputs :], dim=1)
+            for length, slope in zip((_CONE, _CONE, _FORM_CONE), slopes, strict=True)
         )
         given = (at.cone_plus, at.cone_minus, at.form_cones)
         plus, minus, forms = (torch.where(g.any(1, keepdim=True), g, new) for g, new in zip(given, turned, strict=True))
@@ -145,7 +120,7 @@ class Coordinates:
         at, pairs, p = self.multipliers(self.vector), self.pairs, self.pairs.count
         majorant = Majorant(self.cell, V, at)
         everywhere = _everywhere(pairs)
-        full = majorant.slopes_everywhere(M, everywhere)
+        full = majorant.slopes(M, everywhere)
         units = _units(pairs, majorant.diagonal.sqrt())
         gains = [-slope * units[i] * units[j] for slope, (i, j) in zip(full, everywhere, strict=True)]
         return self._chosen(at, gains, everywhere, units, per_row * p)

@@ -8,9 +8,8 @@ and with |w| = |u| = 1 no neuron of the cell is steeper than the largest eigenva
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -18,23 +17,8 @@ from torch import Tensor
 
 from bidual.numerics.eigenvalue_bounds import symmetric
 from bidual.polar.products.cells import Cell
-from bidual.polar.products.multipliers import Multipliers, Workspace
+from bidual.polar.products.multipliers import Multipliers
 from bidual.types import Matrix
-
-
-class Slopes(NamedTuple):
-    """The derivatives of <C, M> in V, in the rows of forms that a, b and the cell's forms meet, and in the rest."""
-
-    V: Matrix
-    plus: Float[Tensor, "m z"]
-    minus: Float[Tensor, "m z"]
-    cones: Float[Tensor, "k z"]
-    form_pairs: Float[Tensor, "k k"]
-    balance: Float[Tensor, ""]
-    slack: Float[Tensor, " m"]
-    omega: Float[Tensor, " m"]
-    pairs: list[Tensor]
-    shares: Float[Tensor, " m"] | None
 
 
 def cone_rows(cell: Cell, g: Float[Tensor, "m d"]) -> Float[Tensor, "m z"]:
@@ -51,28 +35,30 @@ class Majorant:
     cell: Cell
     V: Matrix
     at: Multipliers
-    space: Workspace = field(default_factory=Workspace)
+
+    @cached_property
+    def _N(self) -> tuple[Tensor, Tensor, Tensor]:
+        """N_aa, N_bb and N_ab, of clusters where there are any."""
+        plus, minus, mixed = (self.at.pairs.dense(kind) for kind in range(3))
+        return plus + plus.T, minus + minus.T, mixed
 
     @cached_property
     def _products(self) -> tuple[Tensor, Tensor]:
-        """(N_aa - N_bb - N_ab + N_ab^T) X, and half of (N_aa + N_bb - N_ab - N_ab^T) X up to what is antisymmetric."""
-        pairs = self.at.pairs
+        """(N_aa - N_bb - N_ab + N_ab^T) X and (N_aa + N_bb - N_ab - N_ab^T) X."""
+        pairs, (plus, minus, mixed) = self.at.pairs, self._N
         X = pairs.down(self.cell.pre[:, self.cell.n_outputs :])
-        matrix = self.space.matrix("combined", pairs.count)
-        skew = pairs.combined((1.0, -1.0, -1.0), matrix) @ X
-        skew += pairs.combined((1.0, -1.0, 1.0), matrix).T @ X
-        return pairs.up(skew), pairs.up(pairs.combined((1.0, 1.0, -1.0), matrix) @ X)
+        return pairs.up((plus - minus - mixed + mixed.T) @ X), pairs.up((plus + minus - mixed - mixed.T) @ X)
 
-    def _N_times(self, x: Float[Tensor, " p"]) -> Float[Tensor, " p"]:
-        """N x, for clusters where there are any."""
-        below = self.at.pairs.below(self.space.matrix("below", self.at.pairs.count))
-        return below @ x + below.T @ x - below.diagonal() * x
+    @cached_property
+    def _N_of_all(self) -> Float[Tensor, "p p"]:
+        plus, minus, mixed = self._N
+        return plus + minus + mixed + mixed.T
 
     @cached_property
     def diagonal(self) -> Float[Tensor, " m"]:
         """D."""
         pairs = self.at.pairs
-        return (self.at.slack + pairs.up(self._N_times(pairs.down(self.at.omega)))) / self.at.omega
+        return (self.at.slack + pairs.up(self._N_of_all @ pairs.down(self.at.omega))) / self.at.omega
 
     @cached_property
     def _rows(self) -> tuple[Tensor, Tensor]:
@@ -107,9 +93,7 @@ class Majorant:
 
     def _inverse(self, diagonal: Tensor, z: Tensor) -> tuple[Tensor, Tensor] | None:
         """z^T G^-1 z and G^-1 z, where G is the diagonal less N; None where it is not positive definite."""
-        G = self.at.pairs.below(self.space.matrix("below", len(diagonal))).neg_()
-        G.diagonal().add_(diagonal)
-        root, info = torch.linalg.cholesky_ex(G)
+        root, info = torch.linalg.cholesky_ex(torch.diag(diagonal) - self._N_of_all)
         if int(info):
             return None
         W = torch.linalg.solve_triangular(root, z, upper=False)
@@ -131,65 +115,28 @@ class Majorant:
         met = plus - minus
         met[:, :c] += self.V[cell.free]
         C = cell.pre.T @ met + cell.forms.T @ (at.form_pairs @ cell.forms + cone_rows(cell, at.form_cones))
-        C[c:, c:] += X.T @ (self.diagonal[:, None] * X + 2 * self._products[1])
+        C[c:, c:] += X.T @ (self.diagonal[:, None] * X + self._products[1])
         C[c:, :c] += 2 * cell.X[cell.positive].T @ self.V[cell.positive]
         C = symmetric(C) + self._solved[0]
         C.diagonal().add_(at.balance * cell.balance)
         return C
 
-    def slopes(self, M: Float[Tensor, "z z"]) -> Slopes:
-        """The derivatives of <C, M>; by Danskin's theorem those of F at h = Y z."""
+    def moments(self, M: Float[Tensor, "z z"]) -> tuple[Tensor, Tensor, Tensor]:
+        """The moments of a, of b and of the cell's forms with z: derivatives of <C, M> in the rows that they meet."""
         assert self.Y is not None
-        c, cell, at, pairs = self.cell.n_outputs, self.cell, self.at, self.at.pairs
-        A, B = self.Y + cell.pre, self.Y - cell.pre  # of a and b
-        MA, MB = A @ M, B @ M
-        of_D = -(MA * B + MB * A).sum(1) / 2  # t^2 - h^2 = -a b
-        f = of_D / at.omega
-        V = torch.zeros_like(self.V)
-        V[cell.free] = MA[:, :c]
-        V[cell.positive] = 2 * cell.X[cell.positive] @ M[c:, :c]
-        sums = [pairs.down(part) for part in (A, B, MA, MB, f, at.omega)]
-        weighed = self._N_times(sums[4])
-        of_omega = pairs.up(weighed) - of_D * self.diagonal / at.omega
-        form_slopes = cell.forms @ M
-        return Slopes(
-            V,
-            MA,
-            MB,
-            form_slopes,
-            form_slopes @ cell.forms.T,
-            (M.diagonal() * cell.balance).sum(),
-            f,
-            of_omega,
-            self._of_pairs(sums, pairs.where, pairs.support.ends),
-            None if pairs.labels is None else self._of_shares(A, B, sums, f, weighed),
-        )
+        return (self.Y + self.cell.pre) @ M, (self.Y - self.cell.pre) @ M, self.cell.forms @ M
 
-    def slopes_everywhere(self, M: Tensor, places: list[tuple[Tensor, Tensor]]) -> list[Tensor]:
-        """The derivatives of <C, M> in the weights of pairs at other places than those that have a weight."""
+    def slopes(self, M: Float[Tensor, "z z"], places: Sequence[tuple[Tensor, Tensor]]) -> list[Tensor]:
+        """The derivatives of <C, M> in the weights of pairs, for each kind at its places (rows, columns).
+
+        By Danskin's theorem they are those of F at h = Y z, with D_i = (slack_i + (N omega)_i) / omega_i in it.
+        """
         assert self.Y is not None
+        pairs, (MA, MB, _) = self.at.pairs, self.moments(M)
         A, B = self.Y + self.cell.pre, self.Y - self.cell.pre
-        f = -((A @ M) * B).sum(1) / self.at.omega
-        sums = [self.at.pairs.down(part) for part in (A, B, A @ M, B @ M, f, self.at.omega)]
-        return self._of_pairs(sums, [i * self.at.pairs.count + j for i, j in places], places)
-
-    def _of_pairs(
-        self, sums: list[Tensor], where: Sequence[Tensor], ends: Sequence[tuple[Tensor, Tensor]]
-    ) -> list[Tensor]:
-        A, B, MA, MB, f, omega = sums
-        product = self.space.matrix("combined", len(A))
-        slopes = []
-        for at, (i, j), (left, right) in zip(where, ends, ((MA, A), (MB, B), (MA, B)), strict=True):
-            met = torch.mm(left, right.T, out=product).view(-1).index_select(0, at)
-            slopes.append(2 * met + f[i] * omega[j] + f[j] * omega[i])
-        return slopes
-
-    def _of_shares(self, A: Tensor, B: Tensor, sums: list[Tensor], f: Tensor, weighed: Tensor) -> Tensor:
-        pairs = self.at.pairs
-        labels, omega = pairs.labels, self.at.omega
-        plus, minus, mixed = (pairs.dense(kind) for kind in range(3))
-        _, _, MA, MB, _, sum_omega = sums
-        of_a = plus @ MA + plus.T @ MA + mixed @ MB
-        of_b = minus @ MB + minus.T @ MB + mixed.T @ MA
-        met = 2 * ((of_a[labels] * A).sum(1) + (of_b[labels] * B).sum(1))
-        return met + f * self._N_times(sum_omega)[labels] + omega * weighed[labels]
+        f = -(MA * B).sum(1) / self.at.omega  # t^2 - h^2 = -a b
+        A, B, MA, MB, f, omega = (pairs.down(part) for part in (A, B, MA, MB, f, self.at.omega))
+        both = torch.outer(f, omega)
+        both = both + both.T
+        kinds = zip(places, ((MA, A), (MB, B), (MA, B)), strict=True)
+        return [(2 * left @ right.T + both)[i, j] for (i, j), (left, right) in kinds]

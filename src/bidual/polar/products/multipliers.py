@@ -12,18 +12,6 @@ from bidual.polar.products.cells import Cell
 from bidual.runtime.registry import Part
 
 
-class Workspace:
-    """Square matrices that are written over: those of some hundred rows cost more to allocate than to fill."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[str, Tensor] = {}
-
-    def matrix(self, name: str, count: int) -> Float[Tensor, "p p"]:
-        if name not in self._numbers or len(self._numbers[name]) < count * count:
-            self._numbers[name] = torch.zeros(count * count, dtype=torch.float64)
-        return self._numbers[name][: count * count].view(count, count)
-
-
 @dataclass(frozen=True, eq=False)
 class Support(Part):
     """Which pairs of rows or clusters have a weight.
@@ -36,11 +24,6 @@ class Support(Part):
     count: int
     where: tuple[Tensor, ...]
     name = "support_of_pairs"
-
-    @cached_property
-    def ends(self) -> tuple[tuple[Tensor, Tensor], ...]:
-        """For each kind, the rows k and the columns l."""
-        return tuple((at // self.count, at % self.count) for at in self.where)
 
     @cached_property
     def places(self) -> Int[Tensor, " q"]:
@@ -89,17 +72,6 @@ class Pairs(Part):
     @property
     def where(self) -> tuple[Tensor, ...]:
         return self.support.where
-
-    def combined(self, signs: tuple[float, float, float], out: Float[Tensor, "p p"]) -> Float[Tensor, "p p"]:
-        """signs_0 plus + signs_1 minus + signs_2 mixed, where plus and minus have one triangle each."""
-        values = torch.cat([sign * value for sign, value in zip(signs, self.values, strict=True)])
-        out.zero_().view(-1).scatter_add_(0, self.support.places, values)
-        return out
-
-    def below(self, out: Float[Tensor, "p p"]) -> Float[Tensor, "p p"]:
-        """The lower triangle of N = plus + plus^T + minus + minus^T + mixed + mixed^T, with its diagonal."""
-        out.zero_().view(-1).scatter_add_(0, self.support.below, torch.cat(self.values) * self.support.times)
-        return out
 
     def dense(self, kind: int) -> Float[Tensor, "p p"]:
         """The weights of a kind as a matrix; of ``plus`` and ``minus`` one triangle."""

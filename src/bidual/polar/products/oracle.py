@@ -1,5 +1,6 @@
 """The product bound at a given dual point."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -12,7 +13,7 @@ from bidual.polar.base import SteepestNeurons
 from bidual.polar.products.cells import orthants
 from bidual.polar.products.clusters import labels_of
 from bidual.polar.products.coordinates import Coordinates
-from bidual.polar.products.soft_bound import Cells, softened
+from bidual.polar.products.soft_bound import Cells, SoftBound
 from bidual.polar.products.witness import CellProof, ProductProof, proof_of
 from bidual.polar.relaxations.reduction import ScaledOracle
 from bidual.types import Matrix
@@ -69,14 +70,12 @@ class ProductBound(ScaledOracle):
 
 def minimised(cells: Cells, W: Matrix, width: float, steps: int, go_on: Callable[[], bool] = lambda: True) -> Cells:
     """The multipliers after so many steps of L-BFGS at a given dual point, or when ``go_on`` says no."""
-    scales, began = cells.scales(), cells.vector
+    scales, began, soft = cells.scales(), cells.vector, SoftBound(cells.places)
 
     def slope(step: Tensor) -> tuple[float, Tensor]:
-        vector = began + scales * step
-        majorants = cells.majorants(W, vector)
-        if majorants is None:
-            return float("inf"), torch.zeros_like(step)
-        soft = softened([one.C for one in majorants if one.C is not None], width)
-        return soft.value, scales * cells.slopes(majorants, vector, soft.moments)[1]
+        found = soft(W.numpy(), (began + scales * step).numpy(), width)
+        if found is None:
+            return math.inf, torch.zeros_like(step)
+        return found[0], scales * torch.from_numpy(found[2])
 
     return cells.at(began + scales * minimise(slope, torch.zeros_like(began), steps, go_on=go_on))

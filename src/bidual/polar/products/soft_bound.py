@@ -1,16 +1,17 @@
-"""The largest eigenvalue over several cells, smoothed, and its slopes."""
+"""Cells that cover all neurons, and the largest of their bounds, smoothed."""
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from bidual.polar.products.coordinates import Coordinates, Vector
+from bidual.polar.products.descent import Array, CellDescent, Workspace, slices
 from bidual.polar.products.majorant import Majorant
-from bidual.polar.products.multipliers import Workspace
 from bidual.types import Matrix
 
 
@@ -18,17 +19,38 @@ class Soft(NamedTuple):
     """width * log sum exp(eigenvalues / width), and the moments M of every cell: its derivatives in C."""
 
     value: float
-    moments: list[Tensor]
+    moments: list[Array]
 
 
-def softened(Cs: Sequence[Tensor], width: float) -> Soft:
+def softened(Cs: Sequence[Array], width: float) -> Soft:
     """The smoothed largest eigenvalue of several symmetric matrices, an upper bound of it."""
-    spectra = [torch.linalg.eigh(C) for C in Cs]
+    spectra = [np.linalg.eigh(C) for C in Cs]
     top = max(float(values[-1]) for values, _ in spectra)
-    weights = [((values - top) / width).exp() for values, _ in spectra]
+    weights = [np.exp((values - top) / width) for values, _ in spectra]
     total = sum(float(weight.sum()) for weight in weights)
     moments = [(Q * (weight / total)) @ Q.T for weight, (_, Q) in zip(weights, spectra, strict=True)]
-    return Soft(top + width * math.log(total), moments)
+    return Soft(top + width * float(np.log(total)), moments)
+
+
+class SoftBound:
+    """The smoothed largest bound of several cells, as a function of V and one vector."""
+
+    def __init__(self, places: Sequence[Coordinates]) -> None:
+        space = Workspace()
+        self.cells = [CellDescent(place, space) for place in places]
+        self.parts = slices([len(place.vector) for place in places])
+
+    def __call__(self, V: Array, vector: Array, width: float) -> tuple[float, Array, Array] | None:
+        """Value and slopes in V and in the vector; None where there is no bound."""
+        parts = [vector[part] for part in self.parts]
+        Cs = [C for cell, part in zip(self.cells, parts, strict=True) if (C := cell.form(V, part)) is not None]
+        if len(Cs) < len(parts) or not all(np.isfinite(C).all() for C in Cs):
+            return None
+        soft, on_V, on_vector = softened(Cs, width), np.zeros_like(V), []
+        for cell, part, M in zip(self.cells, parts, soft.moments, strict=True):
+            small = M.trace() < 1e-9  # far below the largest eigenvalue
+            on_vector.append(np.zeros_like(part) if small else cell.slopes(M, on_V))
+        return soft.value, on_V, np.concatenate(on_vector)
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +58,6 @@ class Cells:
     """The multipliers of cells that cover all neurons, as one vector."""
 
     places: tuple[Coordinates, ...]
-    space: Workspace = field(default_factory=Workspace)
 
     @property
     def vector(self) -> Vector:
@@ -53,40 +74,22 @@ class Cells:
         parts = zip(self.places, self._split(vector), strict=True)
         return replace(self, places=tuple(replace(place, vector=part) for place, part in parts))
 
-    def majorants(self, V: Matrix, vector: Vector) -> list[Majorant] | None:
-        """Those of all cells; None where one does not exist."""
-        parts = zip(self.places, self._split(vector), strict=True)
-        found = [Majorant(place.cell, V, place.multipliers(part), self.space) for place, part in parts]
-        return found if all(one.C is not None for one in found) else None
-
-    def slopes(self, majorants: list[Majorant], vector: Vector, moments: list[Tensor]) -> tuple[Matrix, Vector]:
-        """The derivatives of sum_k <C_k, M_k> in V and in the coordinates."""
-        on_V, on_vector = torch.zeros_like(majorants[0].V), []
-        for place, part, one, M in zip(self.places, self._split(vector), majorants, moments, strict=True):
-            if float(M.trace()) < 1e-9:  # far below the largest eigenvalue
-                on_vector.append(torch.zeros_like(part))
-                continue
-            slopes = one.slopes(M)
-            on_V += slopes.V
-            on_vector.append(place.gradient(part, one.at, slopes))
-        return on_V, torch.cat(on_vector)
+    def _majorants(self, V: Matrix) -> list[Majorant]:
+        return [Majorant(place.cell, V, place.multipliers(place.vector)) for place in self.places]
 
     def bounds(self, V: Matrix) -> list[float]:
         """The largest eigenvalue of every cell, not proved."""
-        majorants = self.majorants(V, self.vector)
-        if majorants is None:
-            return [math.inf] * len(self.places)
-        return [float(torch.linalg.eigvalsh(one.C)[-1]) for one in majorants if one.C is not None]
+        forms = [one.C for one in self._majorants(V)]
+        return [math.inf if C is None else float(torch.linalg.eigvalsh(C)[-1]) for C in forms]
 
     def refreshed(self, V: Matrix, width: float, per_row: int) -> Self:
         """Pairs chosen anew in every cell; cones that have no direction yet get one."""
         places = []
-        for place in self.places:
-            majorant = Majorant(place.cell, V, place.multipliers(place.vector))
+        for place, majorant in zip(self.places, self._majorants(V), strict=True):
             if majorant.C is None:
                 places.append(place)
                 continue
-            M = softened([majorant.C], width).moments[0]
+            M = _moments(majorant.C, width)
             turned = place if place.cell.signs is None else place.with_cones(V, M)
             places.append(turned.with_pairs(V, M, per_row))
         return replace(self, places=tuple(places))
@@ -94,16 +97,18 @@ class Cells:
     def split(self, V: Matrix, which: Sequence[int], width: float) -> Self:
         """The cells listed are halved by the row whose sign matters most."""
         places: list[Coordinates] = []
-        for index, place in enumerate(self.places):
-            at = place.multipliers(place.vector)
-            majorant = Majorant(place.cell, V, at)
+        for index, (place, majorant) in enumerate(zip(self.places, self._majorants(V), strict=True)):
             if index not in which or majorant.C is None or not len(place.cell.free):
                 places.append(place)
                 continue
-            row = _undecided(majorant, softened([majorant.C], width).moments[0])
+            row = _undecided(majorant, _moments(majorant.C, width))
             for half, sign in zip(place.cell.split(row), (1, -1), strict=True):
-                places.append(Coordinates.of(half, at.inherited(place.cell, row, sign)))
+                places.append(Coordinates.of(half, majorant.at.inherited(place.cell, row, sign)))
         return replace(self, places=tuple(places))
+
+
+def _moments(C: Tensor, width: float) -> Tensor:
+    return torch.from_numpy(softened([C.numpy()], width).moments[0])
 
 
 def _undecided(majorant: Majorant, M: Tensor) -> int:

@@ -56,7 +56,12 @@ class DualCoordinates:
         With J_i the Hessians at f + b, dV_i = J_i (df_i + db), and sum_i dV_i = 0 fixes db; so it is J_i (slope_i - l),
         where sum_i J_i l = sum_i J_i slope_i.
         """
-        P = self.shifted(f).detach().requires_grad_(True)
+        P = self.shifted(f)
+        if self._plain:
+            J = self.datafit.weights * self.datafit.loss.curvature(P, self.datafit.targets)
+            level = (J * slope).sum(0) / J.sum(0).clamp(min=1e-300) if self.datafit.intercept else 0.0
+            return J * (slope - level)
+        P = P.detach().requires_grad_(True)
         V = self.datafit.weights * self._slope(P)
 
         def times(G: Tensor) -> Tensor:
@@ -70,3 +75,8 @@ class DualCoordinates:
         total = torch.stack([column.sum(0) for column in columns])
         level = torch.linalg.pinv(total, hermitian=True, rtol=1e-10) @ direct.sum(0)  # softmax's is singular
         return direct - torch.einsum("k,knc->nc", level, torch.stack(columns))
+
+    @property
+    def _plain(self) -> bool:
+        """Whether the Hessians are the diagonal matrices of the loss's curvatures."""
+        return self.datafit.loss.separable and self.datafit.loss.smoothness is not None

@@ -17,7 +17,7 @@ from bidual.numerics.lbfgs import minimise
 from bidual.polar import NeuronOracle
 from bidual.polar.base import Pooled
 from bidual.polar.products.oracle import ProductBound, minimised
-from bidual.polar.products.soft_bound import Cells, softened
+from bidual.polar.products.soft_bound import Cells, SoftBound
 from bidual.polar.products.witness import ProductProof
 from bidual.problems.certificate import Scope, judge
 from bidual.problems.problem import ReluProblem
@@ -97,42 +97,43 @@ class _Joint:
     def moved(self, width: float, steps: int, deadline: float) -> Self:
         """After so many steps on V and the multipliers together."""
         scales, began, size = self.cells.scales(), self.cells.vector, self.f.numel()
-        soft = width * max(self.bounds())
+        bound, soft = SoftBound(self.cells.places), width * max(self.bounds())
 
         def unpack(x: Tensor) -> tuple[Matrix, Tensor]:
             return self.f + self.reach * x[:size].view_as(self.f), began + scales * x[size:]
 
         def slope(x: Tensor) -> tuple[float, Tensor]:
             f, vector = unpack(x)
-            value, on_f, on_vector = self._slope(f, vector, soft)
+            value, on_f, on_vector = self._slope(f, vector, bound, soft)
             return value, torch.cat([self.reach * on_f.reshape(-1), scales * on_vector])
 
         start = self.f.new_zeros(size + len(began))
         memory = _MEMORY if len(start) <= _LONG else _LONG_MEMORY
-        x = minimise(slope, start, steps, memory=memory, go_on=lambda: time.perf_counter() < deadline)
+
+        def in_time() -> bool:
+            return time.perf_counter() < deadline
+
+        x = minimise(slope, start, steps, memory=memory, go_on=in_time, pairs=torch.float32)
         f, vector = unpack(x)
         return replace(self, f=f, cells=self.cells.at(vector))
 
-    def _slope(self, f: Matrix, vector: Tensor, soft_width: float) -> tuple[float, Matrix, Tensor]:
+    def _slope(self, f: Matrix, vector: Tensor, bound: SoftBound, width: float) -> tuple[float, Matrix, Tensor]:
         """-(dual value) / primal, and its slopes in f and in the multipliers."""
         nothing = math.inf, torch.zeros_like(f), torch.zeros_like(vector)
         if not bool((f.abs() < _FARTHEST).all()):
             return nothing
         V = self.dual.point(f)
-        majorants = self.cells.majorants(self.W(V), vector)
-        if majorants is None:
+        found = bound(self.W(V).numpy(), vector.numpy(), width)
+        if found is None or not found[0] > 0:
             return nothing
-        soft = softened([one.C for one in majorants if one.C is not None], soft_width)
-        if not soft.value > 0:
-            return nothing
-        on_W, on_vector = self.cells.slopes(majorants, vector, soft.moments)
-        scale = min(1.0, self.beta / soft.value)
+        largest, on_W, on_vector = found[0], torch.from_numpy(found[1]), torch.from_numpy(found[2])
+        scale = min(1.0, self.beta / largest)
         scaled = (scale * V).detach().requires_grad_(True)
         value = -self.problem.datafit.conjugate_rows(scaled).sum()
         if not math.isfinite(float(value.detach())):
             return nothing
         on_scaled = torch.autograd.grad(value, scaled)[0].nan_to_num(0.0, 0.0, 0.0)  # at the domain's end V stays
-        of_bound = -float((on_scaled * scaled).detach().sum()) / soft.value if scale < 1 else 0.0
+        of_bound = -float((on_scaled * scaled).detach().sum()) / largest if scale < 1 else 0.0
         on_V = scale * on_scaled + of_bound / self.unit * self.lift.back(V, on_W)
         on_f = self.dual.pull(f, on_V)
         return -float(value.detach()) / self.primal, -on_f / self.primal, -of_bound / self.primal * on_vector
