@@ -1,4 +1,4 @@
-"""One thread, the shape annotations of the package checked while the tests run, and figures whose layout is left out."""
+"""One thread, figures without their layout, and the shape annotations of the package checked while the tests run."""
 
 import math
 import os
