@@ -15,6 +15,9 @@ RACE ?=  # options of benchmarks/peers/race.py, such as --quick or --resume
 demo: $(STAMP)
 	$(BIN)/bidual demo
 
+# Bytecode is kept, whatever the environment says: each process of the tests would compile them and the package again.
+test test-slow coverage: export PYTHONDONTWRITEBYTECODE =
+
 test: $(DEV_STAMP)
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 

@@ -31,7 +31,7 @@ from gated_problems import Case, make_problem
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 _TARGET = 0.5  # of the rate of the square GEMM
 _TIMED_TOGETHER = 5  # steps
-_FLOPS_TOGETHER = 2e8  # operations of small products, which are timed together
+_FLOPS_TOGETHER, _FEW_TOGETHER = 2e8, 2e6  # operations of small products, which are timed together; few if quick
 _WARM = 85  # steps of ADMM: its penalty has settled, Anderson's memory is full
 _TURNS = 8  # of steps: ADMM's penalty may change again at step 150, which factors its kernel
 _HAND_OVER = 2e-4  # the gap at which Newton's method takes over
@@ -104,14 +104,14 @@ def square_gemm(side: int, dtype: torch.dtype) -> Callable[[], Tensor]:
     return lambda: one @ other
 
 
-def product(case: Case, name: str, side: int, turns: int) -> Product:
+def product(case: Case, name: str, side: int, turns: int, together: float = _FLOPS_TOGETHER) -> Product:
     """Forward plus adjoint, between a square GEMM and GEMMs of the same shapes."""
     dtype = _DTYPES[name]
     operator = make_problem(case).operator.to(dtype)
     Z, V = torch.randn(operator.block_shape, dtype=dtype), torch.randn(operator.output_shape, dtype=dtype)
     D, M = torch.randn(case.n, case.patterns, dtype=dtype), torch.randn(case.n, case.d * case.c, dtype=dtype)
     flops = product_flops(case)
-    times = max(round(_FLOPS_TOGETHER / flops), 1)
+    times = max(round(together / flops), 1)
     runs = {
         "square": square_gemm(side, dtype),
         "shape": repeated(lambda: (D @ Z.flatten(1), D.T @ M), times),
@@ -210,10 +210,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--quick", action="store_true", help="small sizes and few turns")
     parser.add_argument("--out", type=Path, help="a folder for floor.json and floor.md")
     options = parser.parse_args(arguments)
-    cases, side, turns = (QUICK, 128, 2) if options.quick else (LARGE, 1024, 40)
+    cases, side, turns, together = (
+        (QUICK, 128, 2, _FEW_TOGETHER) if options.quick else (LARGE, 1024, 40, _FLOPS_TOGETHER)
+    )
     tasks = [(task, case) for task in (ADMM, NEWTON) for case in cases] + [(Q, SPIRAL)]
     with one_thread():
-        products = [product(case, name, side, turns) for case in cases for name in _DTYPES]
+        products = [product(case, name, side, turns, together) for case in cases for name in _DTYPES]
         steps = [step(task, case, side, min(turns, _TURNS)) for task, case in tasks]
     text = "\n".join([*product_table(products), "", *step_table(steps), ""])
     print(text)

@@ -1,7 +1,9 @@
-"""One thread, and the shape annotations of the package checked while the tests run."""
+"""One thread, figures without their layout, and the shape annotations of the package checked while the tests run."""
 
 import math
 import os
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -26,3 +28,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_runtest_setup() -> None:
     Checking.test += 1
+
+
+@pytest.fixture(scope="session", autouse=True)
+def layout(request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
+    """Fitting labels to a page takes over half of drawing it, and tests that look at it ask for ``laid_out``."""
+    from matplotlib.figure import Figure
+
+    engine = Figure.get_layout_engine
+    with pytest.MonkeyPatch.context() as patch:
+        if request.config.option.markexpr == "not slow":
+            patch.setattr(Figure, "get_layout_engine", lambda figure: None)
+        yield engine
+
+
+@pytest.fixture
+def laid_out(layout: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures as users see them."""
+    from matplotlib.figure import Figure
+
+    monkeypatch.setattr(Figure, "get_layout_engine", layout)

@@ -62,7 +62,7 @@ def relu_checks() -> Iterator[Any]:
             yield pytest.param(clone, check, marks=[*slow, *fail], id=words)
 
 
-@pytest.mark.parametrize(("estimator", "check"), relu_checks())
+@pytest.mark.parametrize(("estimator", "check"), list(relu_checks()))
 def test_conformance_of_relu(estimator, check):
     check(estimator)
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from bidual.reporting import Report, check_page
 from bidual.reporting.page import page
-from bidual.reporting.plots import Drawn
+from bidual.reporting.plots import Drawn, figure_bytes, new_figure
 from bidual.reporting.rendering import environment, markdown
 from bidual.reporting.words import gap, number, percent
 from bidual.reporting.written import Number
@@ -143,3 +143,24 @@ def test_damaged_json(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "x.json").write_bytes(content)
     with pytest.raises(ValueError, match="is not JSON"):
         read_json(tmp_path / "x.json")
+
+
+@pytest.mark.usefixtures("laid_out")
+def test_labels_stay_on_the_page() -> None:
+    figure = new_figure(3, 2)
+    left, right = figure.subplots(1, 2)
+    for axes in (left, right):
+        axes.set_ylabel("a label\nof two lines", fontsize=14)
+        axes.set_xlabel("below", fontsize=14)
+    figure_bytes(figure, ".png")
+    for axes in (left, right):
+        box = axes.get_tightbbox()
+        assert box is not None
+        assert box.x0 >= 0
+        assert box.y0 >= 0
+        assert box.x1 <= figure.bbox.x1
+        assert box.y1 <= figure.bbox.y1
+    first, second = left.get_tightbbox(), right.get_tightbbox()
+    assert first is not None
+    assert second is not None
+    assert first.x1 <= second.x0

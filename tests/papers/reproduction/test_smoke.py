@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,15 @@ import pytest
 from bidual import report
 from bidual.cli.app import main
 from bidual.io.datasets import ImageData
-from bidual.papers.experiments import bm_figure_6, cp_figure_1, pr_figure_1, stage_costs, staged_accuracy
+from bidual.papers.experiments import (
+    bm_figure_6,
+    cp_figure_1,
+    cp_figure_3,
+    cp_figure_4,
+    pr_figure_1,
+    stage_costs,
+    staged_accuracy,
+)
 from bidual.papers.experiments.stage_costs import Measurement
 from bidual.papers.experiments.staged_accuracy import Plan, StagedRow, grow
 from bidual.papers.reproduction import ROWS, Claim, Context, Experiment, find, read, reproduce
@@ -21,12 +30,19 @@ from bidual.papers.reproduction.page import page, write_page
 
 @pytest.fixture(scope="module")
 def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """All results. Steps of BM Fig. 6 are timed here, and once; test_bm_figure_6.py does it in a process of its own."""
+    """All results. Steps of BM Fig. 6 are timed here, and once; test_bm_figure_6.py does it in a process of its own.
+
+    The two longest are shorter still: nothing here asks how good their numbers are.
+    """
     folder = tmp_path_factory.mktemp("reproduction") / "out"
     words = ["reproduce", "all", "--scale", "smoke", "--out", str(folder), "--page", str(folder.parent / "page.md")]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stage_costs, "_LEAST", 0.0)
         patch.setattr(bm_figure_6, "cost_of", Measurement.run)
+        spiral = cp_figure_3.SETTINGS["smoke"] | {"n": 12, "epochs": 100, "iterations": (10, 30)}  # type: ignore[operator]
+        patch.setitem(cp_figure_3.SETTINGS, "smoke", spiral)  # type: ignore[index]
+        images, multiples, per_class = cp_figure_4.SETTINGS["smoke"]
+        patch.setitem(cp_figure_4.SETTINGS, "smoke", (replace(images, max_time=0.2), multiples, per_class))  # type: ignore[index]
         with pytest.raises(SystemExit) as leave:
             main(words)
     assert leave.value.code == 0
