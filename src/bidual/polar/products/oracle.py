@@ -29,7 +29,8 @@ class ProductBound(ScaledOracle):
     Attributes:
         steps: of L-BFGS for each width of smoothing.
         per_row: pairs of rows that have a multiplier, for every row.
-        dense: rows beyond which products of clusters of rows take the place of products of rows.
+        dense: rows beyond which products of clusters of rows take the place of products of rows ...
+        dense_without_signs: ... where signs of output weights are not distinguished, and clusters prove much less.
         clusters: how many.
         most_outputs: beyond, signs of output weights are not distinguished.
         starts: of the search for the lower end.
@@ -39,7 +40,8 @@ class ProductBound(ScaledOracle):
     steps: int = 60
     per_row: int = 100
     dense: int = 600
-    clusters: int = 200
+    dense_without_signs: int = 2000
+    clusters: int = 400
     most_outputs: int = 3
     starts: int = 64
 
@@ -51,7 +53,9 @@ class ProductBound(ScaledOracle):
     def start(self, W: Matrix) -> Cells:
         """Multipliers to begin with, for a dual point of norm one."""
         x = torch.from_numpy(self._scaled.x)
-        labels = None if len(x) <= self.dense else labels_of(x, W, self.clusters)
+        signed = W.shape[1] <= self.most_outputs
+        dense = len(x) <= (self.dense if signed else self.dense_without_signs)
+        labels = None if dense else labels_of(x, W, self.clusters)
         cells = Cells(tuple(Coordinates.start(cell, W, labels) for cell in orthants(x, W.shape[1], self.most_outputs)))
         return cells.refreshed(W, _WIDTHS[0] * max(cells.bounds(W)), self.per_row)
 

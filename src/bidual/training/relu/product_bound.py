@@ -245,9 +245,11 @@ def bytes_needed(problem: ReluProblem) -> int:
     """About what the descent keeps: its vectors have the cones of all rows in every cell, and pairs of rows."""
     rows = len(problem.X) if problem.readout is None else len(problem.readout.distinct[0])
     c, d = problem.datafit.targets.shape[1], problem.X.shape[1]
-    cells = 2**c if problem.readout is None and c <= ProductBound.most_outputs else 1
-    numbers = cells * rows * (2 * d + ProductBound.per_row)
-    return 8 * numbers * (2 * (_MEMORY if numbers <= _LONG else _LONG_MEMORY) + 12)
+    signed = c <= ProductBound.most_outputs
+    dense = rows <= (ProductBound.dense if signed else ProductBound.dense_without_signs)
+    cells, count = 2**c if signed else 1, rows if dense else ProductBound.clusters
+    numbers = cells * (rows * 2 * d + count * ProductBound.per_row)
+    return 8 * (numbers * (_MEMORY if numbers <= _LONG else _LONG_MEMORY) + 12 * numbers + 25 * count**2)
 
 
 def _begun(problem: ReluProblem, done: Solution) -> _Joint:
