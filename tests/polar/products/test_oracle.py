@@ -6,8 +6,11 @@ import pytest
 import torch
 
 from bidual.polar import Faces
+from bidual.polar.products.majorant import Majorant
 from bidual.polar.products.oracle import ProductBound, minimised
+from bidual.polar.products.soft_bound import Cells
 from bidual.polar.products.witness import ProductProof
+from bidual.types import Matrix
 from helpers.product_cases import draw
 
 X, V = draw(6, 2), draw(6, 1, seed=1)
@@ -68,9 +71,22 @@ def test_multipliers_of_a_dual_point_of_another_norm() -> None:
     assert bounds[0] == pytest.approx(bounds[1], rel=1e-6)
 
 
+class Fenced(Cells):
+    """Cells that have no majorants farther than a tenth from where they began."""
+
+    began: torch.Tensor
+
+    def majorants(self, V: Matrix, vector: torch.Tensor) -> list[Majorant] | None:
+        return super().majorants(V, vector) if float((vector - self.began).norm()) < 0.1 else None
+
+
 def test_steps_that_leave_the_domain_are_turned_back() -> None:
     W = V / V.norm()
     cells = SMALL.start(W)
     before = max(cells.bounds(W))
     assert max(minimised(cells, W, 1e-3 * before, 5).bounds(W)) <= before * (1 + 1e-2)
     assert torch.equal(minimised(cells, W, 0.1, 0).vector, cells.vector)
+    Fenced.began = cells.vector
+    inside = minimised(Fenced(cells.places), W, 0.1 * before, 5)
+    assert 0 < float((inside.vector - cells.vector).norm()) < 0.1
+    assert max(inside.bounds(W)) < before
