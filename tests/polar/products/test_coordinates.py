@@ -137,7 +137,7 @@ def test_new_pairs_are_those_that_lower_the_form_most(c: int, clustered: bool) -
 @pytest.mark.parametrize(("c", "clustered"), CASES)
 def test_pairs_that_matter_keep_their_weights_and_new_ones_are_small(c: int, clustered: bool) -> None:
     """What stays does so to the bit. What comes or goes lowers the form, so that a first part of the way does; what
-    comes is smaller than sqrt(D_i D_j) / m, what goes far smaller."""
+    comes is smaller than sqrt(D_i D_j) / m as an entry of N, what goes far smaller."""
     for place, V in places(c, clustered):
         M, m = moments(place.cell.size), len(place.cell.free)
         old, new = dense(place), dense(place.with_pairs(V, M, 50))
@@ -145,7 +145,8 @@ def test_pairs_that_matter_keep_their_weights_and_new_ones_are_small(c: int, clu
         assert torch.equal(new[(old > 0) & (new > 0)], old[(old > 0) & (new > 0)])
         assert bool((change * slopes <= 0).all())
         labels = torch.arange(m) if place.pairs.labels is None else place.pairs.labels
-        roots = Majorant(place.cell, V, multipliers(place)).diagonal.sqrt()
+        at = multipliers(place)
+        roots = Majorant(place.cell, V, at).diagonal.sqrt() / (1.0 if at.pairs.shares is None else at.pairs.shares)
         most = torch.zeros(place.pairs.count, dtype=torch.float64).scatter_reduce(0, labels, roots, "amax")
         assert bool((change < most[:, None] * most / m).all())
         assert bool((-change < 1e-3 * most[:, None] * most).all())
@@ -178,6 +179,19 @@ def test_tiny_weights_stay_where_they_help_and_go_where_they_do_not(clustered: b
             helps = now < 0 if size < 1e-3 else now != 0
             assert bool((now > 0).any())
             assert torch.equal(found, torch.where(helps, dense(planted), 0.0))
+
+
+def test_new_pairs_do_not_depend_on_the_unit_of_shares() -> None:
+    """Shares of every cluster times a number: weights of its sums shrink by it, so that N is the same."""
+    for place, V in uneven(2, True):
+        M, m, labels = moments(place.cell.size), len(place.cell.free), place.pairs.labels
+        moves = torch.nn.functional.pad(draw(4, seed=8)[labels], (2 * m, len(place.vector) - 3 * m))
+        entries = []
+        for start in (place, replace(place, vector=place.vector + moves)):
+            found = start.with_pairs(V, M, 2)
+            shares = multipliers(found).pairs.shares
+            entries.append(shares[:, None] * shares * dense(found)[:, labels][:, :, labels])
+        torch.testing.assert_close(*entries, rtol=1e-12, atol=0)
 
 
 def test_pairs_that_come_later_start_smaller() -> None:

@@ -142,13 +142,13 @@ class Coordinates:
         """Pairs chosen anew: those that matter stay, others come where <C, M> falls most, ``per_row`` for every row."""
         if not len(self.cell.free):
             return self
-        at, pairs, p = self.multipliers(self.vector), self.pairs, self.pairs.count
+        at = self.multipliers(self.vector)
         majorant = Majorant(self.cell, V, at)
-        everywhere = _everywhere(pairs)
+        everywhere = _everywhere(at.pairs)
         full = majorant.slopes_everywhere(M, everywhere)
-        units = _units(pairs, majorant.diagonal.sqrt())
+        units = _units(at.pairs, majorant.diagonal.sqrt())
         gains = [-slope * units[i] * units[j] for slope, (i, j) in zip(full, everywhere, strict=True)]
-        return self._chosen(at, gains, everywhere, units, per_row * p)
+        return self._chosen(at, gains, everywhere, units, per_row * at.pairs.count)
 
     def _chosen(
         self, at: Multipliers, gains: list[Tensor], places: list[tuple[Tensor, Tensor]], units: Tensor, room: int
