@@ -101,7 +101,7 @@ def _queries(V: Tensor, output: Norm) -> list[Tensor]:
             f"the linf norm on {c} outputs calls the exact oracle {2 ** (c - 1):,} times; at most {MOST_SIGNS} outputs "
             "are possible. Use NormSearch, or the norm l1 or l2 on the outputs."
         )
-    signs = torch.tensor([[1.0, *rest] for rest in product((1.0, -1.0), repeat=c - 1)], dtype=V.dtype, device=V.device)
+    signs = V.new_tensor([[1.0, *rest] for rest in product((1.0, -1.0), repeat=c - 1)])
     return list((V @ signs.T).split(1, dim=1))
 
 

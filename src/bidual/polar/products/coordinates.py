@@ -173,9 +173,9 @@ class Coordinates:
 
 def _everywhere(pairs: Pairs) -> list[tuple[Tensor, Tensor]]:
     """All pairs that are worth a weight: a_k a_k is a square, and a_i b_i is zero."""
-    device, p = pairs.values[0].device, pairs.count
-    below = torch.tril_indices(p, p, -1, device=device)
-    all_of_them = torch.cartesian_prod(torch.arange(p, device=device), torch.arange(p, device=device))
+    p = pairs.count
+    below = torch.tril_indices(p, p, -1)
+    all_of_them = torch.cartesian_prod(torch.arange(p), torch.arange(p))
     mixed = all_of_them if pairs.labels is not None else all_of_them[all_of_them[:, 0] != all_of_them[:, 1]]
     return [(below[0], below[1]), (below[0], below[1]), (mixed[:, 0], mixed[:, 1])]
 
