@@ -94,6 +94,18 @@ def test_lengths_of_cones_are_not_short_at_any_scale() -> None:
     assert _lengths(0 * g).tolist() == [0.0] * 6
 
 
+@pytest.mark.parametrize("clustered", [False, True])
+def test_what_is_positive_definite_only_by_rounding_proves_nothing(clustered: bool) -> None:
+    """H omega is the slack, the difference of D omega and N omega: what is far below their rounding is not trusted."""
+    place, V = next(iter(places(1, clustered)))
+    at = multipliers(place)
+    size = Majorant(place.cell, V, at).diagonal * at.omega
+    for share, proved in ((1e-10, True), (2e-15, False)):
+        thin = replace(at, slack=share * size)
+        assert Majorant(place.cell, V, thin).Y is not None
+        assert math.isfinite(proved_bound(place.cell, V, thin)) is proved
+
+
 def test_wrong_multipliers_prove_nothing() -> None:
     place, V = next(iter(places(1, False)))
     at = multipliers(place)
