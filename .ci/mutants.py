@@ -64,6 +64,7 @@ MORE = {  # by module: tests besides test_MODULE.py in the folder that mirrors i
     "polar/products/soft_bound": ["polar/products/test_proof.py", "training/relu/test_product_bound.py"],
     "polar/products/witness": ["polar/products/test_proof.py", "training/relu/test_product_bound.py"],
     "polar/relaxations/diagonal": [
+        "polar/relaxations/test_diagonal_rounding.py",
         "polar/relaxations/test_relaxations.py",
         f"{CONTRACT}::test_oracle[DiagonalBound without sums]",
         f"{CONTRACT}::test_oracle[DiagonalBound]",

@@ -91,6 +91,15 @@ def test_scaled_peaks_scale_values_and_bracket_but_not_neurons() -> None:
     assert peaks.scaled(1e-300).bracket.upper == pytest.approx(3e-290, rel=1e-12)
 
 
+def test_another_upper_end_or_more_of_it_changes_nothing_else() -> None:
+    peaks = SteepestNeurons(Bracket(1.0, 3.0), normal(2, 2), torch.tensor([1.0, 0.5]))
+    for found, upper in ((peaks.with_upper(7.0), 7.0), (peaks.raised(0.5), 3.5)):
+        assert found.bracket.lower == 1.0
+        assert upper <= found.bracket.upper <= upper * (1 + 1e-14)
+        assert found.neurons is peaks.neurons
+        assert found.values is peaks.values
+
+
 def test_steepness_is_the_value_over_the_length() -> None:
     X, V, U = normal(6, 3), normal(6, 2, seed=1), normal(7, 3, seed=2)
     hidden = np.maximum(X.numpy() @ U.numpy().T, 0)

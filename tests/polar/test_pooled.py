@@ -260,6 +260,15 @@ def test_the_allowance_for_rounding_is_small_and_none_for_nothing() -> None:
     assert oracle._of_readout(0 * V) < 1e-300
 
 
+@pytest.mark.parametrize("count", [20, 2000])
+def test_equal_patches_that_are_added_up_are_all_paid_for(count: int) -> None:
+    """Copies of one image have one row, whose dual is a sum of ``count`` numbers, each off by the next rounding."""
+    oracle = Pooled(ImagePatches(torch.ones(count, 1, 1).double(), Convolution.of(1, 1)), Faces)
+    V = torch.ones(count, 1).double()
+    assert len(oracle.X) == 1
+    assert count * 2.0**-53 * count <= oracle._of_readout(V) <= (count + 100) * 2.0**-53 * count
+
+
 @pytest.mark.parametrize("norms", [(L1, L2), (L2, LINF)])
 def test_other_norms_are_refused(norms: tuple[Norm, Norm]) -> None:
     with pytest.raises(ValueError, match="Euclidean"):
@@ -318,8 +327,11 @@ def test_seeds_and_the_threshold_reach_the_inner_oracle(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(oracle.inner, "steepest", told)
     seeds = normal(2, patches.width)
-    oracle.steepest(dual_point(patches), 0.5, seeds)
+    found = oracle.steepest(dual_point(patches), 0.5, seeds)
     assert asked == [(0.5, seeds)]
+    given = (oracle.merged(dual_point(patches)), 0.25, seeds)
+    monkeypatch.setattr(oracle.inner, "_steepest", lambda *parts: found if parts == given else None)
+    assert oracle._steepest(*given) is found  # for duals that are merged and scaled already
 
 
 def test_dual_points_of_single_precision_are_merged_in_double() -> None:

@@ -5,10 +5,11 @@ import math
 import numpy as np
 import pytest
 import torch
+from scipy.optimize import lsq_linear
 
 from bidual.gauges import Bracket
 from bidual.numerics.norms import L2
-from bidual.polar import LocalSearch, RidgeSearch
+from bidual.polar import LocalSearch, RidgeSearch, steepness
 from bidual.polar.search import _concave_step, _objective, ascend, climbed
 from helpers.draws import normal
 
@@ -117,3 +118,101 @@ def test_a_ridge_search_climbs_from_its_seeds_and_lists_what_is_above() -> None:
     assert seeded.bracket.lower >= best.bracket.lower * (1 - 1e-9)
     assert len(RidgeSearch(X, starts=4).steepest(V, above=1e9).neurons) == 1
     assert RidgeSearch(X, starts=4).steepest(V).bracket.lower == few.bracket.lower
+
+
+def test_starts_are_outputs_singular_vectors_samples_and_directions_each_with_both_signs() -> None:
+    X, V = normal(50, 3) * torch.tensor([1.0, 30.0, 1.0]).double(), normal(50, 2, seed=1)
+    search = LocalSearch(X, starts=3008)
+    U, rows = search._starts(V), search.X
+    assert U.shape == (3008, 3)
+    outputs, singular, drawn = U[:4], U[4:8], U[8:]
+    assert torch.equal(outputs, torch.cat([V.T @ rows, -V.T @ rows]))
+    assert torch.equal(singular[:2], -singular[2:])
+    torch.testing.assert_close((outputs[:2] @ singular[:2].T).square().sum(0), singular_values(V.T @ rows) ** 2)
+    samples, directions = drawn[:1500], drawn[1500:]
+    cosines = torch.nn.functional.normalize(samples) @ rows.T
+    for sign in (1, -1):
+        assert len((sign * cosines).argmax(1)[(sign * cosines).amax(1) > 1 - 1e-12].unique()) == 50
+    assert bool((cosines.abs().amax(1) > 1 - 1e-12).all())
+    reach = rows.square().mean(0) * directions.square().mean(0)  # every feature moves the rows alike
+    torch.testing.assert_close(reach, torch.ones(3).double(), rtol=0.2, atol=0)
+
+
+def singular_values(A: torch.Tensor) -> torch.Tensor:
+    return torch.linalg.eigvalsh(A @ A.T).flip(0).sqrt()
+
+
+def test_a_ridge_search_draws_directions_along_which_the_rows_move_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = list[np.ndarray]()
+
+    def told(X: np.ndarray, V: np.ndarray, U: np.ndarray) -> np.ndarray:
+        seen.extend([X, U])
+        return U
+
+    monkeypatch.setattr("bidual.polar.search.ascend", told)
+    X = normal(50, 3) * torch.tensor([1.0, 30.0, 5.0]).double()
+    RidgeSearch(X, starts=2000).steepest(normal(50, 2, seed=1))
+    rows, U = seen
+    assert 2000 <= len(U) <= 2500
+    assert (rows**2).mean(0) * (U[-2000:] ** 2).mean(0) == pytest.approx(1, rel=0.2)
+    assert np.linalg.norm(U[:-2000], axis=1) == pytest.approx(1)  # what a local search found
+
+
+def test_few_starts_leave_a_sample_and_a_direction() -> None:
+    U = LocalSearch(normal(9, 3), starts=1)._starts(normal(9, 2, seed=1))
+    assert U.shape == (4 + 4 + 2, 3)
+
+
+@pytest.mark.parametrize("make", [LocalSearch, RidgeSearch])
+def test_equal_seeds_find_the_same_and_nothing_global_is_drawn_from(
+    make: type[LocalSearch] | type[RidgeSearch],
+) -> None:
+    X, V = normal(30, 8), normal(30, 2, seed=1)
+    before = torch.get_rng_state()
+    found, same, other = (make(X, starts=20, seed=seed).steepest(V) for seed in (3, 3, 4))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(found.neurons, same.neurons)
+    assert not torch.equal(found.neurons, other.neurons)
+
+
+def test_a_ridge_search_is_not_below_the_local_search_it_starts_from() -> None:
+    for seed in range(4):
+        X, V = normal(25, 6, seed=seed), normal(25, 2, seed=seed + 9)
+        local = LocalSearch(X, 16, seed=seed).steepest(V).bracket.lower
+        found = RidgeSearch(X, starts=16, seed=seed).steepest(V)
+        assert found.bracket.lower >= local * (1 - 1e-12)
+        assert len(found.neurons) <= 16 + 4 + 1
+        torch.testing.assert_close(steepness(X, V, found.neurons), found.values, rtol=1e-9, atol=0)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_concave_step_goes_along_the_shortest_of_all_sums(seed: int) -> None:
+    """Bounded least squares of scipy: |b + sum theta_i w_i x_i| over theta in [0, 1]."""
+    X, w, hidden = (normal(*shape, seed=3 * seed + k).numpy() for k, shape in enumerate([(7, 4), (2, 7), (2, 7)]))
+    w[:, :2], hidden[:, :2] = 5.0, 1.0  # rising rows that the others do not make up for
+    found = _concave_step(X, w, hidden, 120)
+    for u, one, on in zip(found, w, hidden > 0, strict=True):
+        b = (np.maximum(one, 0) * on) @ X
+        down = one < 0
+        theta = lsq_linear((one[down, None] * X[down]).T, -b, (0, 1), tol=1e-14).x
+        shortest = b + (theta * one[down]) @ X[down]
+        assert u == pytest.approx(shortest / np.linalg.norm(shortest), abs=1e-4)
+
+
+@pytest.mark.parametrize("numbers", [1, 20])
+def test_ascent_gives_every_start_the_same_however_many_there_are(
+    numbers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, V, U = normal(8, 3).numpy(), normal(8, 2, seed=1).numpy(), normal(4, 3, seed=2).numpy()
+    found = ascend(X, V, U)
+    monkeypatch.setattr("bidual.polar.search._NUMBERS", numbers)
+    assert ascend(X, V, U) == pytest.approx(found, abs=1e-12)
+    assert np.concatenate([ascend(X, V, u[None]) for u in U]) == pytest.approx(found, abs=1e-12)
+
+
+def test_more_rounds_of_ascent_climb_on() -> None:
+    X, V, U = normal(60, 12).numpy(), normal(60, 1, seed=1).numpy(), normal(20, 12, seed=2).numpy()
+    none, one, six = (_objective(X, V, ascend(X, V, U, rounds))[0] for rounds in (0, 1, 6))
+    for below, above in ((none, one), (one, six)):
+        assert np.all(below <= above * (1 + 1e-12))
+        assert np.mean(above > below * (1 + 1e-6)) > 0.5

@@ -264,3 +264,20 @@ def test_the_bracket_holds_the_exact_value_and_the_list_attains_its_lower_end(hi
     assert 0.95 * exact.lower <= found.bracket.lower <= exact.upper <= found.bracket.upper * (1 + 1e-9)
     assert float(found.values[0]) == pytest.approx(found.bracket.lower, rel=1e-14)
     np.testing.assert_allclose(hidden.value(found.neurons).numpy(), 1.0, rtol=1e-13)
+
+
+class Rising(NormSearch):
+    """One neuron rises a little in each of three rounds, and then none does."""
+
+    made = 0
+
+    def _climbed(self, U: Tensor, top: Tensor, V: Tensor) -> tuple[Tensor, Tensor]:
+        self.made += 1
+        return U, top * (1 + 1e-6 * (self.made <= 3) * (torch.arange(len(top)) == 1))
+
+
+@pytest.mark.parametrize(("rounds", "made"), [(0, 0), (2, 2), (40, 4)])
+def test_search_takes_its_rounds_while_something_rises(rounds: int, made: int) -> None:
+    search = Rising(normal(6, 3), L1, L2, rounds=rounds, starts=8)
+    search.steepest(normal(6, 1, seed=1))
+    assert search.made == made

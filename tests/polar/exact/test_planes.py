@@ -159,6 +159,17 @@ def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert parts.upper == pytest.approx(once.upper, rel=1e-13)
 
 
+@pytest.mark.parametrize("most", [1, 5, 1000])
+@pytest.mark.parametrize("above", [0.0, 0.5])
+def test_a_long_list_is_cut_to_the_highest(most: int, above: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, V = Planes.of(flats(4, 6)), outputs(6, 2)
+    every = made.tops(V, above * made.tops(V, 0.0).upper)
+    monkeypatch.setattr("bidual.polar.exact.faces.LISTED", most)
+    some = made.tops(V, above * every.upper)
+    assert sorted(some.values, reverse=True) == sorted(every.values, reverse=True)[:most]
+    assert some.upper == every.upper
+
+
 def test_the_bound_of_a_flat_form_leaves_room_for_its_gap() -> None:
     """On one arc |G u| = |u| up to 1e-9: the top direction is unknown, the bound is not below it."""
     flat = Flat(np.eye(2), np.eye(2), np.zeros(2, dtype=bool))

@@ -95,37 +95,114 @@ def test_all_pairs_are_listed_once(clustered: bool) -> None:
     assert sorted(mixed) == [(i, j) for i in range(p) for j in range(p) if i != j or clustered]
 
 
+def uneven(c: int, clustered: bool) -> list[tuple[Coordinates, torch.Tensor]]:
+    """Starts without pairs whose rows and clusters have different diagonals and shares."""
+    made = []
+    for place, V in starts(c, clustered):
+        count = len(place.cell.free) * (3 if clustered else 2)
+        moves = torch.nn.functional.pad(draw(count, seed=5), (0, len(place.vector) - count))
+        made.append((replace(place, vector=place.vector + moves), V))
+    return made
+
+
+def slopes_of(place: Coordinates, V: torch.Tensor, M: torch.Tensor) -> list[torch.Tensor]:
+    """The derivatives of <C, M> in the weights of all pairs, as matrices; zero where there is no pair."""
+    p, everywhere = place.pairs.count, _everywhere(place.pairs)
+    found = Majorant(place.cell, V, multipliers(place)).slopes(M, everywhere)
+    full = [torch.zeros(p, p, dtype=torch.float64) for _ in found]
+    for matrix, slope, (i, j) in zip(full, found, everywhere, strict=True):
+        matrix[i, j] = slope
+    return full
+
+
+def dense(place: Coordinates) -> torch.Tensor:
+    return torch.stack([multipliers(place).pairs.dense(kind) for kind in range(3)])
+
+
 @pytest.mark.parametrize(("c", "clustered"), CASES)
 def test_new_pairs_are_those_that_lower_the_form_most(c: int, clustered: bool) -> None:
-    for place, V in starts(c, clustered)[:1] + starts(c, clustered)[-1:]:
+    """By their slope times the weight that they get."""
+    for place, V in uneven(c, clustered):
         M, p = moments(place.cell.size), place.pairs.count
-        everywhere = _everywhere(place.pairs)
-        majorant = Majorant(place.cell, V, multipliers(place))
-        units = place.pairs.down(majorant.diagonal.sqrt())
-        slopes = majorant.slopes(M, everywhere)
-        gains = torch.cat([-s * units[i] * units[j] for s, (i, j) in zip(slopes, everywhere, strict=True)])
-        found = multipliers(place.with_pairs(V, M, 1)).pairs
-        places_of = [(kind, i * p + j) for kind, pair in enumerate(everywhere) for i, j in zip(*pair, strict=True)]
+        slopes = torch.stack(slopes_of(place, V, M))
+        everything = dense(place.with_pairs(V, M, 3 * p))
+        assert torch.equal(everything > 0, slopes < 0)
+        gains = (-slopes * everything).reshape(-1)
         best = gains.argsort(descending=True)[: min(p, int((gains > 0).sum()))]
-        expected = {(places_of[k][0], int(places_of[k][1])) for k in best.tolist()}
-        assert {(kind, int(at)) for kind in range(3) for at in found.where[kind]} == expected
-        assert all(bool((weights > 0).all()) for weights in found.values)
+        chosen = dense(place.with_pairs(V, M, 1))
+        assert chosen.reshape(-1).nonzero()[:, 0].tolist() == sorted(best.tolist())
+        assert torch.equal(chosen[chosen > 0], everything[chosen > 0])
 
 
 @pytest.mark.parametrize(("c", "clustered"), CASES)
 def test_pairs_that_matter_keep_their_weights_and_new_ones_are_small(c: int, clustered: bool) -> None:
+    """What stays does so to the bit. What comes or goes lowers the form, so that a first part of the way does; what
+    comes is smaller than sqrt(D_i D_j) / m as an entry of N, what goes far smaller."""
     for place, V in places(c, clustered):
-        at, M = multipliers(place), moments(place.cell.size)
-        found = multipliers(place.with_pairs(V, M, 50)).pairs
-        before = Majorant(place.cell, V, at).C
-        after = Majorant(place.cell, V, multipliers(place.with_pairs(V, M, 50))).C
-        if not clustered:
-            assert sum(map(len, found.where)) > sum(map(len, at.pairs.where))
-        assert (after * M).sum() <= (before * M).sum() * (1 + 1e-4)
-        for kind in range(3):
-            old = at.pairs.dense(kind)
-            kept = (old > 1e-3 * old.max()) if len(at.pairs.where[kind]) else old > 0
-            torch.testing.assert_close(found.dense(kind)[kept], old[kept], rtol=1e-9, atol=0)
+        M, m = moments(place.cell.size), len(place.cell.free)
+        old, new = dense(place), dense(place.with_pairs(V, M, 50))
+        change, slopes = new - old, torch.stack(slopes_of(place, V, M))
+        assert torch.equal(new[(old > 0) & (new > 0)], old[(old > 0) & (new > 0)])
+        assert bool((change * slopes <= 0).all())
+        labels = torch.arange(m) if place.pairs.labels is None else place.pairs.labels
+        at = multipliers(place)
+        roots = Majorant(place.cell, V, at).diagonal.sqrt() / (1.0 if at.pairs.shares is None else at.pairs.shares)
+        most = torch.zeros(place.pairs.count, dtype=torch.float64).scatter_reduce(0, labels, roots, "amax")
+        assert bool((change < most[:, None] * most / m).all())
+        assert bool((-change < 1e-3 * most[:, None] * most).all())
+        before, after = (along(place, V, old + part * change, M) for part in (0.0, 1e-4))
+        assert after < before if bool(change.any()) else clustered  # all that helps may be there already
+
+
+def along(place: Coordinates, V: torch.Tensor, weights: torch.Tensor, M: torch.Tensor) -> float:
+    """<C, M> with all weights of pairs given."""
+    p = place.pairs.count
+    pairs = replace(place.pairs, support=Support(p, (torch.arange(p * p),) * 3), values=tuple(weights.reshape(3, -1)))
+    at = multipliers(place)
+    given = replace(at, pairs=replace(pairs, shares=at.pairs.shares))
+    return float((Majorant(place.cell, V, given).C * M).sum())
+
+
+@pytest.mark.parametrize("clustered", [False, True])
+def test_tiny_weights_stay_where_they_help_and_go_where_they_do_not(clustered: bool) -> None:
+    for place, V in uneven(1, clustered)[:1]:
+        M, p = moments(place.cell.size), place.pairs.count
+        slopes = torch.stack(slopes_of(place, V, M))
+        for size in (1e-12, 1e-2):
+            where = [slope.reshape(-1).nonzero()[:, 0] for slope in slopes]
+            values = tuple(torch.full((len(at),), size, dtype=torch.float64) for at in where)
+            at = multipliers(place)
+            given = replace(at, pairs=replace(at.pairs, support=Support(p, tuple(where)), values=values))
+            planted = Coordinates.of(place.cell, given)
+            now = torch.stack(slopes_of(planted, V, M))
+            found = dense(planted.with_pairs(V, M, 0 if size > 1e-3 else 3 * p))
+            helps = now < 0 if size < 1e-3 else now != 0
+            assert bool((now > 0).any())
+            assert torch.equal(found, torch.where(helps, dense(planted), 0.0))
+
+
+def test_new_pairs_do_not_depend_on_the_unit_of_shares() -> None:
+    """Shares of every cluster times a number: weights of its sums shrink by it, so that N is the same."""
+    for place, V in uneven(2, True):
+        M, m, labels = moments(place.cell.size), len(place.cell.free), place.pairs.labels
+        moves = torch.nn.functional.pad(draw(4, seed=8)[labels], (2 * m, len(place.vector) - 3 * m))
+        entries = []
+        for start in (place, replace(place, vector=place.vector + moves)):
+            found = start.with_pairs(V, M, 2)
+            shares = multipliers(found).pairs.shares
+            entries.append(shares[:, None] * shares * dense(found)[:, labels][:, :, labels])
+        torch.testing.assert_close(*entries, rtol=1e-12, atol=0)
+
+
+def test_pairs_that_come_later_start_smaller() -> None:
+    """A place that was descended from is disturbed less."""
+    place, V = uneven(1, False)[0]
+    M = moments(place.cell.size)
+    first, some = dense(place.with_pairs(V, M, 50)), place.with_pairs(V, M, 1)
+    later = dense(some.with_pairs(V, M, 50))
+    both = (first > 0) & (later > 0) & (dense(some) == 0)
+    assert bool(both.any())
+    assert bool((later[both] < 0.5 * first[both]).all())
 
 
 def test_no_pair_is_chosen_where_none_has_room() -> None:

@@ -2,11 +2,14 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
 from bidual.polar import Faces
+from bidual.polar.products.descent import Array
 from bidual.polar.products.oracle import ProductBound, minimised
+from bidual.polar.products.soft_bound import SoftBound
 from bidual.polar.products.witness import ProductProof
 from helpers.product_cases import draw
 
@@ -68,9 +71,19 @@ def test_multipliers_of_a_dual_point_of_another_norm() -> None:
     assert bounds[0] == pytest.approx(bounds[1], rel=1e-6)
 
 
-def test_steps_that_leave_the_domain_are_turned_back() -> None:
+def test_steps_that_leave_the_domain_are_turned_back(monkeypatch: pytest.MonkeyPatch) -> None:
     W = V / V.norm()
     cells = SMALL.start(W)
     before = max(cells.bounds(W))
     assert max(minimised(cells, W, 1e-3 * before, 5).bounds(W)) <= before * (1 + 1e-2)
     assert torch.equal(minimised(cells, W, 0.1, 0).vector, cells.vector)
+    value, began = SoftBound.__call__, cells.vector.numpy()
+
+    def fenced(soft: SoftBound, V: Array, vector: Array, width: float) -> tuple[float, Array, Array] | None:
+        """No bound farther than a tenth from where it began."""
+        return value(soft, V, vector, width) if np.linalg.norm(vector - began) < 0.1 else None
+
+    monkeypatch.setattr(SoftBound, "__call__", fenced)
+    inside = minimised(cells, W, 0.1 * before, 5)
+    assert 0 < float((inside.vector - cells.vector).norm()) < 0.1
+    assert max(inside.bounds(W)) < before

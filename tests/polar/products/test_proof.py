@@ -11,7 +11,7 @@ from bidual.polar import Faces
 from bidual.polar.products.cells import Cell
 from bidual.polar.products.majorant import Majorant
 from bidual.polar.products.oracle import ProductBound
-from bidual.polar.products.proof import _Numbers, proved_bound
+from bidual.polar.products.proof import _lengths, _Numbers, proved_bound
 from bidual.polar.products.witness import CellProof, ProductProof, covering
 from helpers.product_cases import draw, multipliers, neurons, places
 
@@ -24,6 +24,10 @@ def test_the_proof_is_the_eigenvalue_to_rounding(c: int, clustered: bool) -> Non
         bound = proved_bound(place.cell, V, at)
         top = float(torch.linalg.eigvalsh(Majorant(place.cell, V, at).C)[-1])
         assert top <= bound <= top * (1 + 1e-11)
+        zero = {name: 0 * getattr(at, name) for name in ("cone_plus", "cone_minus", "form_cones")}
+        bare = replace(at, **zero)
+        top = float(torch.linalg.eigvalsh(Majorant(place.cell, V, bare).C)[-1])
+        assert top <= proved_bound(place.cell, V, bare) <= top * (1 + 1e-11)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -80,6 +84,26 @@ def _form_in_fractions(numbers: _Numbers) -> list[list[Fraction]]:
             T[j][k] += sum(P[q][j] * on_forms[q][k] for q in range(len(P)))
         T[j][j] += Fraction(float(numbers.balance[j]))
     return T
+
+
+def test_lengths_of_cones_are_not_short_at_any_scale() -> None:
+    g = draw(6, 5) * 10.0 ** torch.tensor([[0.0], [8.0], [-8.0], [-160.0], [-300.0], [-310.0]]).double()
+    for row, found in zip(g.tolist(), _lengths(g).tolist(), strict=True):
+        square = sum(Fraction(x) ** 2 for x in row)
+        assert square <= Fraction(found) ** 2 <= (1 + Fraction(1e-14)) * square + Fraction(1e-149) ** 2
+    assert _lengths(0 * g).tolist() == [0.0] * 6
+
+
+@pytest.mark.parametrize("clustered", [False, True])
+def test_what_is_positive_definite_only_by_rounding_proves_nothing(clustered: bool) -> None:
+    """H omega is the slack, the difference of D omega and N omega: what is far below their rounding is not trusted."""
+    place, V = next(iter(places(1, clustered)))
+    at = multipliers(place)
+    size = Majorant(place.cell, V, at).diagonal * at.omega
+    for share, proved in ((1e-10, True), (2e-15, False)):
+        thin = replace(at, slack=share * size)
+        assert Majorant(place.cell, V, thin).Y is not None
+        assert math.isfinite(proved_bound(place.cell, V, thin)) is proved
 
 
 def test_wrong_multipliers_prove_nothing() -> None:

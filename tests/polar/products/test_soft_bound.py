@@ -8,12 +8,14 @@ import pytest
 import torch
 from scipy.special import logsumexp
 
+from bidual.polar.products.cells import orthants
+from bidual.polar.products.coordinates import Coordinates
 from bidual.polar.products.descent import slices
 from bidual.polar.products.majorant import Majorant
 from bidual.polar.products.oracle import ProductBound, minimised
 from bidual.polar.products.soft_bound import Cells, SoftBound, _undecided, softened
 from bidual.polar.products.witness import covering
-from helpers.product_cases import draw, multipliers, places
+from helpers.product_cases import draw, multipliers, neurons, places
 
 
 def symmetric(size: int, seed: int) -> np.ndarray:
@@ -117,6 +119,21 @@ def test_a_row_of_known_sign_is_not_undecided() -> None:
     u = torch.from_numpy(ProductBound(X)._scaled.frame.T @ [1.0, 0.0])
     z = torch.cat([torch.ones(1, dtype=torch.float64), u])
     assert _undecided(majorant, torch.outer(z, z)) == 2
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_undecided_row_is_seen_farthest_on_both_sides_by_neurons(seed: int) -> None:
+    """The largest |v_i| min(E a_i kappa, E b_i kappa), as means over neurons of a cell with a fixed row."""
+    cell, V = orthants(draw(7, 3, seed=seed), 2, 2)[seed % 4].split(2)[1], draw(7, 2, seed=seed + 1)
+    W, U = neurons(cell, 40, seed)
+    z, h = torch.cat([W, U], 1), (U @ cell.X[cell.free].T).abs()
+    Y = torch.linalg.lstsq(z, h).solution.T  # the best linear guess of h
+    t, kappa = U @ cell.X[cell.free].T, W.abs().sum(1)[:, None]
+    sides = torch.minimum(((z @ Y.T + t) * kappa).mean(0), ((z @ Y.T - t) * kappa).mean(0))
+    best = cell.free[(V[cell.free].norm(dim=1) * sides).argmax()]
+    majorant = Majorant(cell, V, multipliers(Coordinates.start(cell, V)))
+    vars(majorant)["_solved"] = (torch.zeros(0), Y)
+    assert _undecided(majorant, z.T @ z / len(z)) == int(best)
 
 
 def test_cells_without_free_rows_or_majorants_are_not_cut() -> None:

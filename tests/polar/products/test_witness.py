@@ -174,10 +174,17 @@ def test_outputs_that_cells_do_not_know_are_not_bounded() -> None:
     assert replace(whole, cells=whole.cells[1:]).bound(W) == math.inf
 
 
-def test_witnesses_take_half_the_bytes_unless_numbers_leave_single_precision() -> None:
-    oracle, cells, _ = made(False)
+@pytest.mark.parametrize("clustered", [False, True])
+def test_witnesses_take_half_the_bytes_unless_numbers_leave_single_precision(clustered: bool) -> None:
+    oracle, cells, _ = made(clustered)
     kept = oracle.proofs(cells)[0].at
-    assert {kept.omega.dtype, *(value.dtype for value in kept.pairs.values)} == {torch.float32}
-    assert {where.dtype for where in kept.pairs.where} == {torch.int32}
-    tiny = replace(kept.wide(), slack=kept.wide().slack * 1e-60)
-    assert tiny.compact() is tiny
+    for at, number, place in ((kept, torch.float32, torch.int32), (kept.wide(), torch.float64, torch.int64)):
+        numbers, labels = [getattr(at, name) for name in TENSORS] + [*at.pairs.values], [*at.pairs.where]
+        if clustered:
+            numbers, labels = [*numbers, at.pairs.shares], [*labels, at.pairs.labels]
+        assert {part.dtype for part in numbers} == {number}
+        assert {part.dtype for part in labels} == {place}
+    for factor in (1e-60, 1e60):
+        for name in ("slack", "omega"):
+            far = replace(kept.wide(), **{name: getattr(kept.wide(), name) * factor})
+            assert far.compact() is far

@@ -99,6 +99,25 @@ def test_multipliers_have_the_right_signs_and_scale() -> None:
                 assert multipliers[k][i, j] == pytest.approx(2 * 0.5 * 3.0 * want, abs=1e-13)
 
 
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
+@pytest.mark.parametrize(("excess", "change"), [(1e-3, -1), (4.0, 0), (1e3, 1)])
+def test_the_penalty_follows_the_larger_residual_and_nothing_else_moves(
+    scale: float, excess: float, change: int
+) -> None:
+    """The residual of the moments over their size is ``excess`` times that of the multipliers over theirs."""
+    found = splitting(2)
+    found._enter(scale * symmetric(2))
+    before = (found.moments.copy(), found.P.copy(), found.V.copy(), np.stack(found.multipliers()))
+    size, force = np.linalg.norm(found.moments), np.linalg.norm(found.state - found.moments)
+    found._balance(excess * 0.01 * size, 0.01 * force)
+    assert np.sign(found.penalty - 2.0) == change
+    found._balance(0.01 * size / excess, 0.01 * np.linalg.norm(found.state - found.moments) / 16)
+    assert change == 0 or found.penalty == pytest.approx(2.0, rel=1e-14)
+    after = (found.moments, found.P, found.V, np.stack(found.multipliers()))
+    for old, new in zip(before, after, strict=True):
+        assert np.allclose(old, new, rtol=1e-9, atol=1e-12 * scale)
+
+
 def test_a_split_keeps_predictions_and_multipliers() -> None:
     whole = splitting(2)
     whole._enter(symmetric(2))

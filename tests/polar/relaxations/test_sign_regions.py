@@ -201,6 +201,35 @@ def test_no_eigenvalue_is_below_what_is_paid_for(seed: int, signs: list[int], sc
         assert paid <= max(0.0, -float(least)) + 2e-13 * size
 
 
+SPENT = [("N", 150, 1), ("N", 1, 1), ("V", 150, 1), ("V", 2, 400), ("level", 3, 1), ("shift", 3, 1)]
+
+
+@pytest.mark.parametrize(("largest", "n", "c"), SPENT)
+@pytest.mark.parametrize("sign", [0, 1])
+def test_what_is_paid_covers_the_sizes_of_all_terms_and_is_not_exaggerated(
+    largest: str, n: int, c: int, sign: int
+) -> None:
+    """N takes off what V adds, so that M is semidefinite and only rounding is paid for: four operations for every row,
+    one for every output, and few for what is added last, each of the sum of the sizes."""
+    sizes = {name: 1.0 if name == largest else 1e-4 for name in ("N", "V", "level", "shift")}
+    x, V = np.full((n, 1), n**-0.5), np.full((n, c), (sizes["V"] / c) ** 0.5)
+    region, N = SignRegion(x, np.full(n, sign)), -sizes["N"] * np.ones((2 * n, 2 * n))
+    N[:n, :n] -= V @ V.T
+    N[range(n), range(n)] -= 1e-3
+    shift, level = sizes["shift"], sizes["level"] + sizes["shift"]
+    H = np.abs(region.H)
+    terms = H.T @ np.abs(N) @ H + (H[:n].T @ V) @ (V.T @ H[:n])
+    last = level + (shift * (len(region.free) ** 0.5 + 1) if sign == 0 else 0)
+    needed = EPS / 2 * ((4 * n + c) * np.linalg.norm(terms) + last)
+    assert needed / 2 <= region._excess(V, N, _form(region.H, V, N), shift, level) <= 30 * needed
+
+
+def test_halves_know_the_sign_of_their_row() -> None:
+    region = SignRegion(problem()[0], np.array([0, -1, 0, 1]))
+    assert [half.signs.tolist() for half in region.split(2)] == [[0, -1, 1, 1], [0, -1, -1, 1]]
+    assert region.signs.tolist() == [0, -1, 0, 1]
+
+
 def test_cancellation_is_paid_for() -> None:
     """Huge multipliers of opposite signs leave a form of the size of V: what they round to is not lost."""
     x, V, _ = problem(4, 2, 1, 3)

@@ -8,10 +8,11 @@ import pytest
 import torch
 from numpy import ndarray
 
+from bidual.numerics.rounding import UNIT
 from bidual.polar.sphere import simplex_bounds as sb
 from bidual.polar.sphere.oracle import Sphere, _Search
 from bidual.polar.sphere.simplex_bounds import SimplexBounds
-from bidual.polar.sphere.simplex_rounding import raised
+from bidual.polar.sphere.simplex_rounding import of_interpolation, raised
 from helpers.draws import normal
 from helpers.polar_cases import orthogonal_to
 from helpers.simplex_cases import cells_of
@@ -135,3 +136,40 @@ def test_a_reflection_is_as_wide_as_the_entries_that_are_counted() -> None:
     g = np.random.default_rng(0).standard_normal((50, 6))
     frames = sb._frame(g / np.linalg.norm(g, axis=1, keepdims=True))
     assert np.linalg.norm(np.abs(frames[:, :, 1:6]), 2, axis=(1, 2)).max() <= 3
+
+
+SHAPES = [(1, 1, 1), (3, 2, 40), (3, 40, 2), (900, 2, 2), (2, 300, 1), (2, 1, 300)]
+
+
+@pytest.mark.parametrize(("n", "r", "c"), SHAPES)
+@pytest.mark.parametrize(("depth", "stretch"), [(0, 1.0), (0, 50.0), (5000, 1.0)])
+def test_the_allowance_is_what_the_ways_to_combine_bounds_add_up_to(
+    n: int, r: int, c: int, depth: int, stretch: float
+) -> None:
+    """Rows with |v_i| |x_i| = 1, so that S = n, and T = 0: the counts of the page, way by way, are paid for, with few
+    roundings to spare."""
+    X, V = np.eye(1, r).repeat(n, 0), np.eye(1, c).repeat(n, 0)
+    by_caps, by_sides = 8 * r + 6 * c + 44 + n + 2 * r + 4 * c + 28, 5 * r + 2 * c + 33 + n + 4 * r + 10 * c + 34
+    behind = 2**0.5 * n + 6 * r + 10 * c + 38
+    on_simplices = n + r + 4 + max(by_caps, by_sides, behind)
+    needed = (stretch * on_simplices + r**0.5 * (4 * depth + r)) * UNIT * n
+    assert needed <= raised(0.0, X, V, depth, stretch) <= 1.5 * needed
+
+
+def test_a_bound_is_rounded_up_where_nothing_else_is_to_pay() -> None:
+    X, V = np.ones((2, 2)), np.zeros((2, 2))
+    assert 1 + 8 * UNIT <= raised(1.0, X, V, 3, 1.0) <= 1 + 40 * UNIT
+
+
+@pytest.mark.parametrize(("r", "c"), [(1, 1), (2, 30), (30, 2), (500, 1), (1, 500)])
+@pytest.mark.parametrize("stretch", [1.0, 4.0])
+def test_interpolation_pays_for_what_it_misses_and_for_its_length(r: int, c: int, stretch: float) -> None:
+    """T of length five, by the errors of G u and of what is done with G; and residuals, with their own rounding."""
+    through = np.zeros((2, r, c))
+    through[0, 0, 0], through[0, -1, -1] = (5.0, 5.0) if r * c == 1 else (3.0, 4.0)
+    missed, wide = np.array([0.0, 1.0]), np.array([stretch, stretch])
+    of_length, of_residual = of_interpolation(missed, through, wide).tolist()
+    needed = 5 * stretch * (r + 4 + 8 * r + 6 * c + 44) * UNIT
+    assert needed <= of_length <= 1.05 * needed
+    assert (r + c) * UNIT <= of_residual / stretch - 1 <= (r + c + 32) * UNIT
+    assert np.array_equal(of_interpolation(missed[::-1], through[::-1], wide), [of_residual, of_length])

@@ -242,3 +242,14 @@ def test_cuts_pay_for_corners_that_are_rounded() -> None:
     for _, _, cell, signs in run.queue:
         G = signs[:, None] * np.stack([run.corners[k] for k in cell])
         assert bool((G @ G.T >= 0).all())
+        assert np.linalg.norm(G, axis=1) == pytest.approx(1, rel=1e-14)
+
+
+def test_a_corner_pays_for_the_rounding_of_its_query() -> None:
+    """v = B g is off by a rounding for every entry of g, each of the size of B."""
+    X, V = drawn(4, 2, 3, 1)
+    run = _Search(AllOutputs(ExactParallel(X, 2)), _principal(V)[1], 0.0)
+    size = 2.0**-53 * float(run.B.norm()) * run.settings.reach
+    for g in np.eye(3):
+        plain = run.settings.scalar._steepest(run.B @ torch.from_numpy(g)[:, None], 0.0, None).bracket.upper
+        assert 3 * size <= run.bounds[run.query(g)] - plain <= 100 * (size + 2.0**-53 * plain)

@@ -61,14 +61,14 @@ class NormFaces(NeuronOracle):
     def _at_corners(self, V: Tensor, above: float, numbers: int = 4_000_000) -> tuple[Neurons, float]:
         """The best corner; a term v_ik x_ij u_j of the value at u goes through 2 d + 4 operations in u_j, which is
         scaled to norm one twice, d + n in the two products, and c + 2 in the norm."""
-        directions = self._corners
+        directions = torch.cat([self._corners, -self._corners])
         parts = directions.split(max(1, numbers // len(V)))
-        values = torch.cat([steepness_in(self, V, sign * part) for sign in (1, -1) for part in parts])
+        values = torch.cat([steepness_in(self, V, part) for part in parts])
         top = values.topk(min(LISTED, len(values)))
         chosen = top.indices[top.values > min(above, float(values.max()) * (1 - 1e-12))]
         (n, c), d = V.shape, self.X.shape[1]
         upper = float(values.max()) + gamma(n + 3 * d + c + 16) * self._size(V)
-        return torch.cat([directions, -directions])[chosen], rounded_up(upper)
+        return directions[chosen], rounded_up(upper)
 
     def _size(self, V: Tensor) -> float:
         """sum_i |v_i|_R* |x_i|_2 |u|_2, which bounds the sum of the absolute values of the terms."""
@@ -101,7 +101,7 @@ def _queries(V: Tensor, output: Norm) -> list[Tensor]:
             f"the linf norm on {c} outputs calls the exact oracle {2 ** (c - 1):,} times; at most {MOST_SIGNS} outputs "
             "are possible. Use NormSearch, or the norm l1 or l2 on the outputs."
         )
-    signs = torch.tensor([[1.0, *rest] for rest in product((1.0, -1.0), repeat=c - 1)], dtype=V.dtype, device=V.device)
+    signs = V.new_tensor([[1.0, *rest] for rest in product((1.0, -1.0), repeat=c - 1)])
     return list((V @ signs.T).split(1, dim=1))
 
 

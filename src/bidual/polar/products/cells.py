@@ -33,14 +33,14 @@ class Cell:
     @cached_property
     def free(self) -> Int[Tensor, " m"]:
         """The rows whose sign is not known."""
-        keep = torch.ones(len(self.X), dtype=torch.bool, device=self.X.device)
+        keep = torch.ones(len(self.X), dtype=torch.bool)
         keep[[row for row, _ in self.fixed]] = False
         return keep.nonzero()[:, 0]
 
     @cached_property
     def positive(self) -> Int[Tensor, " f"]:
         """The rows that are known to be active."""
-        return torch.tensor([row for row, sign in self.fixed if sign > 0], dtype=torch.long, device=self.X.device)
+        return torch.tensor([row for row, sign in self.fixed if sign > 0], dtype=torch.long)
 
     @cached_property
     def pre(self) -> Float[Tensor, "m z"]:

@@ -117,13 +117,13 @@ class Coordinates:
         """Pairs chosen anew: those that matter stay, others come where <C, M> falls most, ``per_row`` for every row."""
         if not len(self.cell.free):
             return self
-        at, pairs, p = self.multipliers(self.vector), self.pairs, self.pairs.count
+        at = self.multipliers(self.vector)
         majorant = Majorant(self.cell, V, at)
-        everywhere = _everywhere(pairs)
+        everywhere = _everywhere(at.pairs)
         full = majorant.slopes(M, everywhere)
-        units = _units(pairs, majorant.diagonal.sqrt())
+        units = _units(at.pairs, majorant.diagonal.sqrt())
         gains = [-slope * units[i] * units[j] for slope, (i, j) in zip(full, everywhere, strict=True)]
-        return self._chosen(at, gains, everywhere, units, per_row * p)
+        return self._chosen(at, gains, everywhere, units, per_row * at.pairs.count)
 
     def _chosen(
         self, at: Multipliers, gains: list[Tensor], places: list[tuple[Tensor, Tensor]], units: Tensor, room: int
@@ -148,9 +148,9 @@ class Coordinates:
 
 def _everywhere(pairs: Pairs) -> list[tuple[Tensor, Tensor]]:
     """All pairs that are worth a weight: a_k a_k is a square, and a_i b_i is zero."""
-    device, p = pairs.values[0].device, pairs.count
-    below = torch.tril_indices(p, p, -1, device=device)
-    all_of_them = torch.cartesian_prod(torch.arange(p, device=device), torch.arange(p, device=device))
+    p = pairs.count
+    below = torch.tril_indices(p, p, -1)
+    all_of_them = torch.cartesian_prod(torch.arange(p), torch.arange(p))
     mixed = all_of_them if pairs.labels is not None else all_of_them[all_of_them[:, 0] != all_of_them[:, 1]]
     return [(below[0], below[1]), (below[0], below[1]), (mixed[:, 0], mixed[:, 1])]
 

@@ -62,7 +62,7 @@ class Pairs(Part):
 
     @classmethod
     def none(cls, like: Tensor, count: int, labels: Tensor | None = None, shares: Tensor | None = None) -> Self:
-        nowhere = torch.zeros(0, dtype=torch.long, device=like.device)
+        nowhere = torch.zeros(0, dtype=torch.long)
         return cls(Support(count, (nowhere,) * 3), (like.new_zeros(0),) * 3, labels, shares)
 
     @property
@@ -103,7 +103,7 @@ class Pairs(Part):
 
     def without(self, row: int) -> Self:
         """Without one row."""
-        keep = torch.arange(self._rows(), device=self.values[0].device) != row
+        keep = torch.arange(self._rows()) != row
         if self.labels is not None and self.shares is not None:
             return replace(self, labels=self.labels[keep], shares=self.shares[keep])
         place = torch.cumsum(keep, 0) - 1
@@ -179,7 +179,7 @@ class Multipliers(Part):
         With h_f = s t_f one of a_f, b_f is 2 s t_f, twice a form, and the other is zero; h_f^2 - t_f^2 vanishes.
         """
         at = int((cell.free == row).nonzero()[0, 0])
-        left = torch.arange(len(self.omega), device=self.omega.device) != at
+        left = torch.arange(len(self.omega)) != at
         plus, minus, mixed, mixed_back = self.pairs.of_row(at)
         slack = self.slack + (plus + minus + mixed + mixed_back) * self.omega[at]
         unit = 2 * cell.unit(row)

@@ -163,4 +163,4 @@ class _Numbers:
 
 def _lengths(g: Tensor) -> Tensor:
     """Upper bounds of the lengths of rows; squares must not underflow unnoticed."""
-    return torch.linalg.vector_norm(g, dim=1) * (1 + gamma(g.shape[1] + 8)) + torch.where(g.any(1), 1e-150, 0.0)
+    return torch.linalg.vector_norm(g, dim=1) * (1 + gamma(g.shape[1] + 8)) + 1e-150 * g.any(1).to(g)

@@ -52,7 +52,7 @@ class Aggregated:
         if not _contracts(Q.detach(), core.detach()):
             return witness.t.sum() * math.inf
         inner = W.T @ cross
-        gap = torch.eye(len(Q), dtype=Q.dtype, device=Q.device) - core @ Q
+        gap = torch.eye(len(Q), dtype=Q.dtype) - core @ Q
         middle = torch.linalg.solve(gap, core @ inner)
         form = top + cross.T @ cross + inner.T @ middle
         if not bool(torch.isfinite(form).all()):  # a step went so far that numbers overflow
@@ -134,7 +134,7 @@ class Aggregated:
         t, K = witness
         m = self.P.shape[1]
         root, sums = t.sqrt()[:, None], K[:m] + K[m:]
-        core = torch.block_diag(torch.eye(self.outputs, dtype=t.dtype, device=t.device), sums[:, :m] + sums[:, m:])
+        core = torch.block_diag(torch.eye(self.outputs, dtype=t.dtype), sums[:, :m] + sums[:, m:])
         cross = (self.P / root) @ (sums @ self.G) - 0.5 * root * self.x
         return root, core, cross, self.G.T @ K @ self.G
 
