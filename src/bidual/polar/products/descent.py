@@ -11,8 +11,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from numpy.typing import NDArray
-from scipy.linalg.blas import dsymv, dtrsm
-from scipy.linalg.lapack import dpotrf
+from scipy.linalg.blas import dsymv
 from scipy.sparse import csr_array
 
 from bidual.polar.products.coordinates import Coordinates
@@ -39,7 +38,7 @@ def slices(sizes: list[int]) -> list[slice]:
 
 
 def _times(A: Array, B: Array, out: Array | None = None) -> Array:
-    """A B, by torch: its library is twice as fast as numpy's where a matrix is narrow."""
+    """A B, by torch: its library is twice as fast as numpy's at these shapes, in factorisations too."""
     found = None if out is None else torch.from_numpy(out)
     return np.asarray(torch.mm(torch.from_numpy(A), torch.from_numpy(B), out=found))
 
@@ -195,19 +194,17 @@ class CellDescent:
         return quadratic
 
     def _divided(self, diagonal: Array, z: Array) -> tuple[Array, Array] | None:
-        """z^T G^-1 z and G^-1 z, where G is the diagonal less N; None where it is not positive definite.
-
-        The transposes are what Fortran calls its matrices: no copies are made.
-        """
+        """z^T G^-1 z and G^-1 z, where G is the diagonal less N; None where it is not positive definite."""
         if not len(z):
             return np.zeros((z.shape[1], z.shape[1])), z
         G = np.negative(self.pairs.N, out=self.space.square("root", len(z)))
         G.ravel()[:: len(z) + 1] += diagonal
-        root, info = dpotrf(G.T, lower=0, clean=0, overwrite_a=1)
-        if info or not np.isfinite(root[-1, -1]):
+        root, info = torch.linalg.cholesky_ex(torch.from_numpy(G))
+        if int(info) or not bool(root[-1, -1].isfinite()):
             return None
-        half = dtrsm(1.0, root, np.ascontiguousarray(z).T, side=1, lower=0)
-        return half @ half.T, dtrsm(1.0, root, half, side=1, lower=0, trans_a=1).T
+        half = torch.linalg.solve_triangular(root, torch.from_numpy(z), upper=False)
+        whole = torch.linalg.solve_triangular(root.T, half, upper=True)
+        return np.asarray(half.T @ half), np.asarray(whole)
 
     def slopes(self, M: Float[np.ndarray, "z z"], on_V: Float[np.ndarray, "n c"]) -> Array:
         """The derivatives of <C, M> in the coordinates; those in V are added to ``on_V``."""
