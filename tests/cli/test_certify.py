@@ -81,7 +81,12 @@ def test_columns_are_used_as_they_are(bench: Bench) -> None:
     ((weights, X, Y, beta, loss, settings),) = bench.calls
     np.testing.assert_allclose(X, pd.read_csv(bench.folder / "t.csv")[["c", "b", "a"]])
     np.testing.assert_array_equal(Y, np.eye(2)[np.arange(20) % 2])
-    assert (weights.n_outputs, beta, loss.name, settings) == (2, 0.3, "squared", {"max_time": 9, "tol": 1e-4})
+    assert (weights.n_outputs, beta, loss.name, settings) == (
+        2,
+        0.3,
+        "squared",
+        {"max_time": 9, "tol": 1e-4, "proof": None},
+    )
     assert "25 % at most (stand-in)" in result.output
     assert "classification (guessed from 2 different values" in result.output
 

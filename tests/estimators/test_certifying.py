@@ -1,4 +1,6 @@
+import warnings
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -176,3 +178,19 @@ def test_an_objective_beyond_all_numbers_is_infinite_and_the_gap_one() -> None:
     assert (found.objective, found.relative_gap) == (np.inf, 1.0)
     assert found.better is not None
     assert found.lower_bound <= found.better_objective < 2
+
+
+def test_a_network_of_the_package_brings_its_own_proof(tmp_path: Path) -> None:
+    """A fit with more time proves more than ``certify`` would by itself; here for rank 8, where nothing is exact."""
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((60, 8)), rng.standard_normal(60)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = ConvexMLPRegressor(beta=6.0, max_time=4.0, random_state=0).fit(X, y)
+    assert model.certificate_.witness is not None
+    model.save(tmp_path / "model.safetensors")
+    for network in (model, tmp_path / "model.safetensors"):
+        found = certify(network, X, y, 6.0, max_time=0.3)
+        assert found.lower_bound >= model.certificate_.dual * (1 - 1e-9)
+    other = certify(model, X[:50], y[:50], 6.0, max_time=0.3)  # samples that the proof does not fit
+    assert other.lower_bound <= found.lower_bound

@@ -58,7 +58,10 @@ def certify(
     samples = load_samples(data, target, task, loss, weights, saved, standardise)
     began = time.perf_counter()
     with working("bounding the optimum", quiet):
-        found = certify_network(weights, samples.X, samples.Y, beta, samples.loss, max_time=max_time, tol=tol)
+        proof = None if saved is None else saved.estimator.certificate_
+        found = certify_network(
+            weights, samples.X, samples.Y, beta, samples.loss, max_time=max_time, tol=tol, proof=proof
+        )
     result = {
         "task": samples.task,
         "loss": samples.loss.name,

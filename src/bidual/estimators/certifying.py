@@ -26,9 +26,10 @@ from bidual.losses.datafit import Datafit
 from bidual.numerics.norms import L2
 from bidual.numerics.rounding import TINY, gamma, largest_sum, length, rounded_up
 from bidual.patterns import with_constant
-from bidual.problems.certificate import Certificate, SoundnessError
+from bidual.polar.products.witness import ProductProof
+from bidual.problems.certificate import Certificate, Scope, SoundnessError, judge
 from bidual.problems.problem import ReluProblem
-from bidual.problems.solution import Limits
+from bidual.problems.solution import Limits, Solution
 from bidual.runtime.json_text import one_line
 from bidual.runtime.numerical_errors import check_magnitude, numerical_errors_as_value_error
 from bidual.training.relu.plan import ORACLES, ReluPlan
@@ -81,11 +82,13 @@ def certify(
     max_time: float | None = None,
     oracle: str = "auto",
     n_starts: int | str = "auto",
+    proof: Certificate | None = None,
 ) -> NetworkCertificate:
     """Bound the objective of a two-layer ReLU network from below, over all networks of its kind and any width.
 
     Training goes on from the network's neurons; the residual of the best network found, moved to where more can be
-    proved, is the dual point. It is not trusted: what counts is the certified bound that it gives (CP eq. 11).
+    proved, is the dual point. It is not trusted: what counts is the certified bound that it gives (CP eq. 11). Networks
+    of this package bring the proof of their own certificate, and get no smaller bound than with ``fit``.
 
     Args:
         network: a ``torch.nn.Sequential(Linear, ReLU, Linear)``, a fitted ``MLPRegressor`` or ``MLPClassifier``, an
@@ -100,6 +103,7 @@ def certify(
         tol: the relative gap at which training for a better bound stops.
         max_time: a limit in seconds on that.
         oracle, n_starts: as in :class:`bidual.ConvexMLPClassifier`.
+        proof: a certificate whose witness is tried too, by default that of a network of this package.
     """
     POSITIVE("beta", beta)
     FRACTION("tol", tol)
@@ -116,7 +120,7 @@ def certify(
     plan = ReluPlan(samples, oracle, as_count(n_starts, "auto"))
     limits = Limits(float(tol), max_time=None if max_time is None else float(max_time))
     with numerical_errors_as_value_error():
-        return _certify(weights, problem, plan, limits)
+        return _certify(weights, problem, plan, limits, _own_proof(network) if proof is None else proof)
 
 
 def read_network(network: Network) -> TwoLayerWeights:
@@ -128,6 +132,13 @@ def read_network(network: Network) -> TwoLayerWeights:
     return foreign.read_network(network) if saved is None else from_estimator(saved.estimator)
 
 
+def _own_proof(network: Network) -> Certificate | None:
+    """The certificate that a network of this package came with."""
+    saved = read_saved(Path(network)) if isinstance(network, (str, os.PathLike)) else None
+    estimator = network if saved is None else saved.estimator
+    return getattr(estimator, "certificate_", None)
+
+
 def from_estimator(estimator: ConvexEstimator) -> TwoLayerWeights:
     """The weights of a fitted estimator of this package; a bias that it was not allowed to use is None."""
     weights = from_module(estimator.module_)
@@ -136,11 +147,13 @@ def from_estimator(estimator: ConvexEstimator) -> TwoLayerWeights:
     return TwoLayerWeights(weights.hidden, weights.output, hidden_bias, output_bias)
 
 
-def _certify(weights: TwoLayerWeights, problem: ReluProblem, plan: ReluPlan, limits: Limits) -> NetworkCertificate:
+def _certify(
+    weights: TwoLayerWeights, problem: ReluProblem, plan: ReluPlan, limits: Limits, proof: Certificate | None
+) -> NetworkCertificate:
     neurons, own = _neurons(weights), _objective(weights, problem)
     start = L2.unit(neurons[neurons.any(1)])
     done = plan.train(problem, limits, start=start, candidates=(own.gradient,))
-    certificate = done.certificate
+    certificate = done.certificate if proof is None else _with_proof(done, problem, proof)
     if certificate.dual > own.most:
         raise SoundnessError(f"lower bound {certificate.dual!r} exceeds {own.most!r}; please report this network.")
     module = ReluMLP(done.neurons, weights.hidden_bias is not None).decode(done.Z, done.problem.predictions(done.Z)[1])
@@ -156,6 +169,18 @@ def _certify(weights: TwoLayerWeights, problem: ReluProblem, plan: ReluPlan, lim
     better, best = module if improved else None, found if improved else own.most
     own_gap = _relative_gap(own.most, certificate.dual)
     return NetworkCertificate(own.most, certificate.dual, own_gap, certificate, better, best, status)
+
+
+def _with_proof(done: Solution, problem: ReluProblem, proof: Certificate) -> Certificate:
+    """The certificate that was found, with the bound of another proof if that is better; a witness holds anywhere."""
+    V, witness = proof.dual_point, proof.witness
+    if witness is None or V.shape != problem.datafit.targets.shape:
+        return done.certificate
+    oracle = problem.oracle(lambda X: ProductProof(X, witness))
+    again = judge(
+        done.problem, done.Z, V, lambda W: oracle.steepest(W).bracket.upper, Scope.ALL_PATTERNS, witness=witness
+    )
+    return done.certificate.with_dual_of(again)
 
 
 def _relative_gap(objective: float, lower_bound: float) -> float:
