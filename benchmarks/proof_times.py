@@ -3,13 +3,17 @@
     python benchmarks/proof_times.py [--cases NAME ...] [--shares 0.1 0.03] [--seconds 10] [--data FOLDER]
 
 Networks are trained first, without a proof; seconds are those of the proof alone. The gap is against the best network
-that was found. ``--data`` is the folder with ``uci/`` for the cases that need it.
+that was found. ``--data`` is the folder with ``uci/`` for the cases that need it; ``--figure FILE`` draws all rows.
 """
 
 import argparse
 import time
+from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
+import matplotlib.pyplot as plt
+import numpy as np
 import torch
 
 from bidual.problems.solution import Limits, Record
@@ -21,27 +25,56 @@ from tables import CASES, problem
 MARKS = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0)
 
 
-def row(name: str, share: float, seconds: float, data: Path) -> str:
-    """One line of the table: sizes, seconds of training, and the gap at the marks that were reached."""
+@dataclass(frozen=True)
+class Proof:
+    """One proof: the seconds at which a better bound was known, and its gap."""
+
+    name: str
+    rows: tuple[int, int]
+    share: float
+    trained: float
+    search_gap: float
+    course: tuple[tuple[float, float], ...]
+
+    def __str__(self) -> str:
+        """One line of the table: sizes, seconds of training, and the gap at the marks that were reached."""
+        last = self.course[-1][0]
+        ends = [*(mark for mark in MARKS if mark < last), last]
+        best = ((end, min((gap for at, gap in self.course if at <= end), default=1.0)) for end in ends)
+        said = ", ".join(f"{100 * gap:.3g} % @ {end:.3g} s" for end, gap in best)
+        n, d = self.rows
+        return f"| {self.name} | {n} x {d} | {self.share:g} | {self.trained:.1f} | {self.search_gap:.0e} | {said} |"
+
+
+def proof(name: str, share: float, seconds: float, data: Path) -> Proof:
     make, table, settings = CASES[name]
     task, plan = problem(make, table(data), share, **settings)
     task = task.to(torch.float64)
     began = time.perf_counter()
     found = plan.train(task, Limits(1e-4), prove=False)
     trained = time.perf_counter() - began
-    gaps: list[tuple[float, float]] = []
+    course: list[tuple[float, float]] = []
     began = time.perf_counter()
 
     def keep(record: Record) -> None:
-        gaps.append((time.perf_counter() - began, record.relative_gap))
+        course.append((time.perf_counter() - began, record.relative_gap))
 
     with one_thread():
         done = solve(task, JointProductBound(), Limits(1e-5, max_time=seconds), start=found, callback=keep)
-    ends = [*(mark for mark in MARKS if mark < gaps[-1][0]), gaps[-1][0]]
-    best = ((end, min((gap for at, gap in gaps if at <= end), default=1.0)) for end in ends)
     n, d = task.X.shape
-    said = ", ".join(f"{100 * gap:.3g} % @ {end:.3g} s" for end, gap in best)
-    return f"| {name} | {n} x {d} | {share:g} | {trained:.1f} | {done.search_gap:.0e} | {said} |"
+    return Proof(name, (n, d), share, trained, done.search_gap, tuple(course))
+
+
+def draw(proofs: list[Proof], file: Path) -> None:
+    """Gaps against seconds, both on logarithmic scales."""
+    figure, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
+    for one in proofs:
+        seconds, gaps = zip(*one.course, strict=True)
+        axes.plot(seconds, np.minimum.accumulate(gaps), drawstyle="steps-post", label=f"{one.name}, {one.share:g}")
+    axes.set(xscale="log", yscale="log", xlabel="seconds of proof, one thread", ylabel="certified relative gap")
+    axes.grid(which="major", alpha=0.3)
+    axes.legend(fontsize=8, title="data, beta / beta_max", title_fontsize=8)
+    figure.savefig(file, dpi=150)
 
 
 def main() -> None:
@@ -50,11 +83,15 @@ def main() -> None:
     parser.add_argument("--shares", type=float, nargs="+", default=[0.1], help="of beta_max")
     parser.add_argument("--seconds", type=float, default=30.0, help="for a proof")
     parser.add_argument("--data", type=Path, default=Path("data"), help="a folder with uci/")
+    parser.add_argument("--figure", type=Path, help="a picture to write, such as proofs.svg")
     given = parser.parse_args()
     print("| data | rows | beta / beta_max | training, s | search gap | certified gap |\n|---|---|---|---|---|---|")
-    for name in given.cases:
-        for share in given.shares:
-            print(row(name, share, given.seconds, given.data), flush=True)
+    proofs = []
+    for name, share in product(given.cases, given.shares):
+        proofs.append(proof(name, share, given.seconds, given.data))
+        print(proofs[-1], flush=True)
+    if given.figure is not None:
+        draw(proofs, given.figure)
 
 
 if __name__ == "__main__":
