@@ -10,6 +10,7 @@ from sklearn.neural_network import MLPClassifier, MLPRegressor
 from torch import nn
 
 from bidual import ConvexMLPRegressor, Scope, certify
+from bidual.estimators.certifying import from_estimator
 
 
 @pytest.fixture(scope="module")
@@ -180,17 +181,40 @@ def test_an_objective_beyond_all_numbers_is_infinite_and_the_gap_one() -> None:
     assert found.lower_bound <= found.better_objective < 2
 
 
-def test_a_network_of_the_package_brings_its_own_proof(tmp_path: Path) -> None:
-    """A fit with more time proves more than ``certify`` would by itself; here for rank 8, where nothing is exact."""
+@pytest.fixture(scope="module")
+def proved() -> tuple[ConvexMLPRegressor, np.ndarray, np.ndarray]:
+    """A fit of rank 8, where nothing is exact, with more time than ``certify`` has here."""
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((60, 8)), rng.standard_normal(60)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model = ConvexMLPRegressor(beta=6.0, max_time=4.0, random_state=0).fit(X, y)
+        return ConvexMLPRegressor(beta=6.0, max_time=4.0, random_state=0).fit(X, y), X, y
+
+
+def test_a_network_of_the_package_brings_its_own_proof(proved, tmp_path: Path) -> None:
+    model, X, y = proved
     assert model.certificate_.witness is not None
     model.save(tmp_path / "model.safetensors")
     for network in (model, tmp_path / "model.safetensors"):
         found = certify(network, X, y, 6.0, max_time=0.3)
         assert found.lower_bound >= model.certificate_.dual * (1 - 1e-9)
-    other = certify(model, X[:50], y[:50], 6.0, max_time=0.3)  # samples that the proof does not fit
-    assert other.lower_bound <= found.lower_bound
+        assert f"{found.certificate.relative_gap:.1e}" in found.status
+    assert certify(model, X[:50], y[:50], 6.0, max_time=0.3).lower_bound > 0  # samples that the proof does not fit
+
+
+def test_a_proof_can_be_given_and_nothing_else(proved) -> None:
+    model, X, y = proved
+    weights = from_estimator(model)
+    for proof in (model.certificate_, certify(model, X, y, 6.0, max_time=0.3)):
+        found = certify(weights, X, y, 6.0, max_time=0.3, proof=proof)
+        assert found.lower_bound >= model.certificate_.dual * (1 - 1e-9)
+    with pytest.raises(TypeError, match=r"proof must be a Certificate, such as model\.certificate_, got str"):
+        certify(weights, X, y, 6.0, proof="model.safetensors")
+
+
+def test_where_the_proof_suffices_no_other_is_looked_for(proved) -> None:
+    model, X, y = proved
+    enough = 2 * model.certificate_.relative_gap
+    found = certify(model, X, y, 6.0, tol=enough)
+    assert found.certificate.witness is model.certificate_.witness
+    assert found.relative_gap <= enough

@@ -90,3 +90,17 @@ def test_a_domain_is_not_left() -> None:
 def test_where_the_curvature_is_negative_it_still_descends() -> None:
     found = descend(lambda p: p.cos().sum(), vector(0.1, 0.2), 100, tol=1e-13)
     assert torch.allclose(found.cos(), vector(-1.0, -1.0), atol=1e-6)
+
+
+def test_pairs_in_single_precision_are_nearly_those_in_double_and_none_divides_by_zero() -> None:
+    pairs = [(vector(1.0, 0.5, 0.1), vector(2.0, 0.4, 0.3)), (vector(0.2, -1.0, 0.4), vector(0.1, -3.0, 1.0))]
+    double, single = Memory(5), Memory(5, dtype=torch.float32)
+    for memory in (double, single):
+        for step, change in pairs:
+            memory.remember(step, change)
+    gradient = vector(1.0, 2.0, 3.0)
+    assert single.divide(gradient).dtype is torch.float64
+    torch.testing.assert_close(single.divide(gradient), double.divide(gradient), rtol=1e-5, atol=1e-6)
+    single.remember(1e-24 * pairs[0][0], 1e-24 * pairs[0][1])  # no number of single precision has this square
+    assert len(single.pairs) == 2
+    assert bool(single.divide(gradient).isfinite().all())

@@ -110,6 +110,12 @@ def test_steepness_is_the_value_over_the_length() -> None:
     assert steepness(X.float(), V.float(), U.float()).dtype == torch.float32
 
 
+def test_a_neuron_whose_square_underflows_is_not_called_steep() -> None:
+    X, V = torch.ones(2000, 2, dtype=torch.float64), torch.ones(2000, 2, dtype=torch.float64)
+    tiny = torch.full((1, 2), 1e-170, dtype=torch.float64)
+    assert float(steepness(X, V, tiny)) <= float(steepness(X, V, torch.ones(1, 2, dtype=torch.float64))) * (1 + 1e-12)
+
+
 def test_a_bound_grows_by_the_size_of_the_samples_times_the_distance() -> None:
     X = torch.tensor([[3.0, 0.0], [0.0, 4.0]]).double()
     V = normal(2, 2)

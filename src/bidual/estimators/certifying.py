@@ -29,7 +29,7 @@ from bidual.patterns import with_constant
 from bidual.polar.products.witness import ProductProof
 from bidual.problems.certificate import Certificate, Scope, SoundnessError, judge
 from bidual.problems.problem import ReluProblem
-from bidual.problems.solution import Limits, Solution
+from bidual.problems.solution import Limits
 from bidual.runtime.json_text import one_line
 from bidual.runtime.numerical_errors import check_magnitude, numerical_errors_as_value_error
 from bidual.training.relu.plan import ORACLES, ReluPlan
@@ -82,13 +82,14 @@ def certify(
     max_time: float | None = None,
     oracle: str = "auto",
     n_starts: int | str = "auto",
-    proof: Certificate | None = None,
+    proof: "Certificate | NetworkCertificate | None" = None,
 ) -> NetworkCertificate:
     """Bound the objective of a two-layer ReLU network from below, over all networks of its kind and any width.
 
     Training goes on from the network's neurons; the residual of the best network found, moved to where more can be
     proved, is the dual point. It is not trusted: what counts is the certified bound that it gives (CP eq. 11). Networks
-    of this package bring the proof of their own certificate, and get no smaller bound than with ``fit``.
+    of this package bring the witness of their own certificate, if it has one: on the same samples, loss and beta the
+    bound is no smaller than that of ``fit``, up to rounding.
 
     Args:
         network: a ``torch.nn.Sequential(Linear, ReLU, Linear)``, a fitted ``MLPRegressor`` or ``MLPClassifier``, an
@@ -110,6 +111,10 @@ def certify(
     SECONDS("max_time", max_time)
     one_of(ORACLES)("oracle", oracle)
     COUNT("n_starts", n_starts)
+    given = proof.certificate if isinstance(proof, NetworkCertificate) else proof
+    if not isinstance(given, Certificate | None):
+        raise TypeError(f"proof must be a Certificate, such as model.certificate_, got {type(given).__name__}.")
+    network = _restored(network)
     weights = read_network(network)
     chosen = resolve_loss(loss, weights.n_outputs)
     samples = _samples(X, weights)
@@ -119,24 +124,24 @@ def certify(
     problem = ReluProblem(samples, Datafit(chosen, Y, intercept=weights.output_bias is not None), float(beta))
     plan = ReluPlan(samples, oracle, as_count(n_starts, "auto"))
     limits = Limits(float(tol), max_time=None if max_time is None else float(max_time))
+    known = getattr(network, "certificate_", None) if given is None else given
     with numerical_errors_as_value_error():
-        return _certify(weights, problem, plan, limits, _own_proof(network) if proof is None else proof)
+        return _certify(weights, problem, plan, limits, known)
 
 
 def read_network(network: Network) -> TwoLayerWeights:
     """The weights of a torch module, of a fitted estimator of scikit-learn or of this package, or in a file."""
+    network = _restored(network)
     if isinstance(network, ConvexEstimator):
         check_is_fitted(network)
         return from_estimator(network)
-    saved = read_saved(Path(network)) if isinstance(network, (str, os.PathLike)) else None
-    return foreign.read_network(network) if saved is None else from_estimator(saved.estimator)
+    return foreign.read_network(network)
 
 
-def _own_proof(network: Network) -> Certificate | None:
-    """The certificate that a network of this package came with."""
+def _restored(network: Network) -> Network:
+    """The estimator in a model file of this package, anything else as it is."""
     saved = read_saved(Path(network)) if isinstance(network, (str, os.PathLike)) else None
-    estimator = network if saved is None else saved.estimator
-    return getattr(estimator, "certificate_", None)
+    return network if saved is None else saved.estimator
 
 
 def from_estimator(estimator: ConvexEstimator) -> TwoLayerWeights:
@@ -152,8 +157,12 @@ def _certify(
 ) -> NetworkCertificate:
     neurons, own = _neurons(weights), _objective(weights, problem)
     start = L2.unit(neurons[neurons.any(1)])
-    done = plan.train(problem, limits, start=start, candidates=(own.gradient,))
-    certificate = done.certificate if proof is None else _with_proof(done, problem, proof)
+    brought = None if proof is None else _again(problem, proof)
+    prove = brought is None or _relative_gap(own.most, brought.dual) > limits.tol
+    done = plan.train(problem, limits, start=start, candidates=(own.gradient,), prove=prove)
+    if brought is not None:
+        done = replace(done, certificate=done.certificate.with_dual_of(brought))
+    certificate = done.certificate
     if certificate.dual > own.most:
         raise SoundnessError(f"lower bound {certificate.dual!r} exceeds {own.most!r}; please report this network.")
     module = ReluMLP(done.neurons, weights.hidden_bias is not None).decode(done.Z, done.problem.predictions(done.Z)[1])
@@ -171,16 +180,18 @@ def _certify(
     return NetworkCertificate(own.most, certificate.dual, own_gap, certificate, better, best, status)
 
 
-def _with_proof(done: Solution, problem: ReluProblem, proof: Certificate) -> Certificate:
-    """The certificate that was found, with the bound of another proof if that is better; a witness holds anywhere."""
-    V, witness = proof.dual_point, proof.witness
+def _again(problem: ReluProblem, proof: Certificate) -> Certificate | None:
+    """What the witness of a certificate proves for this problem, at the zero network; None where there is none."""
+    V, witness = proof.dual_point.to(problem.X), proof.witness
     if witness is None or V.shape != problem.datafit.targets.shape:
-        return done.certificate
+        return None
     oracle = problem.oracle(lambda X: ProductProof(X, witness))
-    again = judge(
-        done.problem, done.Z, V, lambda W: oracle.steepest(W).bracket.upper, Scope.ALL_PATTERNS, witness=witness
-    )
-    return done.certificate.with_dual_of(again)
+    nothing = problem.restricted_to(problem.X.new_zeros(1, problem.X.shape[1]))
+
+    def polar(W: Matrix) -> float:
+        return oracle.steepest(W).bracket.upper
+
+    return judge(nothing, nothing.operator.zeros(), V, polar, Scope.ALL_PATTERNS, witness=witness)
 
 
 def _relative_gap(objective: float, lower_bound: float) -> float:

@@ -77,7 +77,10 @@ class Memory:
     def _curved(self, pairs: list[tuple[Tensor, Tensor]]) -> list[Pair]:
         found = [Pair(s, y, _dot(s, y)) for s, y in pairs]
         bent = [pair for pair in found if pair.curvature > self.flat * float(pair.step.norm() * pair.change.norm())]
-        return bent if self.dtype is None else [Pair(s.to(self.dtype), y.to(self.dtype), k) for s, y, k in bent]
+        if self.dtype is None:
+            return bent
+        rounded = [Pair(s.to(self.dtype), y.to(self.dtype), curvature) for s, y, curvature in bent]
+        return [pair for pair in rounded if _dot(pair.change, pair.change) > 0]
 
 
 def minimise(

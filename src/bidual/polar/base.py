@@ -198,7 +198,7 @@ def steepness(X: Float[Tensor, "n d"], V: Matrix, neurons: Neurons) -> Float[Ten
     """|V^T (X u)_+| / |u| for every neuron u, 0 for the zero neuron; each is a lower bound of the polar."""
     norm = torch.linalg.vector_norm(neurons, dim=1)
     value = torch.linalg.vector_norm((X @ neurons.T).clamp(min=0).T @ V, dim=1)
-    return value / norm.clamp(min=torch.finfo(X.dtype).tiny)
+    return torch.where(norm > 0, value / norm.clamp(min=torch.finfo(X.dtype).tiny), 0.0)  # squares may underflow
 
 
 def bound_near(X: Float[Tensor, "n d"], V: Matrix, polar: float) -> Callable[[Matrix], float]:

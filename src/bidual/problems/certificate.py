@@ -18,6 +18,8 @@ from bidual.problems.problem import Problem
 from bidual.runtime.registry import Part
 from bidual.types import Blocks, Matrix
 
+_MOST_SLACK = 1e-3  # of beta, what the bound of a recheck may leave to its own rounding
+
 
 class Scope(Enum):
     """The optimum that a certificate bounds."""
@@ -102,9 +104,10 @@ class Certificate(Part):
     def holds(self, problem: Problem, polar: "PolarBound", rounding: float = 0.0) -> bool:
         """Whether both bounds are true at the stored points by another bound of the polar.
 
-        ``rounding`` is what ``polar`` itself allows for. Where beta is tiny, that is more than a billionth of it: a
-        dual point that was scaled to pay for it must not be asked to pay again.
+        ``rounding`` is what ``polar`` itself allows for. Where beta is tiny, that is more than a billionth of it, and a
+        dual point that was scaled to pay for it must not be asked to pay again; more than a thousandth is refused.
         """
+        problem = problem.to(torch.float64)
         fits = tuple(self.point.shape) == problem.operator.block_shape
         fits = fits and self.dual_point.shape == problem.datafit.targets.shape
         if not fits or not all(math.isfinite(x) for x in (self.primal, self.dual, self.polar, self.scale)):
@@ -113,13 +116,15 @@ class Certificate(Part):
             return False
         V = problem.datafit.into_domain(self.dual_point)
         moved = float(torch.linalg.vector_norm(V - self.dual_point)) > 1e-9 * float(torch.linalg.vector_norm(V))
-        slack = 2 * (problem.rounding_of_polar(V) + rounding)
-        found = polar(V)
-        if moved or found > problem.beta * (1 + 1e-9) + slack or found > self.polar * (1 + 1e-9) + slack + 1e-300:
+        slack, found = 2 * (problem.rounding_of_polar(V) + rounding), polar(V)
+        least = min(problem.beta, self.polar + 1e-300)
+        feasible = rounding <= _MOST_SLACK * problem.beta and found <= least * (1 + 1e-9) + slack  # not where NaN
+        if moved or not feasible:
             return False
         primal = problem.upper_bound(self.point, problem.operator.forward(self.point))
         dual, allowed = -problem.datafit.conjugate(V), 1e-9 * abs(self.primal)
-        return abs(primal - self.primal) <= allowed and dual >= self.dual - allowed
+        weak = self.dual <= self.primal + allowed
+        return weak and abs(primal - self.primal) <= allowed and dual >= self.dual - allowed
 
     def __str__(self) -> str:
         return (

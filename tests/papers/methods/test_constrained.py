@@ -1,5 +1,6 @@
 """PR (21) over given cells, against cvxpy on dense matrices and against the list of all cells."""
 
+import math
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -261,3 +262,29 @@ def test_where_beta_is_tiny_rounding_is_not_paid_twice(seed: int) -> None:
     assert not replace(found, multipliers=1.001 * found.multipliers + 1e-3).recheck()
     better = replace(found.certificate, dual=found.certificate.primal * (1 + 1e-8))
     assert not replace(found, certificate=better).recheck()
+
+
+@pytest.mark.parametrize("multiplier", [math.nan, math.inf, 1.7e308])
+def test_multipliers_beyond_all_numbers_prove_nothing(multiplier: float) -> None:
+    """Also where they belong to a zero row of X, which has no inequality."""
+    X, y, cells = draw(9)
+    X[3] = 0.0
+    found = solve_constrained(cells, X, Datafit(Squared(), y), 0.1)
+    assert found.recheck()
+    wrong = replace(found.certificate, dual_point=-y, dual=0.9 * found.certificate.primal, polar=0.1)
+    for where in range(len(found.multipliers)):
+        multipliers = found.multipliers.clone()
+        multipliers[where] = multiplier
+        assert not replace(found, certificate=wrong, multipliers=multipliers).recheck()
+    everywhere = torch.full_like(found.multipliers, multiplier)
+    assert not replace(found, certificate=wrong, multipliers=everywhere).recheck()
+
+
+def test_a_dual_above_the_primal_is_refused_whatever_proves_it() -> None:
+    X, y, cells = draw(9)
+    found = solve_constrained(cells, X, Datafit(Squared(), y), 0.1)
+    above = replace(found.certificate, dual=1.1 * found.certificate.primal, dual_point=-y)
+    assert not above.holds(found.problem, lambda V: 0.0)
+    assert found.certificate.holds(found.problem, lambda V: 0.0)
+    assert not found.certificate.holds(found.problem, lambda V: math.nan)
+    assert not found.certificate.holds(found.problem, lambda V: 0.0, rounding=0.01)

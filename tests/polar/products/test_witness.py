@@ -94,6 +94,10 @@ BROKEN: dict[str, Callable[[CellProof], CellProof]] = {
     "a negative row": lambda one: replace(one, rows=(one.rows[0], -1)),
     "a sign of two": lambda one: replace(one, row_signs=(one.row_signs[0], 2 * one.row_signs[1])),
     "outputs of two": lambda one: replace(one, signs=tuple(2 * s for s in one.signs)),
+    "a pair twice": lambda one: changed(
+        one,
+        pairs=with_support(one, where=tuple(torch.cat([at[:1], at[:-1]]) for at in one.at.pairs.where)),
+    ),
     "two kinds of pairs": lambda one: changed(one, pairs=with_support(one, where=one.at.pairs.where[:2])),
     "values of two kinds": lambda one: changed(one, pairs=replace(one.at.pairs, values=one.at.pairs.values[:2])),
     "a pair too far": lambda one: with_pair(one, one.at.pairs.count**2),

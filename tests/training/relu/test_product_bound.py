@@ -10,7 +10,7 @@ from torch import Tensor
 
 import bidual
 from bidual import ConvexMLPClassifier
-from bidual.losses import LOSSES
+from bidual.losses import LOSSES, Squared
 from bidual.losses.datafit import Datafit
 from bidual.numerics.norms import LINF
 from bidual.operators.patches import Convolution, ImagePatches
@@ -18,9 +18,10 @@ from bidual.problems.problem import ReluProblem
 from bidual.problems.solution import Limits, Solution
 from bidual.solvers.driver import solve
 from bidual.testing.loss import example_targets
+from bidual.training.relu import product_bound
 from bidual.training.relu.dual_coordinates import DualCoordinates
 from bidual.training.relu.plan import ReluPlan
-from bidual.training.relu.product_bound import JointProductBound
+from bidual.training.relu.product_bound import JointProductBound, bytes_needed
 from helpers.product_cases import draw
 
 
@@ -135,3 +136,24 @@ def test_other_norms_are_refused() -> None:
     found = ReluPlan(task.X, "search").train(task, prove=False)
     with pytest.raises(ValueError, match="the product bound is for weight decay"):
         solve(replace(task, hidden_norm=LINF), JointProductBound(), start=found)
+
+
+def test_memory_grows_with_products_of_rows_and_linearly_with_clusters() -> None:
+    """One output has signs and clusters beyond 600 rows; ten have none, and products of rows up to 2000."""
+
+    def needed(n: int, c: int) -> int:
+        X, Y = torch.zeros(n, 3, dtype=torch.float64), torch.zeros(n, c, dtype=torch.float64)
+        return bytes_needed(ReluProblem(X, Datafit(Squared(), Y), 1.0))
+
+    assert 1.9 <= (needed(40_000, 1) - needed(20_000, 1)) / (needed(20_000, 1) - needed(10_000, 1)) <= 2.1
+    assert needed(2000, 10) - needed(1000, 10) > 8 * (2000**2 - 1000**2)
+    assert needed(2001, 10) < needed(2000, 10)
+    assert needed(601, 1) < needed(600, 1)
+
+
+def test_cells_are_not_split_where_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = problem("squared")
+    joint = product_bound._begun(found, ReluPlan(found.X, "search").train(found, Limits(1e-3), prove=False))
+    assert len(joint.split().cells.places) > len(joint.cells.places)
+    monkeypatch.setattr(product_bound, "available_bytes", lambda device: 1000)
+    assert joint.split() is joint

@@ -200,7 +200,8 @@ class _LiftedPolar:
         lift, size = (
             torch.from_numpy(G.T @ numbers).to(multipliers).reshape(problem.operator.block_shape) for G in (H, abs(H))
         )
-        rounding = gamma(count + 8) * problem.gauge.polar(size).upper + TINY * H.nnz * (1 + numbers.max(initial=0.0))
+        used = numbers[np.diff(H.indptr) > 0]  # a zero row of X has no inequality
+        rounding = gamma(count + 8) * problem.gauge.polar(size).upper + TINY * H.nnz * (1 + used.max(initial=0.0))
         return cls(problem, lift, float(rounding))
 
     def __call__(self, V: Matrix) -> float:

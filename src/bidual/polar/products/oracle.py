@@ -53,9 +53,7 @@ class ProductBound(ScaledOracle):
     def start(self, W: Matrix) -> Cells:
         """Multipliers to begin with, for a dual point of norm one."""
         x = torch.from_numpy(self._scaled.x)
-        signed = W.shape[1] <= self.most_outputs
-        dense = len(x) <= (self.dense if signed else self.dense_without_signs)
-        labels = None if dense else labels_of(x, W, self.clusters)
+        labels = labels_of(x, W, self.clusters) if in_clusters(self, *W.shape) else None
         cells = Cells(tuple(Coordinates.start(cell, W, labels) for cell in orthants(x, W.shape[1], self.most_outputs)))
         return cells.refreshed(W, _WIDTHS[0] * max(cells.bounds(W)), self.per_row)
 
@@ -72,6 +70,11 @@ class ProductBound(ScaledOracle):
         return tuple(proof_of(self.X.cpu(), self._scaled, cell, at) for cell, at in parts)
 
 
+def in_clusters(bound: ProductBound | type[ProductBound], rows: int, outputs: int) -> bool:
+    """Whether products of clusters take the place of products of rows."""
+    return rows > (bound.dense if outputs <= bound.most_outputs else bound.dense_without_signs)
+
+
 def minimised(cells: Cells, W: Matrix, width: float, steps: int, go_on: Callable[[], bool] = lambda: True) -> Cells:
     """The multipliers after so many steps of L-BFGS at a given dual point, or when ``go_on`` says no."""
     scales, began, soft = cells.scales(), cells.vector, SoftBound(cells.places)
@@ -82,4 +85,4 @@ def minimised(cells: Cells, W: Matrix, width: float, steps: int, go_on: Callable
             return math.inf, torch.zeros_like(step)
         return found[0], scales * torch.from_numpy(found[2])
 
-    return cells.at(began + scales * minimise(slope, torch.zeros_like(began), steps, go_on=go_on))
+    return cells.at(began + scales * minimise(slope, torch.zeros_like(began), steps, go_on=go_on, pairs=torch.float32))

@@ -42,7 +42,10 @@ class SoftBound:
 
     def __call__(self, V: Array, vector: Array, width: float) -> tuple[float, Array, Array] | None:
         """Value and slopes in V and in the vector; None where there is no bound."""
-        parts = [vector[part] for part in self.parts]
+        with np.errstate(all="ignore"):  # what is not finite has no bound
+            return self._value(V, [vector[part] for part in self.parts], width)
+
+    def _value(self, V: Array, parts: list[Array], width: float) -> tuple[float, Array, Array] | None:
         Cs = [C for cell, part in zip(self.cells, parts, strict=True) if (C := cell.form(V, part)) is not None]
         if len(Cs) < len(parts) or not all(np.isfinite(C).all() for C in Cs):
             return None

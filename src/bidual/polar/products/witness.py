@@ -62,7 +62,8 @@ class ProductProof(NeuronOracle):
         if not covering(self.cells, c) or not all(self._fits(one, c) for one in self.cells):
             return math.inf
         norm = float(torch.linalg.vector_norm(V))
-        return max(proved_bound(self._cell(one, c), V, one.at.wide().scaled(norm)) for one in self.cells)
+        bounds = [proved_bound(self._cell(one, c), V, one.at.wide().scaled(norm)) for one in self.cells]
+        return math.inf if any(map(math.isnan, bounds)) else max(bounds)
 
     def _fits(self, one: CellProof, c: int) -> bool:
         """Whether the multipliers, which may come from a file, have the sizes of their cell."""
@@ -80,6 +81,7 @@ class ProductProof(NeuronOracle):
         shapes += [(at.cone_plus, (m, d)), (at.cone_minus, (m, d)), (at.form_pairs, (k, k)), (at.form_cones, (k, d))]
         shapes += [(w, tuple(v.shape)) for w, v in zip(pairs.where, pairs.values, strict=True)]
         inside = all(not len(w) or (int(w.min()) >= 0 and int(w.max()) < pairs.count**2) for w in pairs.where)
+        inside = inside and all(len(w.unique()) == len(w) for w in pairs.where)
         if pairs.labels is None or pairs.shares is None:
             grouped = pairs.labels is pairs.shares and pairs.count == m
         else:

@@ -16,12 +16,13 @@ from torch import Tensor
 from bidual.numerics.lbfgs import minimise
 from bidual.polar import NeuronOracle
 from bidual.polar.base import Pooled
-from bidual.polar.products.oracle import ProductBound, minimised
+from bidual.polar.products.oracle import ProductBound, in_clusters, minimised
 from bidual.polar.products.soft_bound import Cells, SoftBound
 from bidual.polar.products.witness import ProductProof
 from bidual.problems.certificate import Scope, judge
 from bidual.problems.problem import ReluProblem
 from bidual.problems.solution import Limits, Solution, Status, Verdict
+from bidual.runtime.memory import available_bytes
 from bidual.training.relu.dual_coordinates import DualCoordinates
 from bidual.training.relu.lower_bounds import LowerBound
 from bidual.types import Matrix
@@ -145,8 +146,15 @@ class _Joint:
         scale = min(1.0, self.beta / max(*self.bounds(), 1e-300))
         return 1 + float(self.problem.datafit.conjugate_rows(scale * V).sum()) / self.primal
 
+    @property
+    def _bytes(self) -> int:
+        """About what a descent on all cells keeps."""
+        return 8 * sum(place.pairs.count**2 + (_MEMORY + 12) * len(place.vector) for place in self.cells.places)
+
     def split(self) -> Self:
-        """The cells near the largest bound, halved."""
+        """The cells near the largest bound, halved; not where memory is short."""
+        if self._bytes > available_bytes(torch.device("cpu")) / 4:
+            return self
         bounds = self.bounds()
         order = sorted(range(len(bounds)), key=bounds.__getitem__, reverse=True)[:_MOST_SPLITS]
         which = [k for k in order if bounds[k] >= (1 - _NEAR) * max(bounds)]
@@ -245,9 +253,9 @@ def bytes_needed(problem: ReluProblem) -> int:
     """About what the descent keeps: its vectors have the cones of all rows in every cell, and pairs of rows."""
     rows = len(problem.X) if problem.readout is None else len(problem.readout.distinct[0])
     c, d = problem.datafit.targets.shape[1], problem.X.shape[1]
-    signed = c <= ProductBound.most_outputs
-    dense = rows <= (ProductBound.dense if signed else ProductBound.dense_without_signs)
-    cells, count = 2**c if signed else 1, rows if dense else ProductBound.clusters
+    c *= 1 if problem.readout is None else problem.readout.readouts
+    cells = 2**c if c <= ProductBound.most_outputs else 1
+    count = ProductBound.clusters if in_clusters(ProductBound, rows, c) else rows
     numbers = cells * (rows * 2 * d + count * ProductBound.per_row)
     return 8 * (numbers * (_MEMORY if numbers <= _LONG else _LONG_MEMORY) + 12 * numbers + 25 * count**2)
 
