@@ -15,9 +15,10 @@ from bidual.types import Matrix
 
 Vector = Float[Tensor, " p"]
 # How far one unit of a coordinate goes: logarithms, roots of weights, cones and the balance have different curvatures.
-# Chosen on breast cancer, n = 100, beta = 0.03 beta_max; the bound is valid whatever they are.
-_LOG, _LOG_IN_CLUSTERS, _LOG_SHARE, _ROOT, _PAIR_ROOT, _BALANCE = 3.0, 10.0, 3.0, 1.0, 3.0, 0.03
-_NEW_PAIRS, _LATER_PAIRS = 0.5, 0.05  # the sum of the weights that new pairs start with, in units of D / m
+# Chosen on breast cancer, diabetes, the Gaussian teacher, heart and parkinsons; the bound is valid whatever they are.
+_SLACK, _OMEGA, _LOG_IN_CLUSTERS, _LOG_SHARE = 6.0, 1.5, 10.0, 3.0
+_ROOT, _PAIR_ROOT, _ROWS, _BALANCE = 1.0, 3.0, 200, 0.03  # pairs of more than so many rows in proportion
+_NEW_PAIRS, _LATER_PAIRS = 0.5, 0.005  # the sum of the weights that new pairs start with, in units of D / m
 _NEGLIGIBLE = 1e-5  # a pair's weight, in units of sqrt(D_i D_j)
 _CONE, _FORM_CONE = 1e-3, 1e-4  # the length that cones start with
 _SMALL = 1e-16  # a weight that may grow again; the root of zero would stay
@@ -72,10 +73,10 @@ class Coordinates:
     def scales(self) -> Vector:
         """How far a step of one goes in every coordinate; zero for those that have no meaning in this cell."""
         clustered = self.pairs.shares is not None
-        log = _LOG_IN_CLUSTERS if clustered else _LOG
+        logs = [_LOG_IN_CLUSTERS, _LOG_IN_CLUSTERS, _LOG_SHARE] if clustered else [_SLACK, _OMEGA]
         signed = float(self.cell.signs is not None)
-        lengths = [log, log, *([_LOG_SHARE] if clustered else []), _BALANCE * signed, _ROOT, _ROOT]
-        lengths += [signed * _ROOT] * 3 + [_ROOT] + [_PAIR_ROOT] * 3
+        pair = _PAIR_ROOT * max(1.0, self.pairs.count / _ROWS if signed and not clustered else 1.0)
+        lengths = [*logs, _BALANCE * signed, _ROOT, _ROOT, *[signed * _ROOT] * 3, _ROOT, *[pair] * 3]
         return torch.cat([self.vector.new_full((n,), s) for n, s in zip(self.sizes, lengths, strict=True)])
 
     def multipliers(self, vector: Vector) -> Multipliers:
