@@ -34,7 +34,7 @@ def test_slopes_are_differences_of_the_majorant(c: int, clustered: bool) -> None
         M, step = A @ A.T, 1e-6
         descent, on_V = CellDescent(place, Workspace()), np.zeros(V.shape)
         descent.form(V.numpy(), place.vector.numpy())
-        gradient = torch.from_numpy(descent.slopes(M.numpy(), on_V))
+        gradient = torch.from_numpy(descent.slopes(A.numpy(), on_V))
         direction = draw(len(place.vector), seed=8) * (place.scales() > 0)
         ahead, behind = (
             (Majorant(place.cell, V, place.multipliers(place.vector + s * direction)).C * M).sum()
@@ -54,7 +54,7 @@ def test_slopes_of_every_part_of_the_vector_are_differences() -> None:
         M = (A @ A.T).numpy()
         descent = CellDescent(place, Workspace())
         descent.form(V.numpy(), place.vector.numpy())
-        gradient = descent.slopes(M, np.zeros(V.shape))
+        gradient = descent.slopes(A.numpy(), np.zeros(V.shape))
         for part in slices(place.sizes):
             if part.stop == part.start or not bool(place.scales()[part].any()):
                 continue

@@ -204,9 +204,9 @@ class CellDescent:
         whole = torch.linalg.solve_triangular(root.T, half, upper=True)
         return np.asarray(half.T @ half), np.asarray(whole)
 
-    def slopes(self, M: Float[np.ndarray, "z z"], on_V: Float[np.ndarray, "n c"]) -> Array:
-        """The derivatives of <C, M> in the coordinates; those in V are added to ``on_V``."""
-        c, clusters = self.c, self.clusters
+    def slopes(self, R: Float[np.ndarray, "z r"], on_V: Float[np.ndarray, "n c"]) -> Array:
+        """The derivatives of <C, M> in the coordinates, M = R R^T; those in V are added to ``on_V``."""
+        c, clusters, M = self.c, self.clusters, R @ R.T
         A, B = self.Y.copy(), self.Y.copy()
         A[:, c:] += self.X
         B[:, c:] -= self.X
@@ -215,18 +215,23 @@ class CellDescent:
         f = of_D / self.omega
         on_V[self.free] += MA[:, :c]
         on_V[self.positive] += 2 * self.X_positive @ M[c:, :c]
-        sums = [clusters.down(part) for part in (A, B, MA, MB, f, self.omega)]
-        weighed = self.pairs.N_times(sums[4])
+        down_f, down_omega = clusters.down(f), clusters.down(self.omega)
+        weighed = self.pairs.N_times(down_f)
         of_omega = clusters.up(weighed) - of_D * self.D / self.omega
         form_slopes = self.forms @ M
         parts = [f * self.slack, of_omega * self.omega]
         if clusters.shares is not None:
-            parts.append(clusters.shares * self._of_shares(A, B, sums, f, weighed))
+            met = self._met(A, B, clusters.down(MA), clusters.down(MB))
+            of_N = f * self.pairs.N_times(down_omega)[clusters.labels] + self.omega * weighed[clusters.labels]
+            parts.append(clusters.shares * (met + of_N))
         parts += [np.array([M.diagonal() @ self.balance])]
         parts += [2 * self.on_plus[0] * (MA @ self.forms.T), 2 * self.on_minus[0] * (MB @ self.forms.T)]
         cones = ((self.on_plus[1], MA), (self.on_minus[1], MB), (self.form_cones, form_slopes))
         parts += [self._of_cones(root, slope) for root, slope in cones]
-        parts += [2 * self.form_pairs * (form_slopes @ self.forms.T), *self._of_pairs(sums)]
+        parts += [
+            2 * self.form_pairs * (form_slopes @ self.forms.T),
+        ]
+        parts += self._of_pairs(clusters.down(A @ R), clusters.down(B @ R), down_f, down_omega)
         return np.concatenate([part.ravel() for part in parts])
 
     def _of_cones(self, r: Array, slope: Float[np.ndarray, "m z"]) -> Array:
@@ -238,18 +243,17 @@ class CellDescent:
         along = np.einsum("ij,ij->i", r, on_u)[:, None] / length
         return r * (2 * (slope[:, : self.c] @ self.kappa)[:, None] + along) + length * on_u
 
-    def _of_pairs(self, sums: list[Array]) -> list[Array]:
-        """2 root times the derivative 2 left_i right_j + f_i omega_j + f_j omega_i."""
-        A, B, MA, MB, f, omega = sums
+    def _of_pairs(self, A: Array, B: Array, f: Array, omega: Array) -> list[Array]:
+        """2 root times the derivative 2 <left_i, right_j> + f_i omega_j + f_j omega_i."""
         out = self.space.square("combined", len(A))
         found = []
-        for kind, (left, right) in enumerate(((MA, A), (MB, B), (MA, B))):
+        for kind, (left, right) in enumerate(((A, A), (B, B), (A, B))):
             _times(np.column_stack([2 * left, f, omega]), np.column_stack([right, omega, f]).T, out)
             found.append(2 * self.roots[kind] * self.pairs.at_places(out, kind))
         return found
 
-    def _of_shares(self, A: Array, B: Array, sums: list[Array], f: Array, weighed: Array) -> Array:
-        _, _, MA, MB, _, omega = sums
+    def _met(self, A: Array, B: Array, MA: Array, MB: Array) -> Array:
+        """What weights of pairs of clusters meet in the moments of every row, twice; MA, MB are sums over clusters."""
         labels = self.clusters.labels
         plus = self.pairs.combined(1.0, 0.0, 0.0)
         of_a = plus @ MA + plus.T @ MA
@@ -258,6 +262,5 @@ class CellDescent:
         mixed = self.pairs.combined(0.0, 0.0, 1.0)
         of_a += mixed @ MB
         of_b += mixed.T @ MA
-        met = 2 * (np.einsum("ij,ij->i", of_a[labels], A) + np.einsum("ij,ij->i", of_b[labels], B))
-        slope: Array = met + f * self.pairs.N_times(omega)[labels] + self.omega * weighed[labels]
-        return slope
+        met: Array = 2 * (np.einsum("ij,ij->i", of_a[labels], A) + np.einsum("ij,ij->i", of_b[labels], B))
+        return met

@@ -14,12 +14,14 @@ from bidual.polar.products.descent import Array, CellDescent, Workspace, slices
 from bidual.polar.products.majorant import Majorant
 from bidual.types import Matrix
 
+_LIGHT = 1e-12  # an eigenvalue's share of the moments that is left out
+
 
 class Soft(NamedTuple):
-    """width * log sum exp(eigenvalues / width), and the moments M of every cell: its derivatives in C."""
+    """width * log sum exp(eigenvalues / width), and thin R of every cell with the moments R R^T: its derivatives in C."""
 
     value: float
-    moments: list[Array]
+    roots: list[Array]
 
 
 def softened(Cs: Sequence[Array], width: float) -> Soft:
@@ -28,8 +30,9 @@ def softened(Cs: Sequence[Array], width: float) -> Soft:
     top = max(float(values[-1]) for values, _ in spectra)
     weights = [np.exp((values - top) / width) for values, _ in spectra]
     total = sum(float(weight.sum()) for weight in weights)
-    moments = [(Q * (weight / total)) @ Q.T for weight, (_, Q) in zip(weights, spectra, strict=True)]
-    return Soft(top + width * float(np.log(total)), moments)
+    shares = [np.sqrt(np.where(weight > _LIGHT * total, weight / total, 0.0)) for weight in weights]
+    roots = [(Q * share)[:, share > 0] for share, (_, Q) in zip(shares, spectra, strict=True)]
+    return Soft(top + width * float(np.log(total)), roots)
 
 
 class SoftBound:
@@ -50,9 +53,9 @@ class SoftBound:
         if len(Cs) < len(parts) or not all(np.isfinite(C).all() for C in Cs):
             return None
         soft, on_V, on_vector = softened(Cs, width), np.zeros_like(V), []
-        for cell, part, M in zip(self.cells, parts, soft.moments, strict=True):
-            small = M.trace() < 1e-9  # far below the largest eigenvalue
-            on_vector.append(np.zeros_like(part) if small else cell.slopes(M, on_V))
+        for cell, part, R in zip(self.cells, parts, soft.roots, strict=True):
+            far_below = not R.size
+            on_vector.append(np.zeros_like(part) if far_below else cell.slopes(R, on_V))
         return soft.value, on_V, np.concatenate(on_vector)
 
 
@@ -111,7 +114,8 @@ class Cells:
 
 
 def _moments(C: Tensor, width: float) -> Tensor:
-    return torch.from_numpy(softened([C.numpy()], width).moments[0])
+    R = softened([C.numpy()], width).roots[0]
+    return torch.from_numpy(R @ R.T)
 
 
 def _undecided(majorant: Majorant, M: Tensor) -> int:
