@@ -18,7 +18,7 @@ _LIGHT = 1e-12  # an eigenvalue's share of the moments that is left out
 
 
 class Soft(NamedTuple):
-    """width * log sum exp(eigenvalues / width), and thin R of every cell with the moments R R^T: its derivatives in C."""
+    """width * log sum exp(eigenvalues / width), and R of every cell with the moments R R^T: its derivatives in C."""
 
     value: float
     roots: list[Array]
