@@ -14,7 +14,7 @@ from bidual.polar.products.cells import orthants
 from bidual.polar.products.clusters import labels_of
 from bidual.polar.products.coordinates import Coordinates
 from bidual.polar.products.soft_bound import Cells, SoftBound
-from bidual.polar.products.witness import CellProof, ProductProof, proof_of
+from bidual.polar.products.witness import CellProof, bound_of_rows, proof_of
 from bidual.polar.relaxations.reduction import ScaledOracle
 from bidual.types import Matrix
 
@@ -48,7 +48,7 @@ class ProductBound(ScaledOracle):
     def _steepest(self, V: Tensor, above: float, seeds: Tensor | None) -> SteepestNeurons:
         W = V.cpu() / float(torch.linalg.vector_norm(V))
         cells = self._descended(self.start(W), W)
-        return self._search(V, above, seeds).with_upper(ProductProof(self.X.cpu(), self.proofs(cells)).bound(V.cpu()))
+        return self._search(V, above, seeds).with_upper(bound_of_rows(self.X.cpu(), self.proofs(cells), V.cpu()))
 
     def start(self, W: Matrix) -> Cells:
         """Multipliers to begin with, for a dual point of norm one."""
@@ -65,7 +65,7 @@ class ProductBound(ScaledOracle):
         return cells
 
     def proofs(self, cells: Cells, norm: float = 1.0) -> tuple[CellProof, ...]:
-        """What :class:`ProductProof` needs of the multipliers, which are those of a W of this norm."""
+        """What :func:`bound_of_rows` needs of the multipliers, which are those of a W of this norm."""
         parts = ((place.cell, place.multipliers(place.vector).scaled(1 / norm)) for place in cells.places)
         return tuple(proof_of(self.X.cpu(), self._scaled, cell, at) for cell, at in parts)
 
