@@ -70,8 +70,8 @@ def sequences() -> Table:
     return X, np.tanh(X @ X.transpose(0, 2, 1)) @ X
 
 
-def uci(name: str, n: int, data: Path) -> Table:
-    """A random subset of a UCI set."""
+def uci(name: str, n: int | None, data: Path) -> Table:
+    """A random subset of a UCI set, or with None all of it, in random order."""
     found = load_uci(name, data_dir=data)
     rows = np.random.default_rng(0).permutation(len(found.X))[:n]
     return _standardised(found.X[rows], found.y[rows])
