@@ -55,6 +55,7 @@ MORE = {  # by module: tests besides test_MODULE.py in the folder that mirrors i
     "polar/products/cells": ["polar/products/test_majorant.py", "polar/products/test_proof.py"],
     "polar/products/clusters": [f"{CONTRACT}::test_oracle[ProductBound of clusters]"],
     "polar/products/coordinates": ["polar/products/test_majorant.py"],
+    "polar/products/descent": ["polar/products/test_soft_bound.py"],
     "polar/products/multipliers": ["polar/products/test_majorant.py", "polar/products/test_proof.py"],
     "polar/products/oracle": [
         "polar/products/test_proof.py",
