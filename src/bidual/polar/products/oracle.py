@@ -16,6 +16,7 @@ from bidual.polar.products.coordinates import Coordinates
 from bidual.polar.products.soft_bound import Cells, SoftBound
 from bidual.polar.products.witness import CellProof, bound_of_rows, proof_of
 from bidual.polar.relaxations.reduction import ScaledOracle
+from bidual.runtime.crossovers import PROOFS
 from bidual.types import Matrix
 
 _WIDTHS = (0.1, 0.03, 0.01)  # smoothing of the largest eigenvalue, as shares of it
@@ -28,21 +29,17 @@ class ProductBound(ScaledOracle):
 
     Attributes:
         steps: of L-BFGS for each width of smoothing.
-        per_row: pairs of rows that have a multiplier, for every row.
-        dense: rows beyond which products of clusters of rows take the place of products of rows ...
-        dense_without_signs: ... where signs of output weights are not distinguished, and clusters prove much less.
-        clusters: how many.
-        most_outputs: beyond, signs of output weights are not distinguished.
+        per_row, dense, dense_without_signs, clusters, most_outputs: see :class:`ProofCrossovers`.
         starts: of the search for the lower end.
     """
 
     X: Float[Tensor, "n d"]
     steps: int = 60
-    per_row: int = 100
-    dense: int = 600
-    dense_without_signs: int = 2000
-    clusters: int = 400
-    most_outputs: int = 3
+    per_row: int = PROOFS.per_row
+    dense: int = PROOFS.dense
+    dense_without_signs: int = PROOFS.dense_without_signs
+    clusters: int = PROOFS.clusters
+    most_outputs: int = PROOFS.most_outputs
     starts: int = 64
 
     def _steepest(self, V: Tensor, above: float, seeds: Tensor | None) -> SteepestNeurons:
