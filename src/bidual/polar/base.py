@@ -190,7 +190,7 @@ class Repeated(Pooled):
     """max |V^T (X u)_+| over |u| <= 1, by an oracle for the distinct rows of X.
 
     Equal rows share (x u)_+, so that their rows of V add up. A relaxation does not know that they are equal: a table of
-    435 rows, 76 of them distinct, was certified to 52 % as it is and to 1.1 % when they are merged, in ten seconds
+    435 rows, 76 of them distinct, was certified to 52 % in 14 s as it is, and to 1.1 % in 8 s when they are merged
     (congressional-voting in ``benchmarks/uci_proofs.py``).
     """
 
