@@ -46,7 +46,12 @@ MORE = {  # by module: tests besides test_MODULE.py in the folder that mirrors i
     "numerics/forms": ["polar/exact/test_planes.py", "polar/exact/test_faces.py"],
     "papers/methods/norm_oracles": ["papers/methods/test_norm_corners.py", f"{CONTRACT}::test_oracle[NormFaces l2 l1]"],
     "patterns/exact_arrangement": ["polar/subnetworks/test_first_layer.py", "papers/methods/test_norm_corners.py"],
-    "polar/base": [f"{CONTRACT}::test_oracle[Faces]", f"{CONTRACT}::test_oracle[Pooled]", "polar/test_pooled.py"],
+    "polar/base": [
+        f"{CONTRACT}::test_oracle[Faces]",
+        f"{CONTRACT}::test_oracle[Pooled]",
+        "polar/test_pooled.py",
+        "polar/test_repeated.py",
+    ],
     "polar/exact/faces": [
         "polar/exact/test_planes.py",
         "polar/exact/test_faces_costs.py",
@@ -55,6 +60,7 @@ MORE = {  # by module: tests besides test_MODULE.py in the folder that mirrors i
     "polar/products/cells": ["polar/products/test_majorant.py", "polar/products/test_proof.py"],
     "polar/products/clusters": [f"{CONTRACT}::test_oracle[ProductBound of clusters]"],
     "polar/products/coordinates": ["polar/products/test_majorant.py"],
+    "polar/products/descent": ["polar/products/test_soft_bound.py"],
     "polar/products/multipliers": ["polar/products/test_majorant.py", "polar/products/test_proof.py"],
     "polar/products/oracle": [
         "polar/products/test_proof.py",

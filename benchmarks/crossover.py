@@ -1,8 +1,10 @@
-"""Where one algorithm overtakes another: what the table ``Crossovers`` of :mod:`bidual.solvers.plan` was set by.
+"""Where one algorithm overtakes another: what the table of :mod:`bidual.runtime.crossovers` was set by.
 
-    python benchmarks/crossover.py [--quick] [--out crossover.json]
+    python benchmarks/crossover.py [--quick] [--proofs] [--out crossover.json]
 
-Each line is one size, with the processor's seconds of two or more choices to the same certified gap, on one thread.
+Each line is one size. For programs over given patterns it has the seconds of the processor of some choices to the same
+certified gap, on one thread; for proofs of ReLU networks the certified gaps of the choices, in per cent, after equal
+seconds, or after shares of the seconds that training took.
 """
 
 import argparse
@@ -11,29 +13,35 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from unittest.mock import patch
 
+from bidual import ConvexMLPClassifier
+from bidual.polar.products.oracle import ProductBound
 from bidual.problems.solution import Limits
 from bidual.runtime.files import write_atomically
 from bidual.runtime.threads import one_thread
 from bidual.solvers import EtaNewton, InteriorPoint, KernelADMM, QInteriorPoint
 from bidual.solvers.driver import Stage
 from bidual.solvers.plan import solve_auto
+from bidual.training.relu import product_bound
 from gated_problems import Case, make_problem
+from tables import CASES, low_rank, problem, proof_course
 
 _TOL, _MOST = 1e-6, 20.0
+_PROOF, _SHARES = 10.0, (0.3, 1.0, 3.0)  # seconds of a proof; shares of the seconds of training
 
 
 @dataclass(frozen=True)
 class Line:
-    """One size: seconds of every choice, infinite where it did not arrive."""
+    """One size: seconds of every choice, infinite where it did not arrive, or its gap in per cent."""
 
     question: str
     size: str
-    seconds: dict[str, float]
+    values: dict[str, float]
 
     @property
     def winner(self) -> str:
-        return min(self.seconds, key=self.seconds.__getitem__)
+        return min(self.values, key=self.values.__getitem__)
 
 
 def _hand_over(gap: float) -> tuple[Stage, ...]:
@@ -77,22 +85,64 @@ def lines(quick: bool) -> Iterator[Line]:
             yield _line("nuclear norms of short blocks", Case(150, d, patterns, fraction, 3, "nuclear"), nuclear)
 
 
+@dataclass(eq=False)
+class _Rows(ProductBound):
+    """Products of rows, however many there are."""
+
+    dense: int = 10**9
+
+
+@dataclass(eq=False)
+class _Clusters(ProductBound):
+    """Products of clusters of rows, however few there are."""
+
+    dense: int = 0
+
+
+def proof_lines(quick: bool) -> Iterator[Line]:
+    """Rows against clusters, and what a longer proof gains; beta = beta_max / 10."""
+    for n in (300,) if quick else (300, 600, 1000):
+        task, plan = problem(ConvexMLPClassifier, low_rank(n), 0.1)
+        found = plan.train(task, prove=False)
+        gaps = {}
+        for name, kind in (("rows", _Rows), ("clusters", _Clusters)):
+            with patch.object(product_bound, "ProductBound", kind):
+                gaps[name] = _gap(proof_course(task, found, 1e-4, _PROOF), _PROOF)
+        yield Line(f"products of rows or clusters, {_PROOF:g} s", f"six directions with noise, n={n}", gaps)
+    for name in ("gaussian",) if quick else ("gaussian", "wine", "breast cancer", "diabetes"):
+        make, samples, settings = CASES[name]
+        task, plan = problem(make, samples(Path()), 0.1, **settings)
+        began = time.process_time()
+        found = plan.train(task, prove=False)
+        trained = time.process_time() - began
+        course = proof_course(task, found, 1e-4, max(_SHARES) * trained)
+        gaps = {f"{share:g}": _gap(course, share * trained) for share in _SHARES}
+        yield Line("share of training for the proof", f"{name}, training {trained:.1f} s", gaps)
+
+
+def _gap(course: list[tuple[float, float]], seconds: float) -> float:
+    """In per cent, what was proved in time."""
+    return 100 * min(gap for taken, gap in course if taken <= seconds)
+
+
 def table(found: Sequence[Line]) -> str:
     """Markdown."""
-    rows = ["| question | size | seconds | winner |", "|---|---|---|---|"]
+    rows = ["| question | size | seconds, or gap in per cent | winner |", "|---|---|---|---|"]
     for line in found:
-        seconds = ", ".join(f"{name} {value:.3f}" for name, value in line.seconds.items())
-        rows.append(f"| {line.question} | {line.size} | {seconds} | {line.winner} |")
+        values = ", ".join(f"{name} {value:.3f}" for name, value in line.values.items())
+        rows.append(f"| {line.question} | {line.size} | {values} | {line.winner} |")
     return "\n".join(rows)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="small sizes only")
+    parser.add_argument("--proofs", action="store_true", help="proofs of ReLU networks only")
     parser.add_argument("--out", type=Path, help="JSON file")
     given = parser.parse_args()
     with one_thread():
-        found = list(lines(given.quick))
+        asked = [] if given.proofs else [lines(given.quick)]
+        found = [line for part in (*asked, proof_lines(given.quick)) for line in part]
     print(table(found))
     if given.out is not None:
         rows = [asdict(line) | {"winner": line.winner} for line in found]

@@ -1,6 +1,7 @@
 """The command with a stand-in for the mathematics."""
 
 import json
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -143,6 +144,21 @@ def test_models_of_this_package_bring_their_settings(bench: Bench) -> None:
     np.testing.assert_allclose(X, encoder.transform(frame))
     np.testing.assert_array_equal(Y[:, 0], target)
     assert (beta, loss.name) == (0.7, "huber")
+
+
+def test_a_saved_model_brings_its_proof(bench: Bench) -> None:
+    """With the witness, which a fit of rank above 6 has."""
+    X = np.random.default_rng(0).standard_normal((20, 8))
+    frame = pd.DataFrame(X, columns=list("abcdefgh")).assign(label=X[:, 0])
+    frame.to_csv(bench.folder / "wide.csv", index=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fitted = ConvexMLPRegressor(beta=3.0, max_time=1.0, fit_intercept=False).fit(X, X[:, 0])
+    save(fitted, bench.folder / "own.safetensors")
+    assert bench.run(model="own.safetensors", data="wide.csv").exit_code == 0
+    proof = bench.calls[0][-1]["proof"]
+    assert proof.dual == fitted.certificate_.dual
+    assert len(proof.witness) == len(fitted.certificate_.witness)
 
 
 def test_bad_input(bench: Bench) -> None:

@@ -1,6 +1,15 @@
 """The polar of the ReLU gauge over all activation patterns: exact where that is affordable, bracketed elsewhere."""
 
-from bidual.polar.base import NeuronOracle, Neurons, Pooled, SteepestNeurons, bound_near, oracle_for, steepness
+from bidual.polar.base import (
+    NeuronOracle,
+    Neurons,
+    Pooled,
+    Repeated,
+    SteepestNeurons,
+    bound_near,
+    oracle_for,
+    steepness,
+)
 from bidual.polar.exact.faces import Faces
 from bidual.polar.relaxations.diagonal import DiagonalBound
 from bidual.polar.search import LocalSearch, RidgeSearch
@@ -13,6 +22,7 @@ __all__ = [
     "NeuronOracle",
     "Neurons",
     "Pooled",
+    "Repeated",
     "RidgeSearch",
     "Sphere",
     "SteepestNeurons",

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import isfinite
 from numbers import Real
 from typing import Any
@@ -15,6 +15,7 @@ from bidual.operators import HasKernel
 from bidual.problems.certificate import certify
 from bidual.problems.problem import Problem
 from bidual.problems.solution import DEFAULT_LIMITS, Callback, Limits, Solution, Status, Watch
+from bidual.runtime.crossovers import CROSSOVERS, Crossovers
 from bidual.runtime.numerical_errors import NUMERICAL
 from bidual.solvers import (
     FISTA,
@@ -30,43 +31,6 @@ from bidual.solvers.driver import Plan, Solver, Stage, run, threads_of
 from bidual.solvers.kernel import is_narrow
 from bidual.types import Blocks, Matrix
 
-
-@dataclass(frozen=True)
-class Crossovers:
-    """Where one algorithm overtakes another, measured by ``benchmarks/crossover.py``.
-
-    Attributes:
-        q_entries, q_samples: the interior point in Q solves systems of size P d (d + 1) / 2 and n.
-        cheap_cones, tolerable_cones: Clarabel factors a triangle of (rows + cols) per semidefinite block. Up to the
-            first number of operations it is fast; up to the second it is worth trying when all else has stalled.
-        small_design, tiny_design: entries of the design up to which Clarabel runs first, with semidefinite cones
-            and without.
-        largest_kernel: samples, or twice the columns of the design, whose kernel matrix is factored; beyond it a few
-            neurons at a time are moved.
-        hand_over, hand_over_short: the gap from which one step of Newton's method, or two for up to ``short`` samples,
-            is cheaper than more steps of ADMM.
-        steps, steps_short: of ADMM, after which Newton's method takes over in any case.
-        tiny: samples up to which Newton's method goes on to the last digit, which costs next to nothing.
-        single: the gap that single precision is worth trying for.
-    """
-
-    q_entries: int = 1500
-    q_samples: int = 3000
-    cheap_cones: float = 3e6
-    tolerable_cones: float = 3e8
-    small_design: int = 150_000
-    tiny_design: int = 20_000
-    largest_kernel: int = 12_000
-    hand_over: float = 2e-4
-    hand_over_short: float = 1e-3
-    steps: int = 80
-    steps_short: int = 40
-    short: int = 1000
-    tiny: int = 200
-    single: float = 1e-7
-
-
-CROSSOVERS = Crossovers()
 _MOST_BETAS = 10_000  # of a path, as many as a report shows
 _DUST = 1e-5  # neurons smaller than this share of the largest may be rounding
 _COST = 1e-2  # of the gap, what dropping them may cost

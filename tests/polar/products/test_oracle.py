@@ -7,8 +7,11 @@ import pytest
 import torch
 
 from bidual.polar import Faces
+from bidual.polar.products.cells import Cell
 from bidual.polar.products.descent import Array
+from bidual.polar.products.multipliers import Multipliers
 from bidual.polar.products.oracle import ProductBound, minimised
+from bidual.polar.products.proof import proved_bound
 from bidual.polar.products.soft_bound import SoftBound
 from bidual.polar.products.witness import ProductProof
 from helpers.product_cases import draw
@@ -69,6 +72,21 @@ def test_multipliers_of_a_dual_point_of_another_norm() -> None:
     proofs = SMALL.proofs(replace(cells, places=five), 5.0)
     bounds = [ProductProof(X, one).bound(W) for one in (proofs, SMALL.proofs(cells))]
     assert bounds[0] == pytest.approx(bounds[1], rel=1e-6)
+
+
+def test_what_is_proved_is_for_the_rows_of_the_oracle_to_the_last_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that are scaled twice differ by roundings that nothing pays for."""
+    assert not torch.equal(ProductBound(SMALL.X).X, SMALL.X)
+    proved = list[torch.Tensor]()
+
+    def watched(cell: Cell, V: torch.Tensor, at: Multipliers) -> float:
+        proved.append(cell.X)
+        return proved_bound(cell, V, at)
+
+    monkeypatch.setattr("bidual.polar.products.witness.proved_bound", watched)
+    upper(SMALL)
+    assert len(proved) == 2
+    assert all(torch.equal(rows, SMALL.X) for rows in proved)
 
 
 def test_steps_that_leave_the_domain_are_turned_back(monkeypatch: pytest.MonkeyPatch) -> None:

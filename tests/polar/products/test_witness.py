@@ -44,8 +44,7 @@ def test_multipliers_of_scaled_and_turned_rows_prove_the_scaled_bound(clustered:
     oracle, cells, W = made(clustered, signed)
     scaled = Scaled.of(oracle.X)
     for place, one in zip(cells.places, oracle.proofs(cells), strict=True):
-        turned = ProductProof(oracle.X, (one,))
-        there = proved_bound(turned._cell(one, C), W, one.at.wide())
+        there = proved_bound(one.cell(oracle.X, C), W, one.at.wide())
         here = proved_bound(place.cell, W, place.multipliers(place.vector))
         assert there == pytest.approx(scaled.size * here, rel=1e-6)
         assert one.fixed == place.cell.fixed
@@ -55,7 +54,7 @@ def test_multipliers_of_scaled_and_turned_rows_prove_the_scaled_bound(clustered:
 @pytest.mark.parametrize("factor", [1e-3, 1.0, 5.0])
 def test_the_bound_is_the_largest_of_all_cells_and_scales_with_the_dual(factor: float) -> None:
     whole, W = proof()
-    each = [proved_bound(whole._cell(one, C), W, one.at.wide()) for one in whole.cells]
+    each = [proved_bound(one.cell(whole.X, C), W, one.at.wide()) for one in whole.cells]
     assert math.isfinite(whole.bound(factor * W))
     assert whole.bound(factor * W) == pytest.approx(factor * max(each), rel=1e-12)
     assert min(each) < max(each)
@@ -130,8 +129,8 @@ def test_a_proof_of_no_meaning_proves_nothing(name: str, clustered: bool) -> Non
     first, *rest = whole.cells
     assert clustered or all(map(len, first.at.pairs.where))
     broken = (BROKEN | IN_CLUSTERS)[name](first)
-    assert whole._fits(first, C)
-    assert not whole._fits(broken, C)
+    assert first.fits(whole.X, C)
+    assert not broken.fits(whole.X, C)
     assert replace(whole, cells=(broken, *rest)).bound(W) == math.inf
     assert whole.bound(W) < math.inf
 
@@ -139,7 +138,7 @@ def test_a_proof_of_no_meaning_proves_nothing(name: str, clustered: bool) -> Non
 def test_places_of_pairs_at_both_ends_are_allowed() -> None:
     whole, _ = proof()
     first = whole.cells[0]
-    assert all(whole._fits(with_pair(first, place), C) for place in (0, first.at.pairs.count**2 - 1))
+    assert all(with_pair(first, place).fits(whole.X, C) for place in (0, first.at.pairs.count**2 - 1))
 
 
 def test_a_cell_with_every_row_fixed_or_no_pairs_is_bounded() -> None:

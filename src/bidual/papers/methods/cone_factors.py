@@ -1,6 +1,5 @@
 """The factored form of a ReLU network: neurons that stay in the cones of their activation patterns."""
 
-import warnings
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Self
@@ -16,6 +15,7 @@ from bidual.polar import Faces, NeuronOracle
 from bidual.problems.certificate import certify
 from bidual.problems.problem import Problem, ReluProblem
 from bidual.problems.solution import Verdict
+from bidual.runtime.user_warnings import warn_user
 from bidual.solvers.factored.arithmetic import resized
 from bidual.solvers.factored.program import FactoredProgram, Scaling, Violation
 
@@ -68,9 +68,9 @@ class ConeProgram(FactoredProgram):
         """By Caratheodory's theorem no network needs more than n c + 1 neurons."""
         n, c = self.operator.output_shape
         if self.m > n * c + 1:
-            warnings.warn(
+            warn_user(
                 f"m={self.m} factors per block are more than the n c + 1 = {n * c + 1} neurons that any optimum needs.",
-                stacklevel=3,
+                UserWarning,
             )
 
     def check_feasible(self, factors: Factors) -> None:

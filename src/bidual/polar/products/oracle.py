@@ -14,8 +14,9 @@ from bidual.polar.products.cells import orthants
 from bidual.polar.products.clusters import labels_of
 from bidual.polar.products.coordinates import Coordinates
 from bidual.polar.products.soft_bound import Cells, SoftBound
-from bidual.polar.products.witness import CellProof, ProductProof, proof_of
+from bidual.polar.products.witness import CellProof, bound_of_rows, proof_of
 from bidual.polar.relaxations.reduction import ScaledOracle
+from bidual.runtime.crossovers import PROOFS
 from bidual.types import Matrix
 
 _WIDTHS = (0.1, 0.03, 0.01)  # smoothing of the largest eigenvalue, as shares of it
@@ -28,27 +29,23 @@ class ProductBound(ScaledOracle):
 
     Attributes:
         steps: of L-BFGS for each width of smoothing.
-        per_row: pairs of rows that have a multiplier, for every row.
-        dense: rows beyond which products of clusters of rows take the place of products of rows ...
-        dense_without_signs: ... where signs of output weights are not distinguished, and clusters prove much less.
-        clusters: how many.
-        most_outputs: beyond, signs of output weights are not distinguished.
+        per_row, dense, dense_without_signs, clusters, most_outputs: see :class:`ProofCrossovers`.
         starts: of the search for the lower end.
     """
 
     X: Float[Tensor, "n d"]
     steps: int = 60
-    per_row: int = 100
-    dense: int = 600
-    dense_without_signs: int = 2000
-    clusters: int = 400
-    most_outputs: int = 3
+    per_row: int = PROOFS.per_row
+    dense: int = PROOFS.dense
+    dense_without_signs: int = PROOFS.dense_without_signs
+    clusters: int = PROOFS.clusters
+    most_outputs: int = PROOFS.most_outputs
     starts: int = 64
 
     def _steepest(self, V: Tensor, above: float, seeds: Tensor | None) -> SteepestNeurons:
         W = V.cpu() / float(torch.linalg.vector_norm(V))
         cells = self._descended(self.start(W), W)
-        return self._search(V, above, seeds).with_upper(ProductProof(self.X.cpu(), self.proofs(cells)).bound(V.cpu()))
+        return self._search(V, above, seeds).with_upper(bound_of_rows(self.X.cpu(), self.proofs(cells), V.cpu()))
 
     def start(self, W: Matrix) -> Cells:
         """Multipliers to begin with, for a dual point of norm one."""
@@ -65,7 +62,7 @@ class ProductBound(ScaledOracle):
         return cells
 
     def proofs(self, cells: Cells, norm: float = 1.0) -> tuple[CellProof, ...]:
-        """What :class:`ProductProof` needs of the multipliers, which are those of a W of this norm."""
+        """What :func:`bound_of_rows` needs of the multipliers, which are those of a W of this norm."""
         parts = ((place.cell, place.multipliers(place.vector).scaled(1 / norm)) for place in cells.places)
         return tuple(proof_of(self.X.cpu(), self._scaled, cell, at) for cell, at in parts)
 

@@ -35,6 +35,34 @@ class CellProof(Part):
         """The fixed rows with their signs, in the order of the cuts."""
         return tuple(zip(self.rows, self.row_signs, strict=True))
 
+    def fits(self, X: Float[Tensor, "n d"], c: int) -> bool:
+        """Whether the multipliers, which may come from a file, have the sizes of their cell."""
+        n, d = X.shape
+        if self.signs is not None and len(self.signs) != c:
+            return False
+        if len(set(self.rows)) < len(self.rows) or not all(0 <= row < n for row in self.rows):
+            return False
+        if not all(sign in (1, -1) for sign in self.row_signs) or not all(s in (1, -1) for s in self.signs or ()):
+            return False
+        if len(self.at.pairs.where) != 3 or len(self.at.pairs.values) != 3:
+            return False
+        m, k, at, pairs = n - len(self.rows), len(self.signs or ()) + len(self.rows), self.at, self.at.pairs
+        shapes = [(at.omega, (m,)), (at.slack, (m,)), (at.on_plus, (m, k)), (at.on_minus, (m, k)), (at.balance, ())]
+        shapes += [(at.cone_plus, (m, d)), (at.cone_minus, (m, d)), (at.form_pairs, (k, k)), (at.form_cones, (k, d))]
+        shapes += [(w, tuple(v.shape)) for w, v in zip(pairs.where, pairs.values, strict=True)]
+        inside = all(not len(w) or (int(w.min()) >= 0 and int(w.max()) < pairs.count**2) for w in pairs.where)
+        inside = inside and all(len(w.unique()) == len(w) for w in pairs.where)
+        if pairs.labels is None or pairs.shares is None:
+            grouped = pairs.labels is pairs.shares and pairs.count == m
+        else:
+            shapes += [(pairs.labels, (m,)), (pairs.shares, (m,))]
+            grouped = not m or (int(pairs.labels.min()) >= 0 and int(pairs.labels.max()) < pairs.count)
+        return inside and grouped and all(tuple(t.shape) == shape for t, shape in shapes)
+
+    def cell(self, X: Float[Tensor, "n d"], c: int) -> Cell:
+        """The cell of these rows and so many outputs."""
+        return Cell(X, c, None if self.signs is None else X.new_tensor(self.signs), self.fixed)
+
 
 @dataclass(eq=False)
 class ProductProof(NeuronOracle):
@@ -51,46 +79,25 @@ class ProductProof(NeuronOracle):
         self._take(self.X)
 
     def _steepest(self, V: Tensor, above: float, seeds: Tensor | None) -> SteepestNeurons:
-        bound = ProductProof(self.X.cpu(), self.cells).bound(V.cpu()) if self.X.is_cuda else self.bound(V)
+        bound = self.bound(V)
         if not self.starts:
             return self._nothing(bound)
         return LocalSearch(self.X, self.starts)._steepest(V, above, seeds).with_upper(bound)
 
     def bound(self, V: Matrix) -> float:
-        """The largest bound of all cells; infinity if they do not cover all neurons with so many outputs."""
-        c = V.shape[1]
-        if not covering(self.cells, c) or not all(self._fits(one, c) for one in self.cells):
-            return math.inf
-        norm = float(torch.linalg.vector_norm(V))
-        bounds = [proved_bound(self._cell(one, c), V, one.at.wide().scaled(norm)) for one in self.cells]
-        return math.inf if any(map(math.isnan, bounds)) else max(bounds)
+        """What is proved for the rows of length one that the oracle holds, whose scaling :meth:`steepest` pays for."""
+        return bound_of_rows(self.X.cpu(), self.cells, V.cpu())
 
-    def _fits(self, one: CellProof, c: int) -> bool:
-        """Whether the multipliers, which may come from a file, have the sizes of their cell."""
-        n, d = self.X.shape
-        if one.signs is not None and len(one.signs) != c:
-            return False
-        if len(set(one.rows)) < len(one.rows) or not all(0 <= row < n for row in one.rows):
-            return False
-        if not all(sign in (1, -1) for sign in one.row_signs) or not all(s in (1, -1) for s in one.signs or ()):
-            return False
-        if len(one.at.pairs.where) != 3 or len(one.at.pairs.values) != 3:
-            return False
-        m, k, at, pairs = n - len(one.rows), len(one.signs or ()) + len(one.rows), one.at, one.at.pairs
-        shapes = [(at.omega, (m,)), (at.slack, (m,)), (at.on_plus, (m, k)), (at.on_minus, (m, k)), (at.balance, ())]
-        shapes += [(at.cone_plus, (m, d)), (at.cone_minus, (m, d)), (at.form_pairs, (k, k)), (at.form_cones, (k, d))]
-        shapes += [(w, tuple(v.shape)) for w, v in zip(pairs.where, pairs.values, strict=True)]
-        inside = all(not len(w) or (int(w.min()) >= 0 and int(w.max()) < pairs.count**2) for w in pairs.where)
-        inside = inside and all(len(w.unique()) == len(w) for w in pairs.where)
-        if pairs.labels is None or pairs.shares is None:
-            grouped = pairs.labels is pairs.shares and pairs.count == m
-        else:
-            shapes += [(pairs.labels, (m,)), (pairs.shares, (m,))]
-            grouped = not m or (int(pairs.labels.min()) >= 0 and int(pairs.labels.max()) < pairs.count)
-        return inside and grouped and all(tuple(t.shape) == shape for t, shape in shapes)
 
-    def _cell(self, one: CellProof, c: int) -> Cell:
-        return Cell(self.X, c, None if one.signs is None else self.X.new_tensor(one.signs), one.fixed)
+def bound_of_rows(X: Float[Tensor, "n d"], cells: Sequence[CellProof], V: Matrix) -> float:
+    """The largest bound of all cells, for the rows of X to the last bit: they are of length one up to rounding, and to
+    scale them once more would be another rounding. Infinity if cells do not cover all neurons with so many outputs."""
+    c = V.shape[1]
+    if not covering(cells, c) or not all(one.fits(X, c) for one in cells):
+        return math.inf
+    norm = float(torch.linalg.vector_norm(V))
+    bounds = [proved_bound(one.cell(X, c), V, one.at.wide().scaled(norm)) for one in cells]
+    return math.inf if any(map(math.isnan, bounds)) else max(bounds)
 
 
 def covering(cells: Sequence[CellProof], n_outputs: int) -> bool:

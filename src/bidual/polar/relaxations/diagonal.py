@@ -154,6 +154,10 @@ class DiagonalBound(ScaledOracle):
 
     It starts at t = |V|^2 + |V| |V^T X| / |X|, whose bound is the elementary 1/2 |V^T X| + 1/2 |V| |X|, and descends
     from there; ``sums=True`` adds the products of V_+^T a, V_-^T a, V_+^T b, V_-^T b (see :class:`Aggregated`).
+
+    It is for where the product bound is too slow or too large, and for other devices: on 1000 normal samples of 30
+    features it ends at 2.9 times the lower end in 0.6 s, the product bound at 1.9 times in 2.9 s; on 20,000 of them it
+    takes 9 s. The product bound was tighter at all sizes measured, and as quick on 100 samples only.
     """
 
     X: Float[Tensor, "n d"]

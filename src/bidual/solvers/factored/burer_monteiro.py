@@ -1,7 +1,6 @@
 """Training on factors: a method descends, the certificate judges, and saddles are left."""
 
 import math
-import warnings
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self
@@ -12,6 +11,7 @@ from torch import Tensor
 from bidual.gauges import Factorised, Factors
 from bidual.problems.problem import Problem
 from bidual.problems.solution import Callback, Limits, Solution, Status, Verdict
+from bidual.runtime.user_warnings import warn_user
 from bidual.solvers.active_neurons import smooth_price_refusal
 from bidual.solvers.driver import Solver, solve
 from bidual.solvers.factored.arithmetic import plus, resized
@@ -233,7 +233,7 @@ class BurerMonteiro(Solver):
             return run
         new = self._method.step(run.program, run.state)
         if not new.value <= run.ceiling:  # NaN included
-            warnings.warn(f"{self._method.name} diverged: {Status.DIVERGED.value}.", stacklevel=2)
+            warn_user(f"{self._method.name} diverged: {Status.DIVERGED.value}.", UserWarning)
             return replace(run, state=new, ended=Status.DIVERGED)
         return replace(run, state=new, lowest=new if new.value < run.lowest.value else run.lowest)
 

@@ -1,6 +1,5 @@
 """The factored form of a training problem: its neurons are the variables."""
 
-import warnings
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import NamedTuple, Self
@@ -15,6 +14,7 @@ from bidual.operators import LiftedOperator
 from bidual.problems.certificate import Certificate, certify
 from bidual.problems.problem import Problem
 from bidual.problems.solution import Verdict
+from bidual.runtime.user_warnings import warn_user
 from bidual.solvers.factored.arithmetic import adjoint, forward, norm, plus, resized
 from bidual.types import Blocks, Matrix, as_protocol
 
@@ -65,10 +65,10 @@ class FactoredProgram:
         """Warn if m is larger than any theorem needs."""
         _, a, b = self.operator.block_shape
         if self.m > a + b:
-            warnings.warn(
+            warn_user(
                 f"m={self.m} factors per block are more than rows + columns = {a + b} (BM Theorem 3.3); "
                 f"{self.width} already attain the price of every block.",
-                stacklevel=3,
+                UserWarning,
             )
 
     @classmethod

@@ -19,6 +19,7 @@ from bidual.polar.base import Make
 from bidual.polar.exact.faces import affordable, slow
 from bidual.problems.problem import NeuronProblem, ReluProblem
 from bidual.problems.solution import DEFAULT_LIMITS, Callback, Limits, Solution
+from bidual.runtime.crossovers import PROOFS
 from bidual.runtime.memory import available_bytes
 from bidual.runtime.numerical_errors import NUMERICAL
 from bidual.runtime.threads import one_thread
@@ -43,7 +44,6 @@ _WHITE_SAMPLES = 200  # up to so many, the relaxation of spike-free data is a ma
 _TIGHTER = 0.3  # of the tolerance, what the oracle on the sphere may leave open
 _QUICK_RANK, _HIGHEST_RANK = 5, 6  # that cutting the sphere copes with, without and with a limit of time
 _QUICK_SIMPLICES, _MOST_SIMPLICES = 250_000, 2_000_000  # likewise, of a query; about twenty thousand a second
-_PROOF_SHARE, _LEAST_PROOF = 1.0, 1.0  # of the seconds of training, and seconds, for a proof without a limit of time
 _SPHERE_SAMPLES = 20_000  # beyond, the first simplices, which see all samples, take too long
 
 Stages = Generator[Stage, Solution, Solution]
@@ -267,7 +267,7 @@ class ReluPlan(NeuronPlan):
         if self._white and affordable_steps(problem, left.max_time):
             yield Stage(SpikeFreeBound(), left)
             return
-        seconds = None if limits.max_time is not None else max(_PROOF_SHARE * found.seconds, _LEAST_PROOF)
+        seconds = None if limits.max_time is not None else max(PROOFS.share * found.seconds, PROOFS.least)
         with suppress(*NUMERICAL):  # the network keeps the bound that it has
             yield Stage(self._general_bound(problem, found, seconds), left)
 

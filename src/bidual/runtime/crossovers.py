@@ -1,0 +1,64 @@
+"""Where one algorithm overtakes another on an ordinary machine: one table, measured by ``benchmarks/crossover.py``."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Crossovers:
+    """Between algorithms for programs over given patterns.
+
+    Attributes:
+        q_entries, q_samples: the interior point in Q solves systems of size P d (d + 1) / 2 and n.
+        cheap_cones, tolerable_cones: Clarabel factors a triangle of (rows + cols) per semidefinite block. Up to the
+            first number of operations it is fast; up to the second it is worth trying when all else has stalled.
+        small_design, tiny_design: entries of the design up to which Clarabel runs first, with semidefinite cones
+            and without.
+        largest_kernel: samples, or twice the columns of the design, whose kernel matrix is factored; beyond it a few
+            neurons at a time are moved.
+        hand_over, hand_over_short: the gap from which one step of Newton's method, or two for up to ``short`` samples,
+            is cheaper than more steps of ADMM.
+        steps, steps_short: of ADMM, after which Newton's method takes over in any case.
+        tiny: samples up to which Newton's method goes on to the last digit, which costs next to nothing.
+        single: the gap that single precision is worth trying for.
+    """
+
+    q_entries: int = 1500
+    q_samples: int = 3000
+    cheap_cones: float = 3e6
+    tolerable_cones: float = 3e8
+    small_design: int = 150_000
+    tiny_design: int = 20_000
+    largest_kernel: int = 12_000
+    hand_over: float = 2e-4
+    hand_over_short: float = 1e-3
+    steps: int = 80
+    steps_short: int = 40
+    short: int = 1000
+    tiny: int = 200
+    single: float = 1e-7
+
+
+@dataclass(frozen=True)
+class ProofCrossovers:
+    """Between proofs for ReLU networks whose neurons were searched for (docs/product_bound.md).
+
+    Attributes:
+        share, least: of the seconds of training, and seconds, that a proof is given without a limit of time.
+        per_row: pairs of rows that have a multiplier, for every row.
+        dense: rows beyond which products of clusters of rows take the place of products of rows ...
+        dense_without_signs: ... where signs of output weights are not distinguished, and clusters prove much less.
+        clusters: how many.
+        most_outputs: beyond, signs of output weights are not distinguished.
+    """
+
+    share: float = 1.0
+    least: float = 1.0
+    per_row: int = 100
+    dense: int = 600
+    dense_without_signs: int = 2000
+    clusters: int = 400
+    most_outputs: int = 3
+
+
+CROSSOVERS = Crossovers()
+PROOFS = ProofCrossovers()
