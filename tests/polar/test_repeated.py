@@ -7,6 +7,8 @@ import torch
 
 from bidual.losses import Squared
 from bidual.losses.datafit import Datafit
+from bidual.numerics.norms import L1, L2
+from bidual.papers.methods.norm_oracles import NormFaces
 from bidual.polar import Faces, Pooled, Repeated, oracle_for
 from bidual.polar.products.oracle import ProductBound
 from bidual.problems.problem import ReluProblem
@@ -64,3 +66,10 @@ def test_a_proof_of_merged_rows_is_rechecked() -> None:
     assert all(len(one.at.omega) + len(one.rows) == 20 for one in witness)
     assert math.isfinite(done.certificate.dual)
     assert done.certificate.recheck(done.problem)
+
+
+def test_rows_stay_as_they_are_in_other_norms() -> None:
+    problem = ReluProblem(X, Datafit(Squared(), normal(8, 1, seed=2)), 0.1, hidden_norm=L1, output_norm=L2)
+    oracle = problem.oracle(lambda X: NormFaces(X, L1, L2))
+    assert isinstance(oracle, NormFaces)
+    problem.check_oracle(oracle)

@@ -246,7 +246,8 @@ class ReluProblem(NeuronProblem):
 
     def oracle(self, make: Make) -> NeuronOracle:
         """The oracle that ``make`` makes for the rows of X, such as Faces, for this problem's dual points."""
-        return oracle_for(self.X, self.readout, make)
+        euclidean = self.hidden_norm == self.output_norm == L2  # rows are merged in these norms only
+        return oracle_for(self.X, self.readout, make) if euclidean or self.readout is not None else make(self.X)
 
     def to(self, dtype: torch.dtype) -> Self:
         moved = super().to(dtype)
