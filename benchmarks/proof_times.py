@@ -16,12 +16,14 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 
-from bidual.problems.solution import Limits, Record
+from bidual.problems.problem import ReluProblem
+from bidual.problems.solution import Limits, Record, Solution
 from bidual.runtime.threads import one_thread
 from bidual.solvers.driver import solve
 from bidual.training.relu.product_bound import JointProductBound
 from tables import CASES, problem
 
+Course = tuple[tuple[float, float], ...]
 MARKS = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0)
 
 
@@ -34,7 +36,7 @@ class Proof:
     share: float
     trained: float
     search_gap: float
-    course: tuple[tuple[float, float], ...]
+    course: Course
 
     def __str__(self) -> str:
         """One line of the table: sizes, seconds of training, and the gap at the marks that were reached."""
@@ -46,13 +48,8 @@ class Proof:
         return f"| {self.name} | {n} x {d} | {self.share:g} | {self.trained:.1f} | {self.search_gap:.0e} | {said} |"
 
 
-def proof(name: str, share: float, seconds: float, data: Path) -> Proof:
-    make, table, settings = CASES[name]
-    task, plan = problem(make, table(data), share, **settings)
-    task = task.to(torch.float64)
-    began = time.perf_counter()
-    found = plan.train(task, Limits(1e-4), prove=False)
-    trained = time.perf_counter() - began
+def proof_course(task: ReluProblem, found: Solution, seconds: float, tol: float = 1e-5) -> Course:
+    """Prove how good the network is that was found: seconds, and the gap certified by then."""
     course: list[tuple[float, float]] = []
     began = time.perf_counter()
 
@@ -60,9 +57,19 @@ def proof(name: str, share: float, seconds: float, data: Path) -> Proof:
         course.append((time.perf_counter() - began, record.relative_gap))
 
     with one_thread():
-        done = solve(task, JointProductBound(), Limits(1e-5, max_time=seconds), start=found, callback=keep)
+        solve(task, JointProductBound(), Limits(tol, max_time=seconds), start=found, callback=keep)
+    return tuple(course)
+
+
+def proof(name: str, share: float, seconds: float, data: Path) -> Proof:
+    make, table, settings = CASES[name]
+    task, plan = problem(make, table(data), share, **settings)
+    task = task.to(torch.float64)
+    began = time.perf_counter()
+    found = plan.train(task, Limits(1e-4), prove=False)
+    trained = time.perf_counter() - began
     n, d = task.X.shape
-    return Proof(name, (n, d), share, trained, done.search_gap, tuple(course))
+    return Proof(name, (n, d), share, trained, found.search_gap, proof_course(task, found, seconds))
 
 
 def draw(proofs: list[Proof], file: Path) -> None:

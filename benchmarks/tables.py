@@ -137,3 +137,21 @@ CASES: dict[str, tuple[Callable[..., Any], Callable[[Path], Table], dict[str, An
     "CNN on 40 digits": (ConvexCNNClassifier, lambda data: small_digits(), {"activation": "relu"}),
     "attention": (ConvexAttentionRegressor, lambda data: sequences(), {"activation": "relu"}),
 }
+
+
+def _first(table: Table, n: int) -> Table:
+    X, y = table
+    return X[:n], y[:n]
+
+
+# one output each; the first n rows
+SMALL: dict[str, tuple[Callable[..., Any], Callable[[int], Table]]] = {
+    "breast cancer": (ConvexMLPClassifier, breast_cancer),
+    "diabetes": (ConvexMLPRegressor, lambda n: _first(diabetes(), n)),
+    "gaussian": (ConvexMLPRegressor, lambda n: _first(gaussian(), n)),
+}
+
+
+def small_problem(name: str, n: int, share: float) -> tuple[ReluProblem, ReluPlan]:
+    make, table = SMALL[name]
+    return problem(make, table(n), share)

@@ -1,4 +1,5 @@
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from bidual.polar.exact.faces import affordable, face_count
 from bidual.problems.certificate import Scope
 from bidual.problems.problem import ReluProblem
 from bidual.problems.solution import Limits
-from bidual.training.relu.plan import RELU_SOLVERS, ReluPlan
+from bidual.training.relu.plan import MOMENT, RELU_SOLVERS, ReluPlan
 
 
 def _problem(n: int = 12, d: int = 2, c: int = 1, beta: float = 0.1, intercept: bool = True) -> ReluProblem:
@@ -143,3 +144,11 @@ def test_samples_of_zero_have_the_zero_network(solver: str) -> None:
     solution = ReluPlan(X).train(problem, Limits(1e-2), solver=solver)
     assert solution.certificate.primal == pytest.approx(0.5 * float(Y.square().sum()))
     assert solution.certificate.relative_gap <= 1e-2
+
+
+@pytest.mark.parametrize(("seconds", "left"), [(1.0, 4.0), (8.0, MOMENT)])
+def test_a_search_with_a_limit_of_time_leaves_half_of_it_for_the_proof(seconds: float, left: float) -> None:
+    problem = _problem(20, 8)
+    stages = ReluPlan(problem.X)._before_proof(Limits(1e-6, max_time=10), 10.0)
+    assert next(stages).limits == Limits(1e-3, max_time=10)
+    assert stages.send(SimpleNamespace(seconds=seconds)).limits == Limits(1e-6, max_time=left)

@@ -40,6 +40,7 @@ MOMENT = 0.1  # seconds that a stage has at least
 _ROUGH = 3e-3  # the search gap at which exact questions begin to pay
 _STARTS, _RIDGE_STARTS = 256, 64
 _MANY_NUMBERS, _SEARCH_TOL = 20_000, 1e-3
+_SEARCH_SHARE = 0.5  # of the time, that a search may take beyond that gap where a proof follows
 _WHITE_SAMPLES = 200  # up to so many, the relaxation of spike-free data is a matter of seconds
 _TIGHTER = 0.3  # of the tolerance, what the oracle on the sphere may leave open
 _QUICK_RANK, _HIGHEST_RANK = 5, 6  # that cutting the sphere copes with, without and with a limit of time
@@ -222,7 +223,7 @@ class ReluPlan(NeuronPlan):
                 yield Stage(form, limits)
             if prove and self._has_one_cone(problem):
                 return (yield Stage(Copositive(seed=self.seed), limits))
-        return (yield from self._by_columns(limits))
+        return (yield from self._by_columns(limits, prove))
 
     def _has_one_cone(self, problem: ReluProblem) -> bool:
         """Whether all patterns share a cone, and its semidefinite program is affordable but their list is not."""
@@ -233,17 +234,25 @@ class ReluPlan(NeuronPlan):
         """Whether the samples are few and spike-free, so that CP (20) applies."""
         return self.readout is None and len(self.X) <= self.X.shape[1] and is_spike_free(self.X).holds is True
 
-    def _by_columns(self, limits: Limits) -> Stages:
+    def _by_columns(self, limits: Limits, prove: bool) -> Stages:
         """By columns; where a question to the oracle is slow, a search finds most of the neurons first."""
-        if not self.exact:
-            # where many numbers meet a search that nothing will prove, its last digits take most of the time
-            many = self.X.numel() > _MANY_NUMBERS and self.rank > _HIGHEST_RANK
-            first = limits = replace(limits, tol=max(limits.tol, _SEARCH_TOL)) if many else limits
-        elif slow(self._n_rows, self.rank):
-            first = replace(limits, tol=max(limits.tol, _ROUGH))
-        else:
+        if self.exact and not slow(self._n_rows, self.rank):
             return (yield Stage(ColumnGeneration(self.neuron_oracle), limits))
+        first = limits
+        if self.exact:
+            first = replace(limits, tol=max(limits.tol, _ROUGH))
+        elif self.X.numel() > _MANY_NUMBERS and self.rank > _HIGHEST_RANK:
+            # where many numbers meet a search that nothing will prove, its last digits take most of the time
+            first = limits = replace(limits, tol=max(limits.tol, _SEARCH_TOL))
+        if prove and not self.exact and limits.max_time is not None:
+            return (yield from self._before_proof(limits, limits.max_time))
         found = yield Stage(ColumnGeneration(self._search()), first)
+        return (yield Stage(ColumnGeneration(self.neuron_oracle), limits.after(found.seconds, least=MOMENT)))
+
+    def _before_proof(self, limits: Limits, max_time: float) -> Stages:
+        """By search; the last digits, which a proof seldom has, leave it time."""
+        found = yield Stage(ColumnGeneration(self._search()), replace(limits, tol=max(limits.tol, _SEARCH_TOL)))
+        limits = replace(limits, max_time=_SEARCH_SHARE * max_time)
         return (yield Stage(ColumnGeneration(self.neuron_oracle), limits.after(found.seconds, least=MOMENT)))
 
     def _search(self) -> NeuronOracle:

@@ -162,10 +162,17 @@ class _Joint:
         return replace(self, cells=cells)
 
     def improved(self, width: float, per_row: int, deadline: float) -> Self:
-        """After a round on all cells, or once there are halves, on those that are near the largest bound."""
+        """After a round on all cells, or once there are halves, on those that are near the largest bound; on all of
+        them after all where V moved to where the others are worse."""
         bounds = self.bounds()
         least = (1 - _ACTIVE) * max(bounds) if any(place.cell.fixed for place in self.cells.places) else 0.0
         active = [k for k, bound in enumerate(bounds) if bound >= least]
+        found = self._moved_on(active, width, per_row, deadline)
+        if len(active) < len(bounds) and found.gap > self.gap:
+            return self._moved_on(list(range(len(bounds))), width, per_row, deadline)
+        return found
+
+    def _moved_on(self, active: list[int], width: float, per_row: int, deadline: float) -> Self:
         part = replace(self, cells=replace(self.cells, places=tuple(self.cells.places[k] for k in active)))
         part = part.refreshed(width, per_row).moved(width, _STEPS, deadline)
         new = dict(zip(active, part.cells.places, strict=True))
