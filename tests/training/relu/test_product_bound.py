@@ -1,7 +1,9 @@
 """Lower bounds that move the dual point: below the exact optimum, near it, for every loss, and checked again later."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -157,3 +159,19 @@ def test_cells_are_not_split_where_memory_is_short(monkeypatch: pytest.MonkeyPat
     assert len(joint.split().cells.places) > len(joint.cells.places)
     monkeypatch.setattr(product_bound, "available_bytes", lambda device: 1000)
     assert joint.split() is joint
+
+
+def test_a_round_after_which_other_cells_are_worse_is_repeated_on_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = problem("squared")
+    joint = product_bound._begun(found, ReluPlan(found.X, "search").train(found, Limits(1e-3), prove=False)).split()
+    asked = []
+
+    def moved_on(self: product_bound._Joint, active: list[int], *rest: Any) -> product_bound._Joint:
+        asked.append(active)
+        return self if len(active) == len(self.cells.places) else replace(self, f=10 * self.f)
+
+    monkeypatch.setattr(product_bound._Joint, "_moved_on", moved_on)
+    monkeypatch.setattr(product_bound, "_ACTIVE", 0.0)
+    assert replace(joint, f=10 * joint.f).gap > joint.gap
+    assert joint.improved(0.1, 10, math.inf) is joint
+    assert [len(active) for active in asked] == [1, len(joint.cells.places)]

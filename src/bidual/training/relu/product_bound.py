@@ -8,6 +8,7 @@ import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Self
 
 import torch
@@ -83,29 +84,30 @@ class _Joint:
     def W(self, V: Matrix) -> Matrix:
         return self.lift(V) / self.unit
 
+    @cached_property
     def bounds(self) -> list[float]:
+        """Of the cells, not proved."""
         return self.cells.bounds(self.W(self.dual.point(self.f)))
 
     def refreshed(self, width: float, per_row: int) -> Self:
-        soft = width * max(self.bounds())
-        return replace(self, cells=self.cells.refreshed(self.W(self.dual.point(self.f)), soft, per_row))
+        return replace(self, cells=self.cells.refreshed(self.W(self.dual.point(self.f)), width, per_row))
 
     def warmed(self, steps: int, deadline: float) -> Self:
-        W, soft = self.W(self.dual.point(self.f)), _WARM * max(self.bounds())
-        cells = minimised(self.cells, W, soft, steps, lambda: time.perf_counter() < deadline)
+        W, width = self.W(self.dual.point(self.f)), _WARM * max(self.bounds)
+        cells = minimised(self.cells, W, width, steps, lambda: time.perf_counter() < deadline)
         return replace(self, cells=cells)
 
     def moved(self, width: float, steps: int, deadline: float) -> Self:
         """After so many steps on V and the multipliers together."""
         scales, began, size = self.cells.scales(), self.cells.vector, self.f.numel()
-        bound, soft = SoftBound(self.cells.places), width * max(self.bounds())
+        bound = SoftBound(self.cells.places)
 
         def unpack(x: Tensor) -> tuple[Matrix, Tensor]:
             return self.f + self.reach * x[:size].view_as(self.f), began + scales * x[size:]
 
         def slope(x: Tensor) -> tuple[float, Tensor]:
             f, vector = unpack(x)
-            value, on_f, on_vector = self._slope(f, vector, bound, soft)
+            value, on_f, on_vector = self._slope(f, vector, bound, width)
             return value, torch.cat([self.reach * on_f.reshape(-1), scales * on_vector])
 
         start = self.f.new_zeros(size + len(began))
@@ -139,11 +141,11 @@ class _Joint:
         on_f = self.dual.pull(f, on_V)
         return -float(value.detach()) / self.primal, -on_f / self.primal, -of_bound / self.primal * on_vector
 
-    @property
+    @cached_property
     def gap(self) -> float:
         """The relative gap, not proved."""
         V = self.dual.point(self.f)
-        scale = min(1.0, self.beta / max(*self.bounds(), 1e-300))
+        scale = min(1.0, self.beta / max(*self.bounds, 1e-300))
         return 1 + float(self.problem.datafit.conjugate_rows(scale * V).sum()) / self.primal
 
     @property
@@ -155,7 +157,7 @@ class _Joint:
         """The cells near the largest bound, halved; not where memory is short."""
         if self._bytes > available_bytes(torch.device("cpu")) / 4:
             return self
-        bounds = self.bounds()
+        bounds = self.bounds
         order = sorted(range(len(bounds)), key=bounds.__getitem__, reverse=True)[:_MOST_SPLITS]
         which = [k for k in order if bounds[k] >= (1 - _NEAR) * max(bounds)]
         cells = self.cells.split(self.W(self.dual.point(self.f)), which, _SPLIT_WIDTH * max(bounds))
@@ -164,9 +166,9 @@ class _Joint:
     def improved(self, width: float, per_row: int, deadline: float) -> Self:
         """After a round on all cells, or once there are halves, on those that are near the largest bound; on all of
         them after all where V moved to where the others are worse."""
-        bounds = self.bounds()
+        bounds = self.bounds
         least = (1 - _ACTIVE) * max(bounds) if any(place.cell.fixed for place in self.cells.places) else 0.0
-        active = [k for k, bound in enumerate(bounds) if bound >= least]
+        active, width = [k for k, bound in enumerate(bounds) if bound >= least], width * max(bounds)
         found = self._moved_on(active, width, per_row, deadline)
         if len(active) < len(bounds) and found.gap > self.gap:
             return self._moved_on(list(range(len(bounds))), width, per_row, deadline)
@@ -182,7 +184,7 @@ class _Joint:
 
 def _rounds(joint: _Joint, per_row: int, deadline: float) -> Iterator[_Joint]:
     """Better and better bounds: V fixed, then V moving; cells are split where a round gains little."""
-    joint = joint.refreshed(_WARM, per_row).warmed(_WARM_STEPS, deadline)
+    joint = joint.refreshed(_WARM * max(joint.bounds), per_row).warmed(_WARM_STEPS, deadline)
     yield joint
     gap = joint.gap
     while True:
