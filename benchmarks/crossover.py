@@ -25,7 +25,8 @@ from bidual.solvers.driver import Stage
 from bidual.solvers.plan import solve_auto
 from bidual.training.relu import product_bound
 from gated_problems import Case, make_problem
-from tables import CASES, low_rank, problem, proof_course
+from proof_times import proof_course
+from tables import CASES, low_rank, problem
 
 _TOL, _MOST = 1e-6, 20.0
 _PROOF, _SHARES = 10.0, (0.3, 1.0, 3.0)  # seconds of a proof; shares of the seconds of training
@@ -107,7 +108,7 @@ def proof_lines(quick: bool) -> Iterator[Line]:
         gaps = {}
         for name, kind in (("rows", _Rows), ("clusters", _Clusters)):
             with patch.object(product_bound, "ProductBound", kind):
-                gaps[name] = _gap(proof_course(task, found, 1e-4, _PROOF), _PROOF)
+                gaps[name] = _gap(proof_course(task, found, seconds=_PROOF, tol=1e-4), _PROOF)
         yield Line(f"products of rows or clusters, {_PROOF:g} s", f"six directions with noise, n={n}", gaps)
     for name in ("gaussian",) if quick else ("gaussian", "wine", "breast cancer", "diabetes"):
         make, samples, settings = CASES[name]
@@ -115,7 +116,7 @@ def proof_lines(quick: bool) -> Iterator[Line]:
         began = time.process_time()
         found = plan.train(task, prove=False)
         trained = time.process_time() - began
-        course = proof_course(task, found, 1e-4, max(_SHARES) * trained)
+        course = proof_course(task, found, seconds=max(_SHARES) * trained, tol=1e-4)
         gaps = {f"{share:g}": _gap(course, share * trained) for share in _SHARES}
         yield Line("share of training for the proof", f"{name}, training {trained:.1f} s", gaps)
 

@@ -48,7 +48,7 @@ class Proof:
         return f"| {self.name} | {n} x {d} | {self.share:g} | {self.trained:.1f} | {self.search_gap:.0e} | {said} |"
 
 
-def proof_course(task: ReluProblem, found: Solution, seconds: float, tol: float = 1e-5) -> Course:
+def proof_course(task: ReluProblem, found: Solution, *, seconds: float, tol: float = 1e-5) -> Course:
     """Prove how good the network is that was found: seconds, and the gap certified by then."""
     course: list[tuple[float, float]] = []
     began = time.perf_counter()
@@ -57,7 +57,7 @@ def proof_course(task: ReluProblem, found: Solution, seconds: float, tol: float 
         course.append((time.perf_counter() - began, record.relative_gap))
 
     with one_thread():
-        solve(task, JointProductBound(), Limits(tol, max_time=seconds), start=found, callback=keep)
+        solve(task.to(torch.float64), JointProductBound(), Limits(tol, max_time=seconds), start=found, callback=keep)
     return tuple(course)
 
 
@@ -69,7 +69,7 @@ def proof(name: str, share: float, seconds: float, data: Path) -> Proof:
     found = plan.train(task, Limits(1e-4), prove=False)
     trained = time.perf_counter() - began
     n, d = task.X.shape
-    return Proof(name, (n, d), share, trained, found.search_gap, proof_course(task, found, seconds))
+    return Proof(name, (n, d), share, trained, found.search_gap, proof_course(task, found, seconds=seconds))
 
 
 def draw(proofs: list[Proof], file: Path) -> None:

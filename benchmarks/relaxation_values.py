@@ -68,8 +68,8 @@ def row(name: str, n: int, share: float, seconds: float, limit: float) -> str:
     said = answered(signed(task), n, limit)
     gap = 1 - said.value / found.certificate.primal
     with patch.object(product_bound, "_BEFORE_CELLS", math.inf):
-        root = proof_course(task, found, seconds)
-    cells = proof_course(task, found, seconds)
+        root = proof_course(task, found, seconds=seconds)
+    cells = proof_course(task, found, seconds=seconds)
     value = f"{100 * gap:.2g} % @ {said.seconds:.2g} s {said.status}".strip()
     proved = f"{after(root, seconds)} | {after(cells, seconds)}"
     return f"| {name} | {n} x {task.X.shape[1]} | {share:g} | {value} | {proved} |"

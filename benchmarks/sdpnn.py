@@ -106,7 +106,7 @@ def row(name: str, n: int, share: float, seconds: float, longest: float, eps: fl
     found, training = trained(task, plan)
     said = scs_answer(published(task), seconds, eps)
     gap = 1 - said.value / found.certificate.primal
-    course = proof_course(task, found, min(max(said.seconds, 1.0), longest))
+    course = proof_course(task, found, seconds=min(max(said.seconds, 1.0), longest))
     theirs = f"{100 * gap:.2g} % @ {said.seconds:.2g} s {said.status}".strip()
     ours = f"{reached(course, gap)} | {after(course, said.seconds)}"
     return f"| {name} | {n} x {task.X.shape[1]} | {share:g} | {theirs} | {ours} | {training:.1f} |"

@@ -1,13 +1,10 @@
-"""The data sets on which certificates over all patterns are measured, at a share of beta_max, and courses of proofs."""
+"""The data sets on which certificates over all patterns are measured, at a share of beta_max."""
 
-import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_wine
 from sklearn.model_selection import train_test_split
@@ -17,11 +14,7 @@ from bidual import ConvexAttentionRegressor, ConvexCNNClassifier, ConvexMLPClass
 from bidual.estimators.programs import NeuronProgram
 from bidual.papers.uci.data import load_uci
 from bidual.problems.problem import ReluProblem
-from bidual.problems.solution import Limits, Record, Solution
-from bidual.runtime.threads import one_thread
-from bidual.solvers.driver import solve
 from bidual.training.relu.plan import ReluPlan
-from bidual.training.relu.product_bound import JointProductBound
 
 Table = tuple[NDArray[np.float64], NDArray[Any]]
 
@@ -93,25 +86,6 @@ def problem(make: Callable[..., Any], table: Table, share: float, **settings: An
     assert isinstance(program.plan, ReluPlan)
     beta = share * program.beta_max
     return program.problem.with_beta(beta), program.plan
-
-
-class _Enough(Exception):
-    """The seconds of a proof are over."""
-
-
-def proof_course(task: ReluProblem, found: Solution, tol: float, seconds: float) -> list[tuple[float, float]]:
-    """Seconds of the processor, at most so many, and the certified gap of a network that was proved in them."""
-    began, course = time.process_time(), [(0.0, found.certificate.relative_gap)]
-
-    def keep(record: Record) -> None:
-        taken = time.process_time() - began
-        if taken > seconds:
-            raise _Enough
-        course.append((taken, record.relative_gap))
-
-    with one_thread(), suppress(_Enough):
-        solve(task.to(torch.float64), JointProductBound(), Limits(tol), start=found, callback=keep)
-    return course
 
 
 CASES: dict[str, tuple[Callable[..., Any], Callable[[Path], Table], dict[str, Any]]] = {

@@ -73,3 +73,31 @@ def test_rows_stay_as_they_are_in_other_norms() -> None:
     oracle = problem.oracle(lambda X: NormFaces(X, L1, L2))
     assert isinstance(oracle, NormFaces)
     problem.check_oracle(oracle)
+
+
+def test_tiny_numbers_that_are_flushed_to_zero_are_paid_for() -> None:
+    """V adds up to half the smallest normal number, which is nothing where such numbers are flushed."""
+    X = torch.full((2, 1), 1e200, dtype=torch.float64)
+    V = torch.tensor([[1.5], [-1.0]], dtype=torch.float64) * 2.0**-1022
+    if not torch.set_flush_denormal(True):
+        pytest.skip("this processor does not flush tiny numbers to zero")
+    try:
+        upper = Repeated(X, Faces).steepest(V).bracket.upper
+    finally:
+        torch.set_flush_denormal(False)
+    assert upper >= 2.0**-1023 * 1e200
+
+
+def test_zeros_of_either_sign_are_equal_and_single_precision_is_taken() -> None:
+    X = torch.tensor([[0.0, 1.0], [-0.0, 1.0]], dtype=torch.float32)
+    oracle = oracle_for(X, None, Faces)
+    assert isinstance(oracle, Repeated)
+    assert oracle.is_for(X.double())
+    assert oracle.steepest(torch.ones(2, 1)).bracket.lower == pytest.approx(2.0)
+
+
+def test_the_plan_counts_distinct_rows() -> None:
+    rows = normal(30, 4)
+    assert ReluPlan(rows).exact
+    assert ReluPlan(rows.repeat(10, 1)).exact
+    assert not ReluPlan(normal(300, 4)).exact

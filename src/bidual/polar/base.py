@@ -177,10 +177,13 @@ class Pooled(NeuronOracle):
         go through a quotient and a product in L*, at most as many sums as there are equal patches, and ten operations
         of scaling; rows that are products of tokens are rounded once. So the entry is off by at most gamma times
         sum_N |V_Nk| R_Na with R_Na = sum_r |L_Nar| |x_r|, the readout's reach, and all entries together by
-        gamma |R|_F |V|_F.
+        gamma |R|_F |V|_F; and by TINY |x_r| for every operation on an entry of (L* V)_r that underflows.
         """
-        most = int(torch.bincount(self._index).max()) if len(self._index) else 0
-        return rounded_up(gamma(most + self._exact.depth) * self._exact.magnitude * length(V))
+        assert self.readout is not None
+        operations = self._exact.depth + (int(torch.bincount(self._index).max()) if len(self._index) else 0)
+        entries = len(self._rows) * self.readout.readouts * V.shape[1]
+        flushed = 2 * operations * entries * TINY * length(self._rows)
+        return rounded_up(gamma(operations) * self._exact.magnitude * length(V) + flushed)
 
     def _steepest(self, V: Tensor, above: float, seeds: Tensor | None) -> SteepestNeurons:
         return self.inner._steepest(V, above, seeds)
@@ -209,9 +212,11 @@ class Repeated(Pooled):
         return V.new_zeros(len(self.X), V.shape[1]).index_add_(0, self._index, V)
 
     def _of_sums(self, V: Matrix) -> float:
-        r"""A sum of k rows of V is off by gamma_k times that of absolute values (no sum underflows), so the maximum
-        moves by gamma_k sum_i |V_i| |x_i| <= gamma_k |V|_F |X|_F."""
-        return rounded_up(gamma(int(torch.bincount(self._index).max())) * length(V) * length(self._rows))
+        r"""A sum of k rows of V is off by gamma_k times that of absolute values, so the maximum moves by
+        gamma_k sum_i |V_i| |x_i| <= gamma_k |V|_F |X|_F; where tiny numbers are flushed to zero, by TINY for every
+        entry read and every sum."""
+        lost = gamma(int(torch.bincount(self._index).max())) * length(V) + 2 * V.numel() * TINY
+        return rounded_up(lost * length(self._rows))
 
 
 def oracle_for(X: Float[Tensor, "n d"], readout: Patches | None, make: Make) -> NeuronOracle:
@@ -219,8 +224,12 @@ def oracle_for(X: Float[Tensor, "n d"], readout: Patches | None, make: Make) -> 
     calls ``make`` for the rows."""
     if readout is not None:
         return Pooled(readout, make)
-    repeated = X.numel() > 0 and len(torch.unique(X, dim=0)) < len(X)
-    return Repeated(X, make) if repeated else make(X)
+    return Repeated(X, make) if distinct_count(X) < len(X) else make(X)
+
+
+def distinct_count(X: Float[Tensor, "n d"]) -> int:
+    """How many rows differ."""
+    return len(torch.unique(X, dim=0)) if X.numel() else len(X)
 
 
 def _normalised(X: Float[Tensor, "n d"]) -> tuple[Float[Tensor, "n d"], Float[Tensor, " n"]]:

@@ -144,7 +144,7 @@ def test_memory_grows_with_products_of_rows_and_linearly_with_clusters() -> None
     """One output has signs and clusters beyond 600 rows; ten have none, and products of rows up to 2000."""
 
     def needed(n: int, c: int) -> int:
-        X, Y = torch.zeros(n, 3, dtype=torch.float64), torch.zeros(n, c, dtype=torch.float64)
+        X, Y = draw(n, 3), torch.zeros(n, c, dtype=torch.float64)
         return bytes_needed(ReluProblem(X, Datafit(Squared(), Y), 1.0))
 
     assert 1.9 <= (needed(40_000, 1) - needed(20_000, 1)) / (needed(20_000, 1) - needed(10_000, 1)) <= 2.1

@@ -15,7 +15,7 @@ from bidual.operators.patches import Patches
 from bidual.patterns.reduction import reduce_rank
 from bidual.patterns.spike_free import is_spike_free
 from bidual.polar import DiagonalBound, Faces, LocalSearch, NeuronOracle, Neurons, RidgeSearch, Sphere, oracle_for
-from bidual.polar.base import Make
+from bidual.polar.base import Make, distinct_count
 from bidual.polar.exact.faces import affordable, slow
 from bidual.problems.problem import NeuronProblem, ReluProblem
 from bidual.problems.solution import DEFAULT_LIMITS, Callback, Limits, Solution
@@ -160,8 +160,8 @@ class ReluPlan(NeuronPlan):
 
     @cached_property
     def _n_rows(self) -> int:
-        """Distinct ones, where patches may repeat."""
-        return len(self.X) if self.readout is None else len(self.readout.distinct[0])
+        """Distinct ones."""
+        return distinct_count(self.X) if self.readout is None else len(self.readout.distinct[0])
 
     def steepest(self, V: Matrix) -> float:
         return self.neuron_oracle.steepest(V).bracket.lower
@@ -242,7 +242,7 @@ class ReluPlan(NeuronPlan):
         if self.exact:
             first = replace(limits, tol=max(limits.tol, _ROUGH))
         elif self.X.numel() > _MANY_NUMBERS and self.rank > _HIGHEST_RANK:
-            # where many numbers meet a search that nothing will prove, its last digits take most of the time
+            # where many numbers meet a search, its last digits take most of the time, and a proof seldom has them
             first = limits = replace(limits, tol=max(limits.tol, _SEARCH_TOL))
         if prove and not self.exact and limits.max_time is not None:
             return (yield from self._before_proof(limits, limits.max_time))

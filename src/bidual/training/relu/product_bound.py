@@ -16,7 +16,7 @@ from torch import Tensor
 
 from bidual.numerics.lbfgs import minimise
 from bidual.polar import NeuronOracle
-from bidual.polar.base import Pooled
+from bidual.polar.base import Pooled, distinct_count
 from bidual.polar.products.oracle import ProductBound, in_clusters, minimised
 from bidual.polar.products.soft_bound import Cells, SoftBound
 from bidual.polar.products.witness import ProductProof
@@ -170,9 +170,10 @@ class _Joint:
         least = (1 - _ACTIVE) * max(bounds) if any(place.cell.fixed for place in self.cells.places) else 0.0
         active, width = [k for k, bound in enumerate(bounds) if bound >= least], width * max(bounds)
         found = self._moved_on(active, width, per_row, deadline)
-        if len(active) < len(bounds) and found.gap > self.gap:
-            return self._moved_on(list(range(len(bounds))), width, per_row, deadline)
-        return found
+        if len(active) == len(bounds) or found.gap <= self.gap:
+            return found
+        late = time.perf_counter() >= deadline
+        return self if late else self._moved_on(list(range(len(bounds))), width, per_row, deadline)
 
     def _moved_on(self, active: list[int], width: float, per_row: int, deadline: float) -> Self:
         part = replace(self, cells=replace(self.cells, places=tuple(self.cells.places[k] for k in active)))
@@ -260,7 +261,7 @@ class JointProductBound(LowerBound):
 
 def bytes_needed(problem: ReluProblem) -> int:
     """About what the descent keeps: its vectors have the cones of all rows in every cell, and pairs of rows."""
-    rows = len(problem.X) if problem.readout is None else len(problem.readout.distinct[0])
+    rows = distinct_count(problem.X) if problem.readout is None else len(problem.readout.distinct[0])
     c, d = problem.datafit.targets.shape[1], problem.X.shape[1]
     c *= 1 if problem.readout is None else problem.readout.readouts
     cells = 2**c if c <= ProductBound.most_outputs else 1
