@@ -12,7 +12,7 @@ from bidual.numerics.norms import NORMS, Norm
 from bidual.papers.methods.branch_and_bound import BranchAndBound
 from bidual.papers.methods.norm_oracles import NormFaces, NormSearch
 from bidual.papers.methods.semidefinite import SemidefiniteBound
-from bidual.polar import DiagonalBound, Faces, NeuronOracle, Sphere
+from bidual.polar import DiagonalBound, Faces, NeuronOracle, Repeated, Sphere
 from bidual.polar.exact.orthogonal_rows import polar_bound_orthogonal_rows
 from bidual.polar.products.oracle import ProductBound
 from bidual.polar.products.witness import ProductProof
@@ -118,6 +118,16 @@ def _products(rng: Generator, asked: Asked) -> list[Bound]:
     return [*bounds, *(Bound("ProductProof", proof.steepest(at.V).bracket.upper, at.value()) for at in (asked, there))]
 
 
+def _repeated(rng: Generator, asked: Asked) -> list[Bound]:
+    """Some samples more than once, with dual rows that cancel up to a little, or not."""
+    twins = torch.from_numpy(rng.integers(0, len(asked.X), int(rng.integers(1, len(asked.X) + 1))))
+    apart = torch.from_numpy(rng.standard_normal(len(twins)) * rng.choice([0.0, 1e-16, 1e-9, 1.0]))
+    V = torch.cat([asked.V, (apart - 1)[:, None] * asked.V[twins]]) * 2.0 ** int(rng.integers(-60, 61))
+    again = Asked(torch.cat([asked.X, asked.X[twins]]), V, asked.directions)
+    make = Faces if rng.random() < 0.7 else lambda X: ProductBound(X, steps=3, per_row=5, starts=8)
+    return _asked("Repeated", Repeated(again.X, make), rng, again)
+
+
 def _cones(rng: Generator, asked: Asked) -> list[Bound]:
     """Multipliers that are zero, drawn, or made for the question, at a beta near what can be proved or anywhere."""
     cones, value = PatternCones.of(asked.X), asked.value()
@@ -137,6 +147,7 @@ ATTACKS: dict[str, Attack] = {
     "Sphere": Attack(_plain("Sphere", lambda X: Sphere(X, tol=1e-9, max_simplices=1500)), (40, 200, 60, 40, 30), 2.0),
     "DiagonalBound": Attack(_plain("DiagonalBound", lambda X: DiagonalBound(X, steps=8)), (40, 200, 200, 200, 200)),
     "ProductBound": Attack(_products, (40, 100, 100, 100, 100), 2.0),
+    "Repeated": Attack(_repeated, (40, 100, 24, 12, 8)),
     "SemidefiniteBound": Attack(
         _plain("SemidefiniteBound", lambda X: SemidefiniteBound(X, tol=1e-9, max_steps=150)), (12, 20, 20, 20, 20)
     ),
