@@ -46,7 +46,10 @@ def data_term(P: cp.Expression, problem: ReluProblem) -> cp.Expression:
 
 
 def published(problem: ReluProblem) -> cp.Problem:
-    """The program of SDPNN-IW: moments of (a, b, u, w), a = (X u)_+, b = (-X u)_+; a - b = X u in the mean square."""
+    """The program of SDPNN-IW: moments of (a, b, u, w), a = (X u)_+, b = (-X u)_+; a - b = X u in the mean square.
+
+    Its authors solve it by MOSEK, or by SCS where there is none.
+    """
     X, c = problem.X.numpy(), problem.datafit.targets.shape[1]
     n, d = X.shape
     moments = cp.Variable((2 * n + d + c, 2 * n + d + c), PSD=True)
@@ -77,7 +80,8 @@ def answer(program: cp.Problem, solver: str, options: dict[str, float]) -> Answe
         program.unpack_results(raw, chain, inverse)
     except cp.SolverError:
         return Answer(np.nan, seconds, "failed")
-    return Answer(float(program.value), seconds, "" if program.status == cp.OPTIMAL else "not converged")
+    value = np.nan if program.value is None else float(program.value)
+    return Answer(value, seconds, "" if program.status == cp.OPTIMAL else "not converged")
 
 
 def reached(course: Course, gap: float) -> str:

@@ -22,6 +22,15 @@ def test_relaxations_are_below_the_optimum_and_signs_are_tighter():
     assert loose.value - 1e-3 <= tight.value <= optimum + 1e-5
 
 
+def test_relaxations_of_one_sample_are_exact():
+    """min 1/2 (p - y)^2 + t |p| = t y - t^2 / 2 with t = beta / |x| < y."""
+    X, y, beta = torch.tensor([[3.0, 4.0]], dtype=torch.float64), 2.0, 2.5
+    task = ReluProblem(X, Datafit(Squared(), torch.tensor([[y]], dtype=torch.float64)), beta)
+    t = beta / 5
+    for found in (answer(signed(task), cp.CLARABEL, {}), scs_answer(published(task), 60, 1e-6)):
+        assert found.value == pytest.approx(t * y - t**2 / 2, rel=1e-3)
+
+
 @pytest.mark.parametrize(("gap", "said"), [(0.3, "1 s"), (0.2, "2 s"), (0.1, "not reached"), (-0.1, "no bound")])
 def test_when_a_proof_is_as_tight(gap, said):
     course = ((1.0, 0.3), (2.0, 0.2))
