@@ -105,8 +105,8 @@ def test_more_than_memory_says_the_bytes(activation, name):
 
 
 def test_all_patterns_beyond_memory_say_their_count_and_the_bytes():
-    wide = np.random.default_rng(0).standard_normal((20, 17))
-    words = refusal(ConvexMLPClassifier(oracle="exact"), X=np.tile(wide, (10, 1)), y=np.tile(y, 10))
+    wide = np.random.default_rng(0).standard_normal((200, 17))  # distinct, since equal samples count once
+    words = refusal(ConvexMLPClassifier(oracle="exact"), X=wide, y=np.tile(y, 10))
     assert re.search(r"200 samples of rank 18 have up to [\d,]+ activation patterns", words)
     assert "use oracle='search'" in words
 
