@@ -93,7 +93,7 @@ class Loss(ABC):
     def __init_subclass__(cls, **settings: Any) -> None:
         """Refuse methods that only look like overrides; certificates rest on them."""
         super().__init_subclass__(**settings)
-        for name in ("balance", "repair", "summed_hessian", "epigraph"):
+        for name in ("balance", "repair", "hessian", "summed_hessian", "epigraph"):
             if f"_{name}" in vars(cls):
                 raise TypeError(f"{cls.__name__} defines _{name}, which nothing calls; call it {name}.")
 
@@ -142,6 +142,10 @@ class Loss(ABC):
         """The diagonal of the Hessian where it exists (zero where the loss is linear)."""
         _same_shape(P, Y)
         return self._curvature(P, Y)
+
+    def hessian(self, P: Matrix, Y: Matrix) -> Float[Tensor, "n c c"]:
+        """The Hessian of every row's loss where it exists."""
+        return torch.diag_embed(self._curvature(P, Y))
 
     def summed_hessian(self, P: Matrix, Y: Matrix, weight: Float[Tensor, "n 1"]) -> Float[Tensor, "c c"]:
         """sum_i w_i Hessian of l at p_i, what Newton's method for an intercept needs."""

@@ -90,6 +90,10 @@ class Softmax(Loss):
         q = torch.softmax(P, 1)
         return q * (1 - q)
 
+    def hessian(self, P: Tensor, Y: Tensor) -> Tensor:
+        q = torch.softmax(P, 1)
+        return torch.diag_embed(q) - q[:, :, None] * q[:, None, :]
+
     def summed_hessian(self, P: Tensor, Y: Tensor, weight: Tensor) -> Tensor:
         q = torch.softmax(P, 1)
         return torch.diag((weight * q).sum(0)) - (weight * q).T @ q

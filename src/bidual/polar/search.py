@@ -16,6 +16,8 @@ from bidual.polar.base import NeuronOracle, Neurons, SteepestNeurons, steepness
 Directions = Float[ndarray, "q r"]
 _TINY = 1e-300
 _NUMBERS = 30_000  # of starts times samples that are handled at a time: what fits into a cache
+_AWAY = (0.06, 0.2, 0.6)  # how far from a seed of length one a search starts
+_POWERS, _MARGIN = 6, 1.15  # steps to the largest eigenvalue, and what is added to it
 
 
 @dataclass(eq=False)
@@ -75,10 +77,11 @@ def climbed(
 
 @dataclass(eq=False)
 class RidgeSearch(NeuronOracle):
-    """Steep neurons by :func:`ascend` from random directions, and from those that a local search finds from the seeds.
+    """Steep neurons by :func:`ascend`: from random directions, from those that a local search finds, and from around
+    the seeds, where at the dual point of a trained network ten times as many starts lead to steep neurons.
 
-    Slower than :class:`LocalSearch`, which never stops on a ridge; at the dual point of a trained network the steepest
-    neurons are on ridges. Lower bounds only.
+    Slower than :class:`LocalSearch`, which never stops on a ridge; at such a dual point the steepest neurons are on
+    ridges. Lower bounds only.
     """
 
     X: Float[Tensor, "n d"]
@@ -97,13 +100,25 @@ class RidgeSearch(NeuronOracle):
         X, basis = self._reduced.samples, self._reduced.basis
         known = LocalSearch(self.X, self.starts, seed=self.seed).steepest(V, 0.0, seeds).neurons[: self.starts // 4]
         drawn = self._generator.standard_normal((self.starts, X.shape[1])) / np.sqrt((X**2).mean(0))
-        climbed = ascend(X, V.cpu().numpy(), np.concatenate([known.cpu().numpy() @ basis, drawn]))
+        starts = [known.cpu().numpy() @ basis, drawn]
+        if seeds is not None and len(seeds):
+            starts.append(self._around(seeds.cpu().numpy() @ basis))
+        climbed = ascend(X, V.cpu().numpy(), np.concatenate(starts))
         neurons = torch.cat([torch.from_numpy(climbed @ basis.T).to(self.X), known[:1]])
         return SteepestNeurons.ranked(neurons, steepness(self.X, V, neurons), above)
 
+    def _around(self, seeds: Directions) -> Directions:
+        """Directions at several distances from seeds, twice as many as starts."""
+        rng, count = self._generator, 2 * self.starts
+        chosen = seeds[np.resize(rng.permutation(len(seeds)), count)]
+        lengths = np.maximum(np.linalg.norm(chosen, axis=1, keepdims=True), _TINY)
+        away = rng.choice(_AWAY, (count, 1)) / np.sqrt(seeds.shape[1])
+        moved: Directions = chosen / lengths + away * rng.standard_normal(chosen.shape)
+        return moved
+
 
 def ascend(
-    X: Float[ndarray, "n r"], V: Float[ndarray, "n c"], U: Directions, rounds: int = 6, steps: int = 120
+    X: Float[ndarray, "n r"], V: Float[ndarray, "n c"], U: Directions, rounds: int = 6, steps: int = 30
 ) -> Directions:
     r"""Unit directions at least as steep as those of U, by the convex-concave procedure.
 
@@ -141,10 +156,13 @@ def _objective(X: ndarray, V: ndarray, U: ndarray) -> tuple[Float[ndarray, " q"]
 
 
 def _concave_step(X: ndarray, w: Float[ndarray, "q n"], hidden: Float[ndarray, "q n"], steps: int) -> Directions:
-    """The direction of the shortest b + sum_i theta_i w_i x_i, by accelerated projected gradient from u's pattern."""
+    """The direction of the shortest b + sum_i theta_i w_i x_i, by accelerated projected gradient from u's pattern.
+
+    Steps are as long as the curvature allows, about: a bound of it by the trace took four times as many.
+    """
     active, down = (hidden > 0).astype(float), np.minimum(w, 0)
     b = (np.maximum(w, 0) * active) @ X
-    step = down / np.maximum(down**2 @ (X**2).sum(1), _TINY)[:, None]
+    step = down / np.maximum(_MARGIN * _largest_eigenvalues(X, down), _TINY)
     theta = ahead = active
     momentum = 1.0
     for _ in range(steps):
@@ -157,3 +175,14 @@ def _concave_step(X: ndarray, w: Float[ndarray, "q n"], hidden: Float[ndarray, "
         theta, momentum = moved, following
     a = b + (theta * down) @ X
     return a / np.maximum(np.linalg.norm(a, axis=1, keepdims=True), _TINY)
+
+
+def _largest_eigenvalues(X: ndarray, weights: Float[ndarray, "q n"]) -> Float[ndarray, "q 1"]:
+    """About those of X^T diag(w^2) X, by powers."""
+    squares, sizes = weights**2, np.zeros((len(weights), 1))
+    at = np.broadcast_to(X.sum(0) + X.std(0), (len(weights), X.shape[1]))
+    for _ in range(_POWERS):
+        at = (squares * (at @ X.T)) @ X
+        sizes = np.linalg.norm(at, axis=1, keepdims=True)
+        at = at / np.maximum(sizes, _TINY)
+    return sizes

@@ -14,6 +14,7 @@ from bidual.solvers.fista import FISTA
 from bidual.solvers.kernel_admm import KernelADMM
 from bidual.solvers.primal_dual import PrimalDual
 from bidual.solvers.q_interior_point import QInteriorPoint
+from bidual.solvers.smoothed_newton import SmoothedNewton
 
 SOLVERS: Registry[Solver] = Registry(  # of programs over given blocks; those over neurons are in training
     Solver, "solver", accepts=lambda cls: cls.takes is Problem and not isabstract(cls)
@@ -30,4 +31,5 @@ __all__ = [
     "KernelADMM",
     "PrimalDual",
     "QInteriorPoint",
+    "SmoothedNewton",
 ]

@@ -3,30 +3,50 @@ r"""Exact training of ReLU networks by columns: solve over the neurons at hand, 
 The master problem is a group lasso over a dictionary of neurons (:meth:`NeuronProblem.restricted_to`); its dual point V
 is optimal for the network as soon as no neuron anywhere has |V^T (X u)_+| > beta (CP eq. 11). The papers' own method,
 Frank-Wolfe, adds one neuron a step and never re-optimises the others; see :mod:`bidual.training.relu.frank_wolfe`.
+
+Where neurons are searched for, they also move: near-copies are merged and the whole network descends every second
+round, from a wide random network on (docs/solvers.md, "Neurons that move").
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import inf
 from time import perf_counter
-from typing import Self
+from typing import NamedTuple, Self
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from bidual.numerics.norms import L2
 from bidual.polar import NeuronOracle, Neurons, SteepestNeurons
 from bidual.problems.certificate import Certificate, Scope, judge
-from bidual.problems.problem import NeuronProblem, Problem
+from bidual.problems.problem import NeuronProblem, Problem, ReluProblem
 from bidual.problems.solution import Limits, Solution, Status, Verdict, neurons_of
-from bidual.solvers import EtaInteriorPoint, InteriorPoint, PrimalDual
+from bidual.solvers import EtaInteriorPoint, InteriorPoint, PrimalDual, SmoothedNewton
 from bidual.solvers.driver import NeuronSolver, Solver, solve
 from bidual.solvers.plan import solve_auto
+from bidual.training.relu.network_descent import Network, descended, merged, value, wide_network
 from bidual.types import Blocks, Matrix
 
 _SMALL_MASTER = 300_000  # numbers in the design of a master problem that an interior point takes within a second
 _MASTER_SHARE = 0.03  # of the current gap, what the master problem may leave
+_WIDTH, _WIDE_STEPS, _STEPS = 100, 100, 40  # of the random network, of its descent, and of those between rounds
+_LIGHT = 0.01  # neurons below this share of the heaviest are dropped where neurons move, less the smaller the gap
+_FEWER = 0.9  # of them must be left at most, for another master problem
 _LIMITS = Limits(1e-6)
+
+
+class _Weighed(NamedTuple):
+    """A master problem with its solution."""
+
+    master: Problem
+    Z: Blocks
+    V: Matrix
+    primal: float
+
+    def with_only(self, problem: NeuronProblem, which: Bool[Tensor, " m"]) -> "_Weighed":
+        return self._replace(master=problem.restricted_to(neurons_of(self.master)[which]), Z=self.Z[which])
 
 
 @dataclass
@@ -43,6 +63,7 @@ class _State:
     stalled: bool = False
     strictness: float = 1.0  # how much better than usual the master is solved
     primal: float = inf  # of the last master from which neurons were dropped
+    round: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,11 +73,14 @@ class ColumnGeneration(NeuronSolver):
     Attributes:
         oracle: finds the steepest neurons, and proves how steep they are if it can.
         seeds: neurons to begin with, besides those of the start.
+        moving: a seed for the random network where neurons move, for smooth losses under weight decay; None where they
+            do not.
         limits: of the run.
     """
 
     oracle: NeuronOracle
     seeds: Neurons | None = None
+    moving: int | None = None
     limits: Limits = _LIMITS
 
     name = "column_generation"
@@ -72,42 +96,80 @@ class ColumnGeneration(NeuronSolver):
         return replace(self, limits=limits)
 
     def init(self, problem: NeuronProblem, start: Neurons | None, dual: Tensor | None) -> _State:
-        given = [U for U in (start, self.seeds) if U is not None]
+        given = [U for U in (start, self.seeds) if U is not None and len(U)]
+        began = perf_counter()
+        if self.moving is not None and not given and isinstance(problem, ReluProblem):
+            wide = descended(problem, wide_network(problem, _WIDTH, self.moving), _WIDE_STEPS, self._in_time(began))
+            return _State(problem.restricted_to(wide.neurons), wide.Z, began)
         neurons = torch.cat([problem.X.new_zeros(0, problem.neuron_size), *given])
         master = problem.restricted_to(neurons)
-        return _State(master, master.operator.zeros(), perf_counter())
+        return _State(master, master.operator.zeros(), began)
+
+    def resume(self, problem: NeuronProblem, done: Solution) -> _State:
+        master = problem.restricted_to(done.neurons)
+        return (
+            _State(master, done.Z.to(problem.X), perf_counter())
+            if self.seeds is None
+            else super().resume(problem, done)
+        )
+
+    def _in_time(self, began: float) -> Callable[[], bool]:
+        limit = self.limits.max_time
+        return lambda: limit is None or perf_counter() - began < limit
 
     def step(self, problem: NeuronProblem, state: _State) -> _State:
         tol = max(min(state.strictness * _MASTER_SHARE * state.gap, 1e-3), 0.1 * self.limits.tol)
-        left = self.limits.after(perf_counter() - state.began, least=1.0).max_time
-        solved = solve_master(state.master, Limits(tol, max_time=left), state.Z).certificate
-        master, Z = self._without_idle(problem, state, solved)
-        certificate, peaks = judged_by_oracle(master, Z, solved.dual_point, self.oracle, neurons_of(master))
+        weighed = self._weighed(state, state.master, state.Z, tol)
+        falls = weighed.primal < state.primal * (1 - 1e-9)
+        if falls:  # idle neurons stay until then: with a kinked loss duals are not unique, and rounds could repeat
+            weighed = weighed.with_only(problem, weighed.Z.abs().amax((1, 2)) > 0)
+        if self.moving is not None and isinstance(problem, ReluProblem):
+            weighed = self._moved(problem, state, self._lighter(problem, state, weighed, tol), tol)
+        master, Z, V = weighed.master, weighed.Z, weighed.V
+        certificate, peaks = judged_by_oracle(master, Z, V, self.oracle, neurons_of(master))
         best = certificate if state.best is None else certificate.with_dual_of(state.best)
         steepest = max(peaks.bracket.lower, problem.beta)
-        guess = best if self.oracle.proves else judge(master, Z, solved.dual_point, lambda W: steepest, Scope.BLOCKS)
+        guess = best if self.oracle.proves else judge(master, Z, V, lambda W: steepest, Scope.BLOCKS)
         new = spread_out(peaks, problem.beta, neurons_of(master))
         return _State(
             problem.restricted_to(torch.cat([neurons_of(master), new])),
             torch.cat([Z, Z.new_zeros(len(new), *Z.shape[1:])]),
             state.began,
-            Verdict(master, certificate, solved.dual_point, guess.relative_gap),
+            Verdict(master, certificate, V, guess.relative_gap),
             best,
             guess.relative_gap,
             guess.within(self.limits.tol) and not self.oracle.proves,
             not len(new) and tol <= 0.1 * self.limits.tol,
             1.0 if len(new) else state.strictness / 10,  # nothing to add: solve the master better
-            solved.primal if self._falls(state, solved) else state.primal,
+            min(weighed.primal, state.primal) if falls else state.primal,
+            state.round + 1,
         )
 
-    def _falls(self, state: _State, solved: Certificate) -> bool:
-        return solved.primal < state.primal * (1 - 1e-9)
+    def _weighed(self, state: _State, master: Problem, Z: Blocks, tol: float) -> _Weighed:
+        """The neurons of a master problem with their best weights."""
+        left = self.limits.after(perf_counter() - state.began, least=1.0).max_time
+        solved = solve_master(master, Limits(tol, max_time=left), Z).certificate
+        return _Weighed(master, solved.point, solved.dual_point, solved.primal)
 
-    def _without_idle(self, problem: NeuronProblem, state: _State, solved: Certificate) -> tuple[Problem, Blocks]:
-        """The master without idle neurons, and its solution. They stay until the value falls: with a kinked loss duals
-        are not unique, and rounds could repeat."""
-        used = (solved.point.abs().amax((1, 2)) > 0) | (not self._falls(state, solved))
-        return problem.restricted_to(neurons_of(state.master)[used]), solved.point[used]
+    def _lighter(self, problem: NeuronProblem, state: _State, weighed: _Weighed, tol: float) -> _Weighed:
+        """Without light neurons, of which near-copies have many, if it is still better than the last time."""
+        sizes = torch.linalg.vector_norm(weighed.Z, dim=(1, 2))
+        heavy = sizes > min(_LIGHT, 10 * state.gap) * sizes.max() if len(sizes) else sizes > 0
+        if int(heavy.sum()) > _FEWER * len(heavy):
+            return weighed
+        few = weighed.with_only(problem, heavy)
+        again = self._weighed(state, few.master, few.Z, tol)
+        return again if again.primal < state.primal * (1 - 1e-9) else weighed
+
+    def _moved(self, problem: ReluProblem, state: _State, weighed: _Weighed, tol: float) -> _Weighed:
+        """Every second round: near-copies merged, the whole network descended, and weighed again."""
+        if state.round % 2 == 0 or not len(weighed.Z):
+            return weighed
+        network = Network(neurons_of(weighed.master), weighed.Z)
+        network = descended(problem, merged(network), _STEPS, self._in_time(state.began))
+        if not value(problem, network) < weighed.primal:
+            return weighed
+        return self._weighed(state, problem.restricted_to(network.neurons), network.Z, tol)
 
     def finished(self, state: _State) -> Status | None:
         if state.found_all:
@@ -146,13 +208,15 @@ def spread_out(
 
 
 def solve_master(problem: Problem, limits: Limits, start: Float[Tensor, "m a c"] | None = None) -> Solution:
-    """The group lasso over a dictionary, by interior points: in one variable per neuron, or on the conic form."""
+    """The group lasso over a dictionary: by Newton's method from warm starts, else by interior points, in one variable
+    per neuron or on the conic form."""
     if problem.operator.block_shape[0] == 0:
         return solve(problem, PrimalDual(), Limits(inf))  # takes every gauge, and has nothing to do
     start = None if start is None or not bool(start.any()) else start
     n, m = problem.operator.output_shape[0], problem.operator.block_shape[0]
     general: list[Solver] = [InteriorPoint()] if n * m <= _SMALL_MASTER else []
-    stages = [EtaInteriorPoint(), *general] if problem.datafit.loss.half_square else general
+    general = [EtaInteriorPoint(), *general] if problem.datafit.loss.half_square else general
+    stages = general if start is None else [SmoothedNewton(), *general]
     best: Solution | None = None
     for solver in stages:
         if solver.refusal(problem) is None:

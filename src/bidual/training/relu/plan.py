@@ -38,7 +38,7 @@ _BY_COLUMNS = ("auto", "column_generation")
 MOMENT = 0.1  # seconds that a stage has at least
 # where one way overtakes another; the limits of the exact oracle are in polar/exact/faces.py
 _ROUGH = 3e-3  # the search gap at which exact questions begin to pay
-_STARTS, _RIDGE_STARTS = 256, 64
+_STARTS, _RIDGE_STARTS = 256, 48
 _MANY_NUMBERS, _SEARCH_TOL = 20_000, 1e-3
 _SEARCH_SHARE = 0.5  # of the time, that a search may take beyond that gap where a proof follows
 _WHITE_SAMPLES = 200  # up to so many, the relaxation of spike-free data is a matter of seconds
@@ -151,9 +151,11 @@ class ReluPlan(NeuronPlan):
     @cached_property
     def neuron_oracle(self) -> NeuronOracle:
         """The exact oracle where it is wanted or affordable, a search elsewhere."""
-        if self.exact:
-            return self._for_rows(Faces)
-        return self._for_rows(lambda X: RidgeSearch(X, starts=_RIDGE_STARTS, seed=self.seed))
+        return self._for_rows(Faces) if self.exact else self._ridges()
+
+    def _ridges(self) -> NeuronOracle:
+        starts = _RIDGE_STARTS if isinstance(self.n_starts, str) else self.n_starts
+        return self._for_rows(lambda X: RidgeSearch(X, starts=starts, seed=self.seed))
 
     def _for_rows(self, make: Make) -> NeuronOracle:
         return oracle_for(self.X, self.readout, make)
@@ -223,7 +225,7 @@ class ReluPlan(NeuronPlan):
                 yield Stage(form, limits)
             if prove and self._has_one_cone(problem):
                 return (yield Stage(Copositive(seed=self.seed), limits))
-        return (yield from self._by_columns(limits, prove))
+        return (yield from self._by_columns(problem, limits, prove))
 
     def _has_one_cone(self, problem: ReluProblem) -> bool:
         """Whether all patterns share a cone, and its semidefinite program is affordable but their list is not."""
@@ -234,30 +236,36 @@ class ReluPlan(NeuronPlan):
         """Whether the samples are few and spike-free, so that CP (20) applies."""
         return self.readout is None and len(self.X) <= self.X.shape[1] and is_spike_free(self.X).holds is True
 
-    def _by_columns(self, limits: Limits, prove: bool) -> Stages:
+    def _by_columns(self, problem: ReluProblem, limits: Limits, prove: bool) -> Stages:
         """By columns; where a question to the oracle is slow, a search finds most of the neurons first."""
         if self.exact and not slow(self._n_rows, self.rank):
             return (yield Stage(ColumnGeneration(self.neuron_oracle), limits))
-        first = limits
+        search, first = self._search(problem), limits
         if self.exact:
             first = replace(limits, tol=max(limits.tol, _ROUGH))
         elif self.X.numel() > _MANY_NUMBERS and self.rank > _HIGHEST_RANK:
             # where many numbers meet a search, its last digits take most of the time, and a proof seldom has them
             first = limits = replace(limits, tol=max(limits.tol, _SEARCH_TOL))
         if prove and not self.exact and limits.max_time is not None:
-            return (yield from self._before_proof(limits, limits.max_time))
-        found = yield Stage(ColumnGeneration(self._search()), first)
-        return (yield Stage(ColumnGeneration(self.neuron_oracle), limits.after(found.seconds, least=MOMENT)))
+            return (yield from self._before_proof(search, limits, limits.max_time))
+        found = yield Stage(search, first)
+        return (yield Stage(self._thorough(search), limits.after(found.seconds, least=MOMENT)))
 
-    def _before_proof(self, limits: Limits, max_time: float) -> Stages:
+    def _before_proof(self, search: ColumnGeneration, limits: Limits, max_time: float) -> Stages:
         """By search; the last digits, which a proof seldom has, leave it time."""
-        found = yield Stage(ColumnGeneration(self._search()), replace(limits, tol=max(limits.tol, _SEARCH_TOL)))
+        found = yield Stage(search, replace(limits, tol=max(limits.tol, _SEARCH_TOL)))
         limits = replace(limits, max_time=_SEARCH_SHARE * max_time)
-        return (yield Stage(ColumnGeneration(self.neuron_oracle), limits.after(found.seconds, least=MOMENT)))
+        return (yield Stage(self._thorough(search), limits.after(found.seconds, least=MOMENT)))
 
-    def _search(self) -> NeuronOracle:
+    def _search(self, problem: ReluProblem) -> ColumnGeneration:
+        """With neurons that move where the loss is smooth, elsewhere by the quickest search."""
+        if problem.datafit.smoothness is not None:
+            return ColumnGeneration(self._ridges(), moving=self.seed)
         starts = _STARTS if isinstance(self.n_starts, str) else self.n_starts
-        return self._for_rows(lambda X: LocalSearch(X, starts=starts, seed=self.seed))
+        return ColumnGeneration(self._for_rows(lambda X: LocalSearch(X, starts=starts, seed=self.seed)))
+
+    def _thorough(self, search: ColumnGeneration) -> ColumnGeneration:
+        return replace(search, oracle=self.neuron_oracle, moving=None if self.exact else search.moving)
 
     def _proofs(
         self, problem: ReluProblem, limits: Limits, solver: str, candidates: tuple[Matrix, ...], found: Solution
