@@ -49,6 +49,17 @@ class _Weighed(NamedTuple):
         return self._replace(master=problem.restricted_to(neurons_of(self.master)[which]), Z=self.Z[which])
 
 
+class _Searched(NamedTuple):
+    """A dual point, and how steep the steepest neuron is that any search has found there."""
+
+    V: Matrix
+    steepest: float
+
+    def judged(self, master: Problem, Z: Blocks) -> Certificate:
+        """What the bounds would be if there were no steeper one."""
+        return judge(master, Z, self.V, lambda W: max(self.steepest, master.beta), Scope.BLOCKS)
+
+
 @dataclass
 class _State:
     """The master problem of the next round: its neurons with their last weights, zero for new ones."""
@@ -64,6 +75,7 @@ class _State:
     strictness: float = 1.0  # how much better than usual the master is solved
     primal: float = inf  # of the last master from which neurons were dropped
     round: int = 0
+    searched: _Searched | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,14 +140,15 @@ class ColumnGeneration(NeuronSolver):
         master, Z, V = weighed.master, weighed.Z, weighed.V
         certificate, peaks = judged_by_oracle(master, Z, V, self.oracle, neurons_of(master))
         best = certificate if state.best is None else certificate.with_dual_of(state.best)
-        steepest = max(peaks.bracket.lower, problem.beta)
-        guess = best if self.oracle.proves else judge(master, Z, V, lambda W: steepest, Scope.BLOCKS)
         new = spread_out(peaks, problem.beta, neurons_of(master))
+        following = problem.restricted_to(torch.cat([neurons_of(master), new]))
+        searched = _searched(following, _Searched(V, peaks.bracket.lower), state.searched)
+        guess = best if self.oracle.proves else searched.judged(master, Z)
         return _State(
-            problem.restricted_to(torch.cat([neurons_of(master), new])),
+            following,
             torch.cat([Z, Z.new_zeros(len(new), *Z.shape[1:])]),
             state.began,
-            Verdict(master, certificate, V, guess.relative_gap),
+            Verdict(master, certificate, V if self.oracle.proves else searched.V, guess.relative_gap),
             best,
             guess.relative_gap,
             guess.within(self.limits.tol) and not self.oracle.proves,
@@ -143,6 +156,7 @@ class ColumnGeneration(NeuronSolver):
             1.0 if len(new) else state.strictness / 10,  # nothing to add: solve the master better
             min(weighed.primal, state.primal) if falls else state.primal,
             state.round + 1,
+            searched,
         )
 
     def _weighed(self, state: _State, master: Problem, Z: Blocks, tol: float) -> _Weighed:
@@ -175,6 +189,22 @@ class ColumnGeneration(NeuronSolver):
         if state.found_all:
             return Status.SEARCHED
         return Status.STALLED if state.stalled else None
+
+
+def _searched(known: Problem, now: _Searched, before: _Searched | None) -> _Searched:
+    """The better of two dual points, the older one judged by all neurons that are known by now too."""
+    if before is None:
+        return now
+    here = known.gauge.polar(known.operator.adjoint(before.V)).upper
+    before = before._replace(steepest=max(before.steepest, here))
+    values = [_dual_value(known, one) for one in (now, before)]
+    return before if values[1] > values[0] else now
+
+
+def _dual_value(problem: Problem, at: _Searched) -> float:
+    """-F* of V, scaled to where its steepest neuron may be."""
+    V = problem.datafit.into_domain(at.V * min(1.0, problem.beta / max(at.steepest, 1e-300)))
+    return -problem.datafit.conjugate(V)
 
 
 def judged_by_oracle(
