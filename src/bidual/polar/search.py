@@ -99,13 +99,16 @@ class RidgeSearch(NeuronOracle):
     def _steepest(self, V: Tensor, above: float, seeds: Tensor | None) -> SteepestNeurons:
         X, basis = self._reduced.samples, self._reduced.basis
         known = LocalSearch(self.X, self.starts, seed=self.seed).steepest(V, 0.0, seeds).neurons[: self.starts // 4]
-        drawn = self._generator.standard_normal((self.starts, X.shape[1])) / np.sqrt((X**2).mean(0))
-        starts = [known.cpu().numpy() @ basis, drawn]
-        if seeds is not None and len(seeds):
-            starts.append(self._around(seeds.cpu().numpy() @ basis))
+        around = known if seeds is None or not len(seeds) else seeds
+        starts = [known.cpu().numpy() @ basis, self._drawn(), self._around(around.cpu().numpy() @ basis)]
         climbed = ascend(X, V.cpu().numpy(), np.concatenate(starts))
         neurons = torch.cat([torch.from_numpy(climbed @ basis.T).to(self.X), known[:1]])
         return SteepestNeurons.ranked(neurons, steepness(self.X, V, neurons), above)
+
+    def _drawn(self) -> Directions:
+        X = self._reduced.samples
+        drawn: Directions = self._generator.standard_normal((self.starts, X.shape[1])) / np.sqrt((X**2).mean(0))
+        return drawn
 
     def _around(self, seeds: Directions) -> Directions:
         """Directions at several distances from seeds, twice as many as starts."""
