@@ -10,8 +10,10 @@ import select
 import subprocess
 import sys
 import time
+import weakref
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import IO
 
 from bidual.runtime.shared_arrays import anonymous_file
 
@@ -19,7 +21,6 @@ _START = "import json, sys; sys.path[:] = json.loads(sys.argv[3]); from {module}
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 _READY = "ready"
 _LOOK = 2.0  # seconds between looks at whether the parent lives
-_END = 1.0  # seconds that it is given to end by itself
 
 
 class HelperLostError(Exception):
@@ -40,6 +41,7 @@ class HelperProcess:
 
     def __init__(self, module: str) -> None:
         self._file, self._ready, self._rest = anonymous_file(), False, b""
+        self.user: object = None  # whose numbers are in the shared file
         path = json.dumps([folder or os.getcwd() for folder in sys.path])
         arguments = [str(self.file), str(os.getpid()), path]
         self.process = subprocess.Popen(
@@ -51,6 +53,7 @@ class HelperProcess:
             process_group=0,  # an interrupt from the keyboard is for the parent
             env=os.environ | _ONE_THREAD,
         )
+        self._ending = weakref.finalize(self, _end, self.process, self._file)
 
     @property
     def file(self) -> int:
@@ -98,18 +101,16 @@ class HelperProcess:
         return bool(poll.poll(1000 * seconds))
 
     def close(self) -> None:
-        """End the child; more than once does no harm."""
-        if self.process.stdin is None or self.process.stdin.closed:
-            return
-        assert self.process.stdout is not None
-        for end in (self._file, self.process.stdin, self.process.stdout):
-            with suppress(OSError):
-                end.close()
-        try:
-            self.process.wait(_END)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+        """End the child; more than once does no harm. Who forgets the helper ends it too."""
+        self._ending()
+
+
+def _end(process: subprocess.Popen[bytes], file: IO[bytes]) -> None:
+    for end in (file, process.stdin, process.stdout):
+        with suppress(OSError):
+            end.close()  # type: ignore[union-attr]
+    process.kill()  # it has nothing to save, and an interpreter with torch takes a second to end
+    process.wait()
 
 
 def requests() -> Iterator[tuple[list[str], int]]:

@@ -18,6 +18,7 @@ from bidual.runtime.helper_process import HelperLostError, HelperProcess, reply,
 from bidual.runtime.shared_arrays import Arrays, read_arrays, write_arrays
 
 _PATIENCE, _TIMES = 20.0, 20.0  # seconds, and times as long as the work here took, that an answer may take
+_WATCHED = 2.0  # seconds of work and waiting after which both are compared
 
 
 class RemoteCells:
@@ -26,16 +27,20 @@ class RemoteCells:
     Args:
         process: is ready.
         places: at least one.
+        share: their work over the work that is done here meanwhile.
     """
 
-    def __init__(self, process: HelperProcess, places: Sequence[Coordinates]) -> None:
-        self.process, self.count = process, len(places)
+    def __init__(self, process: HelperProcess, places: Sequence[Coordinates], share: float = 1.0) -> None:
+        self.process, self.count, self.share = process, len(places), share
+        self._worked = self._waited = 0.0
         try:
             self.shared = write_arrays(process.file, _described(places))
         except OSError as error:
             raise HelperLostError("there is no memory to share") from error
+        process.user = self
         self._begin("cells")
         self._end()
+        self._waited = 0.0
 
     def begin_forms(self, V: Array, vectors: Sequence[Array]) -> None:
         self.shared["V"][...] = V
@@ -59,12 +64,25 @@ class RemoteCells:
         return [(self.shared[f"slope {k}"], self.shared[f"on V {k}"]) for k in range(self.count)]
 
     def _begin(self, request: str) -> None:
+        if self.process.user is not self:
+            raise HelperLostError("the helper process has other cells by now")
         self._asked = time.monotonic()
         self.process.ask(request)
 
     def _end(self) -> bool:
-        answer = self.process.answer(_PATIENCE + _TIMES * (time.monotonic() - self._asked))
+        came = time.monotonic()
+        worked = came - self._asked
+        answer = self.process.answer(_PATIENCE + _TIMES * worked)
+        self._worked, self._waited = self._worked + worked, self._waited + time.monotonic() - came
         return answer == "done"
+
+    def check_gain(self) -> None:
+        """Lost where one process would be as fast, since others keep the second core busy."""
+        if self._worked + self._waited < _WATCHED:
+            return
+        if self._waited > self.share * self._worked:
+            raise HelperLostError("the second core is busy")
+        self._worked = self._waited = 0.0
 
 
 def _described(places: Sequence[Coordinates]) -> Arrays:

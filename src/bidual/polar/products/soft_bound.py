@@ -70,13 +70,14 @@ class SoftBound:
                 return self._value(V, parts, width)
 
     def _share(self) -> None:
-        """Give cells to the helper as soon as it is ready."""
-        if self.remote is not None or self.helper is None or len(self.places) < 2:
-            return
-        process = self.helper.ready()
-        if process is not None:
-            here, there = halves([_cost(place) for place in self.places])
-            self.remote = RemoteCells(process, [self.places[k] for k in there])
+        """Give cells to the helper as soon as it is ready, for as long as that is faster."""
+        if self.remote is not None:
+            self.remote.check_gain()
+        elif self.helper is not None and len(self.places) > 1 and (process := self.helper.ready()) is not None:
+            costs = [_cost(place) for place in self.places]
+            here, there = halves(costs)
+            share = sum(costs[k] for k in there) / sum(costs[k] for k in here)
+            self.remote = RemoteCells(process, [self.places[k] for k in there], share)
             self._divide(here, there)
 
     def _alone(self, error: HelperLostError) -> None:
@@ -116,15 +117,15 @@ class SoftBound:
         return [found[k] for k in range(len(self.places))]
 
 
-def _cost(place: Coordinates) -> float:
+def _cost(place: Coordinates) -> int:
     """Of a form and its slopes: a factorisation and products with pairs, in proportion."""
     return place.pairs.count**2 * (place.pairs.count + 30 * place.cell.size) + len(place.vector)
 
 
-def halves(costs: Sequence[float]) -> tuple[list[int], list[int]]:
+def halves(costs: Sequence[int]) -> tuple[list[int], list[int]]:
     """Two parts of about the same sum: the largest first, to where less is."""
     parts: tuple[list[int], list[int]] = [], []
-    sums = [0.0, 0.0]
+    sums = [0, 0]
     for k in sorted(range(len(costs)), key=costs.__getitem__, reverse=True):
         side = int(sums[1] < sums[0])
         parts[side].append(k)
