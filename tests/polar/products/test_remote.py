@@ -141,9 +141,9 @@ def test_a_helper_without_gain_is_given_up(helper: Helper) -> None:
     shared(V, vector, 0.1)
     remote = shared.remote
     assert remote is not None
-    remote._worked, remote._waited = 0.9 * 3, 0.8 * 3 * remote.share
+    remote._worked, remote._passed = 3.0, 2.9 * (1 + remote.share)
     remote.check_gain()
-    assert remote._worked == remote._waited == 0
-    remote._worked, remote._waited = 3.0, 3.1 * remote.share
+    assert remote._worked == remote._passed == 0
+    remote._worked, remote._passed = 3.0, 3.1 * (1 + remote.share)
     with pytest.raises(HelperLostError, match="busy"):
         remote.check_gain()

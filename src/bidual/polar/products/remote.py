@@ -18,7 +18,7 @@ from bidual.runtime.helper_process import HelperLostError, HelperProcess, reply,
 from bidual.runtime.shared_arrays import Arrays, read_arrays, write_arrays
 
 _PATIENCE, _TIMES = 20.0, 20.0  # seconds, and times as long as the work here took, that an answer may take
-_WATCHED = 2.0  # seconds of work and waiting after which both are compared
+_WATCHED = 1.0  # seconds of shared work after which its gain is looked at
 
 
 class RemoteCells:
@@ -32,7 +32,7 @@ class RemoteCells:
 
     def __init__(self, process: HelperProcess, places: Sequence[Coordinates], share: float = 1.0) -> None:
         self.process, self.count, self.share = process, len(places), share
-        self._worked = self._waited = 0.0
+        self._worked = self._passed = 0.0  # seconds of this processor, and by the clock
         try:
             self.shared = write_arrays(process.file, _described(places))
         except OSError as error:
@@ -40,7 +40,7 @@ class RemoteCells:
         process.user = self
         self._begin("cells")
         self._end()
-        self._waited = 0.0
+        self._worked = self._passed = 0.0
 
     def begin_forms(self, V: Array, vectors: Sequence[Array]) -> None:
         self.shared["V"][...] = V
@@ -66,23 +66,25 @@ class RemoteCells:
     def _begin(self, request: str) -> None:
         if self.process.user is not self:
             raise HelperLostError("the helper process has other cells by now")
-        self._asked = time.monotonic()
+        self._asked = time.thread_time(), time.monotonic()
         self.process.ask(request)
 
     def _end(self) -> bool:
-        came = time.monotonic()
-        worked = came - self._asked
-        answer = self.process.answer(_PATIENCE + _TIMES * worked)
-        self._worked, self._waited = self._worked + worked, self._waited + time.monotonic() - came
+        worked, passed = (self._since(k) for k in range(2))
+        answer = self.process.answer(_PATIENCE + _TIMES * passed)
+        self._worked, self._passed = self._worked + worked, self._passed + self._since(1)
         return answer == "done"
 
+    def _since(self, clock: int) -> float:
+        return (time.thread_time(), time.monotonic())[clock] - self._asked[clock]
+
     def check_gain(self) -> None:
-        """Lost where one process would be as fast, since others keep the second core busy."""
-        if self._worked + self._waited < _WATCHED:
+        """Lost where one process that has a core would be as fast, since others keep the second core busy."""
+        if self._passed < _WATCHED:
             return
-        if self._waited > self.share * self._worked:
+        if self._passed > (1 + self.share) * self._worked:
             raise HelperLostError("the second core is busy")
-        self._worked = self._waited = 0.0
+        self._worked = self._passed = 0.0
 
 
 def _described(places: Sequence[Coordinates]) -> Arrays:
