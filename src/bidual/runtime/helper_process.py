@@ -42,7 +42,7 @@ class HelperProcess:
     def __init__(self, module: str) -> None:
         self._file, self._ready, self._rest = anonymous_file(), False, b""
         self.user: object = None  # whose numbers are in the shared file
-        path = json.dumps([folder or os.getcwd() for folder in sys.path])
+        path = json.dumps([str(folder) or os.getcwd() for folder in sys.path])
         arguments = [str(self.file), str(os.getpid()), path]
         self.process = subprocess.Popen(
             [sys.executable, "-P", "-c", _START.format(module=module), *arguments],
@@ -53,7 +53,7 @@ class HelperProcess:
             process_group=0,  # an interrupt from the keyboard is for the parent
             env=os.environ | _ONE_THREAD,
         )
-        self._ending = weakref.finalize(self, _end, self.process, self._file)
+        self._ending = weakref.finalize(self, _end, os.getpid(), self.process, self._file)
 
     @property
     def file(self) -> int:
@@ -105,7 +105,9 @@ class HelperProcess:
         self._ending()
 
 
-def _end(process: subprocess.Popen[bytes], file: IO[bytes]) -> None:
+def _end(owner: int, process: subprocess.Popen[bytes], file: IO[bytes]) -> None:
+    if os.getpid() != owner:  # a fork, which ends before the owner does
+        return
     for end in (file, process.stdin, process.stdout):
         with suppress(OSError):
             end.close()  # type: ignore[union-attr]

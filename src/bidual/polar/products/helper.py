@@ -6,14 +6,17 @@ import os
 import time
 from typing import Self
 
+import torch
 from joblib import cpu_count
 
 from bidual.runtime.crossovers import PROOFS
 from bidual.runtime.helper_process import HelperLostError, HelperProcess, helpers_possible
+from bidual.runtime.memory import available_bytes
 from bidual.runtime.threads import spare_threads
 
 _WORKER = "bidual.polar.products.remote"
 _BUSY = 0.5  # of the load average: a core that is used for half of the last minute is not free
+_MEMORY = 1 << 30  # bytes; the process takes a quarter of it before it has cells
 _AGAIN = 1.0  # seconds after which a busy machine is looked at again
 _log = logging.getLogger(__name__)
 
@@ -86,5 +89,6 @@ def _allowed() -> bool:
 
 
 def _core_is_free() -> bool:
-    """By the load of the last minute, of which this process is one."""
-    return os.getloadavg()[0] < (os.cpu_count() or 1) - _BUSY
+    """By the load of the last minute, of which this process is one; and there is memory for another interpreter."""
+    free = os.getloadavg()[0] < (os.cpu_count() or 1) - _BUSY
+    return free and available_bytes(torch.device("cpu")) > _MEMORY

@@ -50,7 +50,8 @@ class SoftBound:
         self.places, self.helper = places, helper
         self.remote: RemoteCells | None = None
         self.parts = slices([len(place.vector) for place in places])
-        self._divide(list(range(len(places))), [])
+        self.here: list[int] = []
+        self.there: list[int] = []
 
     def _divide(self, here: list[int], there: list[int]) -> None:
         """Which cells are computed in this process, and which in the helper."""
@@ -66,7 +67,7 @@ class SoftBound:
                 self._share()
                 return self._value(V, parts, width)
             except HelperLostError as error:
-                self._alone(error)
+                self._lost(error)
                 return self._value(V, parts, width)
 
     def _share(self) -> None:
@@ -79,8 +80,10 @@ class SoftBound:
             share = sum(costs[k] for k in there) / sum(costs[k] for k in here)
             self.remote = RemoteCells(process, [self.places[k] for k in there], share)
             self._divide(here, there)
+        if not self.here:
+            self._divide(list(range(len(self.places))), [])
 
-    def _alone(self, error: HelperLostError) -> None:
+    def _lost(self, error: HelperLostError) -> None:
         assert self.helper is not None
         self.helper.lost(error)
         self.remote = None
