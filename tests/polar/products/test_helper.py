@@ -1,7 +1,6 @@
 """When a second process is started for a proof."""
 
 import math
-import os
 import time
 from typing import Any
 
@@ -33,8 +32,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Seconds, on a machine with two cores of which one is free."""
     now = [0.0]
     monkeypatch.setattr(time, "perf_counter", lambda: now[0])
-    monkeypatch.setattr(os, "getloadavg", lambda: (1.1, 9.0, 9.0), raising=False)
-    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(module, "_idle_seconds", lambda: 5.0 + 0.9 * now[0])
     monkeypatch.setattr(module, "cpu_count", lambda: 2)
     monkeypatch.setattr(module, "spare_threads", lambda: 2)
     monkeypatch.setattr(module, "helpers_possible", lambda: True)
@@ -64,12 +62,10 @@ def test_it_does_not_start_for_proofs_that_end_soon(clock: list[float], deadline
 
 
 def test_a_busy_machine_is_looked_at_again(clock: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    idle = {0.0: 7.0, 3.0: 8.5, 4.5: 9.0, 6.0: 10.4}  # half of a core, a third of one, nearly all of one
+    monkeypatch.setattr(module, "_idle_seconds", lambda: idle[clock[0]])
     helper = Helper()
-    with monkeypatch.context() as busy:
-        busy.setattr(os, "getloadavg", lambda: (1.8, 0.0, 0.0))
-        clock[0] = 3.0
-        helper.ready()
-    for clock[0], starts in ((3.5, False), (4.5, True)):
+    for clock[0], starts in ((3.0, False), (3.5, False), (4.5, False), (6.0, True)):
         helper.ready()
         assert (helper.process is not None) == starts
 

@@ -2,10 +2,10 @@
 
 import logging
 import math
-import os
 import time
 from typing import Self
 
+import psutil
 import torch
 from joblib import cpu_count
 
@@ -15,7 +15,7 @@ from bidual.runtime.memory import available_bytes
 from bidual.runtime.threads import spare_threads
 
 _WORKER = "bidual.polar.products.remote"
-_BUSY = 0.5  # of the load average: a core that is used for half of the last minute is not free
+_FREE = 0.7  # of a core: how much must have been idle since the last look
 _MEMORY = 1 << 30  # bytes; the process takes a quarter of it before it has cells
 _AGAIN = 1.0  # seconds after which a busy machine is looked at again
 _log = logging.getLogger(__name__)
@@ -33,7 +33,8 @@ class Helper:
 
     def __init__(self, deadline: float = math.inf) -> None:
         self.deadline, self.over = deadline, not _allowed()
-        self._next = time.perf_counter() + PROOFS.helper_after
+        self._looked, self._idle = time.perf_counter(), _idle_seconds()
+        self._next = self._looked + PROOFS.helper_after
         self.process: HelperProcess | None = None
 
     def ready(self) -> HelperProcess | None:
@@ -56,8 +57,15 @@ class Helper:
         self._next = now + _AGAIN
         if self.deadline - now < PROOFS.helper_left:
             self.over = True
-        elif _core_is_free():
+        elif self._core_was_free(now) and available_bytes(torch.device("cpu")) > _MEMORY:
             self._start()
+
+    def _core_was_free(self, now: float) -> bool:
+        """Since the last look; the load average would tell of the last minute, which training may have filled."""
+        idle = _idle_seconds()
+        free = (idle - self._idle) / (now - self._looked)
+        self._looked, self._idle = now, idle
+        return free > _FREE
 
     def _start(self) -> None:
         try:
@@ -88,7 +96,7 @@ def _allowed() -> bool:
     return helpers_possible() and spare_threads() > 1 and cpu_count() > 1
 
 
-def _core_is_free() -> bool:
-    """By the load of the last minute, of which this process is one; and there is memory for another interpreter."""
-    free = os.getloadavg()[0] < (os.cpu_count() or 1) - _BUSY
-    return free and available_bytes(torch.device("cpu")) > _MEMORY
+def _idle_seconds() -> float:
+    """Of all cores of the machine, since it was started."""
+    times = psutil.cpu_times()
+    return times.idle + getattr(times, "iowait", 0.0)
