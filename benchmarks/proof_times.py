@@ -1,13 +1,15 @@
 """How tight the product bound is after how many seconds of proof, on one thread.
 
-    python benchmarks/proof_times.py [--cases NAME ...] [--shares 0.1 0.03] [--seconds 10] [--data FOLDER]
+    python benchmarks/proof_times.py [--cases NAME ...] [--shares 0.1 0.03] [--seconds 10] [--processes 1 2]
 
 Networks are trained first, without a proof; seconds are those of the proof alone. The gap is against the best network
 that was found. ``--data`` is the folder with ``uci/`` for the cases that need it; ``--figure FILE`` draws all rows.
+With ``--processes 1 2`` every network is proved twice: by one process, and with a helper where a second core is free.
 """
 
 import argparse
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -37,6 +39,7 @@ class Proof:
     trained: float
     search_gap: float
     course: Course
+    processes: int = 1
 
     def __str__(self) -> str:
         """One line of the table: sizes, seconds of training, and the gap at the marks that were reached."""
@@ -45,10 +48,13 @@ class Proof:
         best = ((end, min((gap for at, gap in self.course if at <= end), default=1.0)) for end in ends)
         said = ", ".join(f"{100 * gap:.3g} % @ {end:.3g} s" for end, gap in best)
         n, d = self.rows
-        return f"| {self.name} | {n} x {d} | {self.share:g} | {self.trained:.1f} | {self.search_gap:.0e} | {said} |"
+        name = self.name if self.processes == 1 else f"{self.name}, {self.processes} processes"
+        return f"| {name} | {n} x {d} | {self.share:g} | {self.trained:.1f} | {self.search_gap:.0e} | {said} |"
 
 
-def proof_course(task: ReluProblem, found: Solution, *, seconds: float, tol: float = 1e-5) -> Course:
+def proof_course(
+    task: ReluProblem, found: Solution, *, seconds: float, tol: float = 1e-5, processes: int = 1
+) -> Course:
     """Prove how good the network is that was found: seconds, and the gap certified by then."""
     course: list[tuple[float, float]] = []
     began = time.perf_counter()
@@ -56,20 +62,23 @@ def proof_course(task: ReluProblem, found: Solution, *, seconds: float, tol: flo
     def keep(record: Record) -> None:
         course.append((time.perf_counter() - began, record.relative_gap))
 
-    with one_thread():
+    with one_thread(spare=processes > 1):
         solve(task.to(torch.float64), JointProductBound(), Limits(tol, max_time=seconds), start=found, callback=keep)
     return tuple(course)
 
 
-def proof(name: str, share: float, seconds: float, data: Path) -> Proof:
+def proofs(name: str, share: float, seconds: float, data: Path, processes: list[int]) -> Iterator[Proof]:
+    """Of one network, by each number of processes."""
     make, table, settings = CASES[name]
     task, plan = problem(make, table(data), share, **settings)
     task = task.to(torch.float64)
     began = time.perf_counter()
     found = plan.train(task, Limits(1e-4), prove=False)
-    trained = time.perf_counter() - began
-    n, d = task.X.shape
-    return Proof(name, (n, d), share, trained, found.search_gap, proof_course(task, found, seconds=seconds))
+    trained, (n, d) = time.perf_counter() - began, task.X.shape
+    torch.set_num_threads(max(processes))
+    for count in processes:
+        course = proof_course(task, found, seconds=seconds, processes=count)
+        yield Proof(name, (n, d), share, trained, found.search_gap, course, count)
 
 
 def draw(proofs: list[Proof], file: Path) -> None:
@@ -91,14 +100,16 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=30.0, help="for a proof")
     parser.add_argument("--data", type=Path, default=Path("data"), help="a folder with uci/")
     parser.add_argument("--figure", type=Path, help="a picture to write, such as proofs.svg")
+    parser.add_argument("--processes", type=int, nargs="+", default=[1], choices=[1, 2])
     given = parser.parse_args()
     print("| data | rows | beta / beta_max | training, s | search gap | certified gap |\n|---|---|---|---|---|---|")
-    proofs = []
+    found = []
     for name, share in product(given.cases, given.shares):
-        proofs.append(proof(name, share, given.seconds, given.data))
-        print(proofs[-1], flush=True)
+        for one in proofs(name, share, given.seconds, given.data, given.processes):
+            found.append(one)
+            print(one, flush=True)
     if given.figure is not None:
-        draw(proofs, given.figure)
+        draw(found, given.figure)
 
 
 if __name__ == "__main__":

@@ -49,6 +49,8 @@ class ProofCrossovers:
         dense_without_signs: ... where signs of output weights are not distinguished, and clusters prove much less.
         clusters: how many.
         most_outputs: beyond, signs of output weights are not distinguished.
+        helper_after, helper_left: seconds of a proof after which a second process is started where a core is free, and
+            that must be left: its start takes 2 to 4 s.
     """
 
     share: float = 1.0
@@ -58,6 +60,8 @@ class ProofCrossovers:
     dense_without_signs: int = 2000
     clusters: int = 400
     most_outputs: int = 3
+    helper_after: float = 2.0
+    helper_left: float = 6.0
 
 
 CROSSOVERS = Crossovers()

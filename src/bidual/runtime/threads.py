@@ -28,6 +28,7 @@ class _Torch(local):
 
     def __init__(self) -> None:
         self.users, self.before, self.new = 0, 1, 1
+        self.strict = 0  # blocks whose caller wants no more than one thread at all
 
     def enter(self) -> None:
         self.users += 1
@@ -42,6 +43,9 @@ class _Torch(local):
         self.users -= 1
         if not self.users and self.before > 1:
             self._set(self.before)
+
+    def relax(self, count: int) -> None:
+        self.strict -= count
 
     def _set(self, count: int) -> None:
         torch.set_num_threads(count)
@@ -73,16 +77,26 @@ _torch, _blas = _Torch(), _Blas()
 
 
 @contextmanager
-def one_thread() -> Iterator[None]:
+def one_thread(spare: bool = False) -> Iterator[None]:
     """One thread for torch, in this Python thread alone, and for every BLAS within the block.
 
-    The caller's numbers are restored after it, also where blocks in several Python threads overlap.
+    The caller's numbers are restored after it, also where blocks in several Python threads overlap. With ``spare`` the
+    caller's other threads are left to helper processes; see :func:`spare_threads`.
     """
     with ExitStack() as stack:  # so that an interrupt on the way in or out leaves no limit behind
         for part in (_torch, _blas):
             _enter(part)
             stack.callback(_leave, part)
+        _torch.strict += not spare
+        stack.callback(_torch.relax, not spare)
         yield
+
+
+def spare_threads() -> int:
+    """How many threads the caller allows: those of torch outside of blocks with ``spare``, one within other blocks."""
+    if _torch.strict:
+        return 1
+    return _torch.before if _torch.users else torch.get_num_threads()
 
 
 def _enter(part: _Torch | _Blas) -> None:

@@ -117,6 +117,10 @@ class Solver(ABC):
         """Whether further steps are useless, or why; True is STALLED."""
         return None
 
+    def close(self, state: Any) -> None:
+        """Release what a state holds besides memory, such as processes; it is not used any more."""
+        return
+
 
 class NeuronSolver(Solver):
     """A solver of a :class:`NeuronProblem`. Starts are neurons; states have a verdict after every step."""
@@ -195,16 +199,19 @@ class Progress:
         status, state = self._reached(limits), None
         if status is None:
             state = solver.init(problem, start, dual) if self.done is None else solver.resume(problem, self.done)
-        while status is None:
-            status = self._stopped(solver, state, limits, self.steps - steps, self.seconds - began)
-            if status is None:
-                self.steps += 1
-                state = solver.step(problem, state)
-                if _worth_a_look(problem, solver, state, self.steps - steps, limits.tol):
-                    self._keep(solver, solver.certified(problem, state))
-                status = self._reached(limits)
-        if self.looked < self.steps:
-            self._keep(solver, solver.certified(problem, state))
+        try:
+            while status is None:
+                status = self._stopped(solver, state, limits, self.steps - steps, self.seconds - began)
+                if status is None:
+                    self.steps += 1
+                    state = solver.step(problem, state)
+                    if _worth_a_look(problem, solver, state, self.steps - steps, limits.tol):
+                        self._keep(solver, solver.certified(problem, state))
+                    status = self._reached(limits)
+            if self.looked < self.steps:
+                self._keep(solver, solver.certified(problem, state))
+        finally:
+            solver.close(state)
         self.done = self._solution(solver, self._reached(limits) or status)
         return self.done
 
@@ -295,7 +302,9 @@ def run(
 
 def threads_of(problem: Any) -> AbstractContextManager[None]:
     """As many threads as the products of a problem are worth; over all neurons products are many and small."""
-    return one_thread() if isinstance(problem, NeuronProblem) else threads_for(problem.operator.multiplications)
+    return (
+        one_thread(spare=True) if isinstance(problem, NeuronProblem) else threads_for(problem.operator.multiplications)
+    )
 
 
 def _like(problem: Any) -> Tensor:

@@ -16,8 +16,10 @@ from bidual.losses import LOSSES, Squared
 from bidual.losses.datafit import Datafit
 from bidual.numerics.norms import LINF
 from bidual.operators.patches import Convolution, ImagePatches
+from bidual.polar.products.helper import Helper
 from bidual.problems.problem import ReluProblem
 from bidual.problems.solution import Limits, Solution
+from bidual.runtime.helper_process import HelperProcess
 from bidual.solvers.driver import solve
 from bidual.testing.loss import example_targets
 from bidual.training.relu import product_bound
@@ -131,6 +133,39 @@ def test_cells_may_be_split_until_every_sign_is_known() -> None:
     bound = solve(task, JointProductBound(), Limits(1e-15, max_steps=25, max_time=20), start=found)
     assert bound.certificate.dual <= exact.certificate.primal
     assert bound.certificate.relative_gap < 1e-3
+
+
+def test_a_helper_process_changes_no_bound_and_ends_with_the_proof(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = replace(problem("squared"), beta=0.2)
+    found = ReluPlan(task.X, "search").train(task, prove=False)
+    alone, helper = bounded(task, found), Helper()
+    helper.over, helper.process = False, HelperProcess("bidual.polar.products.remote")
+    process = helper.process
+    assert process.answer(120) == "ready"
+    process._ready = True
+    monkeypatch.setattr(product_bound, "Helper", lambda deadline: helper)
+    shared = bounded(task, found)
+    assert process.user is not None
+    assert process.process.returncode is not None
+    expected = [record.dual for record in alone.history]
+    assert [record.dual for record in shared.history] == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("where", ["in a step", "between steps"])
+def test_an_error_ends_the_helper(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    def interrupt(*given: object) -> None:
+        raise KeyboardInterrupt
+
+    task = problem("squared")
+    found = ReluPlan(task.X, "search").train(task, prove=False)
+    helper = Helper()
+    helper.over = False
+    monkeypatch.setattr(product_bound, "Helper", lambda deadline: helper)
+    if where == "in a step":
+        monkeypatch.setattr(product_bound.ProductBound, "proofs", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        solve(task, JointProductBound(), Limits(1e-9, 2), start=found, callback=interrupt)
+    assert helper.over
 
 
 def test_other_norms_are_refused() -> None:

@@ -204,6 +204,11 @@ class CellDescent:
         whole = torch.linalg.solve_triangular(root.T, half, upper=True)
         return np.asarray(half.T @ half), np.asarray(whole)
 
+    def weighed(self, R: Float[np.ndarray, "z r"], shape: tuple[int, ...]) -> tuple[Array, Array]:
+        """:meth:`slopes` in the coordinates and in a V of this shape; zero where R has no columns."""
+        on_V = np.zeros(shape)
+        return self.slopes(R, on_V) if R.size else np.zeros(self.parts[-1].stop), on_V
+
     def slopes(self, R: Float[np.ndarray, "z r"], on_V: Float[np.ndarray, "n c"]) -> Array:
         """The derivatives of <C, M> in the coordinates, M = R R^T; those in V are added to ``on_V``."""
         c, clusters, M = self.c, self.clusters, R @ R.T

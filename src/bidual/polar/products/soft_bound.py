@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -11,7 +11,10 @@ from torch import Tensor
 
 from bidual.polar.products.coordinates import Coordinates, Vector
 from bidual.polar.products.descent import Array, CellDescent, Workspace, slices
+from bidual.polar.products.helper import Helper
 from bidual.polar.products.majorant import Majorant
+from bidual.polar.products.remote import RemoteCells
+from bidual.runtime.helper_process import HelperLostError
 from bidual.types import Matrix
 
 _LIGHT = 1e-12  # an eigenvalue's share of the moments that is left out
@@ -36,27 +39,101 @@ def softened(Cs: Sequence[Array], width: float) -> Soft:
 
 
 class SoftBound:
-    """The smoothed largest bound of several cells, as a function of V and one vector."""
+    """The smoothed largest bound of several cells, as a function of V and one vector.
 
-    def __init__(self, places: Sequence[Coordinates]) -> None:
-        space = Workspace()
-        self.cells = [CellDescent(place, space) for place in places]
+    Args:
+        places: where the cells begin.
+        helper: has a process that computes half of the cells, once it is ready.
+    """
+
+    def __init__(self, places: Sequence[Coordinates], helper: Helper | None = None) -> None:
+        self.places, self.helper = places, helper
+        self.remote: RemoteCells | None = None
         self.parts = slices([len(place.vector) for place in places])
+        self.here: list[int] = []
+        self.there: list[int] = []
+
+    def _divide(self, here: list[int], there: list[int]) -> None:
+        """Which cells are computed in this process, and which in the helper."""
+        space = Workspace()
+        self.here, self.there = here, there
+        self.cells = [CellDescent(self.places[k], space) for k in here]
 
     def __call__(self, V: Array, vector: Array, width: float) -> tuple[float, Array, Array] | None:
         """Value and slopes in V and in the vector; None where there is no bound."""
+        parts = [vector[part] for part in self.parts]
         with np.errstate(all="ignore"):  # what is not finite has no bound
-            return self._value(V, [vector[part] for part in self.parts], width)
+            try:
+                self._share()
+                return self._value(V, parts, width)
+            except HelperLostError as error:
+                self._lost(error)
+                return self._value(V, parts, width)
+
+    def _share(self) -> None:
+        """Give cells to the helper as soon as it is ready, for as long as that is faster."""
+        if self.remote is not None:
+            self.remote.check_gain()
+        elif self.helper is not None and len(self.places) > 1 and (process := self.helper.ready()) is not None:
+            costs = [_cost(place) for place in self.places]
+            here, there = halves(costs)
+            share = sum(costs[k] for k in there) / sum(costs[k] for k in here)
+            self.remote = RemoteCells(process, [self.places[k] for k in there], share)
+            self._divide(here, there)
+        if not self.here:
+            self._divide(list(range(len(self.places))), [])
+
+    def _lost(self, error: HelperLostError) -> None:
+        assert self.helper is not None
+        self.helper.lost(error)
+        self.remote = None
+        self._divide(list(range(len(self.places))), [])
 
     def _value(self, V: Array, parts: list[Array], width: float) -> tuple[float, Array, Array] | None:
-        Cs = [C for cell, part in zip(self.cells, parts, strict=True) if (C := cell.form(V, part)) is not None]
-        if len(Cs) < len(parts) or not all(np.isfinite(C).all() for C in Cs):
+        Cs = self._forms(V, parts)
+        if Cs is None or not all(np.isfinite(C).all() for C in Cs):
             return None
-        soft, on_V, on_vector = softened(Cs, width), np.zeros_like(V), []
-        for cell, part, R in zip(self.cells, parts, soft.roots, strict=True):
-            far_below = not R.size
-            on_vector.append(np.zeros_like(part) if far_below else cell.slopes(R, on_V))
-        return soft.value, on_V, np.concatenate(on_vector)
+        soft = softened(Cs, width)
+        slopes = self._slopes(soft.roots, V.shape)
+        on_V = np.zeros_like(V)
+        for _, one in slopes:
+            on_V += one
+        return soft.value, on_V, np.concatenate([on_vector for on_vector, _ in slopes])
+
+    def _forms(self, V: Array, parts: list[Array]) -> list[Array] | None:
+        if self.remote is not None:
+            self.remote.begin_forms(V, [parts[k] for k in self.there])
+        found = [cell.form(V, parts[k]) for k, cell in zip(self.here, self.cells, strict=True)]
+        far = [] if self.remote is None else self.remote.end_forms()
+        if far is None or any(C is None for C in found):
+            return None
+        return self._in_order(found, far)
+
+    def _slopes(self, roots: list[Array], shape: tuple[int, ...]) -> list[tuple[Array, Array]]:
+        if self.remote is not None:
+            self.remote.begin_slopes([roots[k] for k in self.there])
+        found = [cell.weighed(roots[k], shape) for k, cell in zip(self.here, self.cells, strict=True)]
+        return self._in_order(found, [] if self.remote is None else self.remote.end_slopes())
+
+    def _in_order(self, here: Sequence[Any], there: Sequence[Any]) -> list[Any]:
+        found = dict(zip([*self.here, *self.there], [*here, *there], strict=True))
+        return [found[k] for k in range(len(self.places))]
+
+
+def _cost(place: Coordinates) -> int:
+    """Of a form and its slopes: a factorisation and products with pairs, in proportion."""
+    return place.pairs.count**2 * (place.pairs.count + 30 * place.cell.size) + len(place.vector)
+
+
+def halves(costs: Sequence[int]) -> tuple[list[int], list[int]]:
+    """Two parts of about the same sum: the largest first, to where less is."""
+    parts: tuple[list[int], list[int]] = [], []
+    sums = [0, 0]
+    for k in sorted(range(len(costs)), key=costs.__getitem__, reverse=True):
+        side = int(sums[1] < sums[0])
+        parts[side].append(k)
+        sums[side] += costs[k]
+    return parts
 
 
 @dataclass(frozen=True, eq=False)

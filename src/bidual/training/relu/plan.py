@@ -116,7 +116,7 @@ class NeuronPlan(ABC):
         """
         problem = problem.to(torch.float64)
         self.check(problem, solver, limits.max_time)
-        with one_thread():  # many small products: threads would only wait for each other
+        with one_thread(spare=True):  # many small products: threads would only wait for each other
             stages = self.stages(problem, limits, solver, prove, candidates)
             return run(problem, stages, limits.tol, start=start, callback=callback)
 

@@ -17,6 +17,7 @@ from torch import Tensor
 from bidual.numerics.lbfgs import minimise
 from bidual.polar import NeuronOracle
 from bidual.polar.base import Pooled, distinct_count
+from bidual.polar.products.helper import Helper
 from bidual.polar.products.oracle import ProductBound, in_clusters, minimised
 from bidual.polar.products.soft_bound import Cells, SoftBound
 from bidual.polar.products.witness import ProductProof
@@ -72,6 +73,7 @@ class _Joint:
     reach: float  # norm of V at the beginning, times how far f moves in a unit
     unit: float  # what W and the bounds are divided by
     primal: float
+    helper: Helper | None = None
 
     @property
     def dual(self) -> DualCoordinates:
@@ -100,7 +102,7 @@ class _Joint:
     def moved(self, width: float, steps: int, deadline: float) -> Self:
         """After so many steps on V and the multipliers together."""
         scales, began, size = self.cells.scales(), self.cells.vector, self.f.numel()
-        bound = SoftBound(self.cells.places)
+        bound = SoftBound(self.cells.places, self.helper)
 
         def unpack(x: Tensor) -> tuple[Matrix, Tensor]:
             return self.f + self.reach * x[:size].view_as(self.f), began + scales * x[size:]
@@ -203,6 +205,7 @@ class _State:
     verdict: Verdict
     rounds: Iterator[_Joint]
     ends: float
+    helper: Helper
     gaps: list[float] = field(default_factory=list)
 
 
@@ -231,9 +234,10 @@ class JointProductBound(LowerBound):
         now = time.perf_counter()
         ends, limit = (math.inf if given is None else now + given for given in (self.seconds, self.max_time))
         before = Verdict(done.problem, done.certificate, done.dual_point, done.search_gap)
-        joint = _begun(problem, done)
+        helper = Helper(min(ends, limit))
+        joint = replace(_begun(problem, done), helper=helper)
         rounds = _rounds(joint, joint.oracle.per_row, min(ends, limit))
-        return _State(done, before, rounds, ends, [done.certificate.relative_gap])
+        return _State(done, before, rounds, ends, helper, [done.certificate.relative_gap])
 
     def step(self, problem: Any, state: _State) -> _State:
         joint = next(state.rounds)
@@ -257,6 +261,10 @@ class JointProductBound(LowerBound):
         stalled = len(state.gaps) > 2 * _PATIENCE and recent[-1] > (1 - _GAIN) * recent[0]
         late = len(state.gaps) > 1 and time.perf_counter() > state.ends
         return state.done.status if stalled or late else None
+
+    def close(self, state: _State | None) -> None:
+        if state is not None:
+            state.helper.close()
 
 
 def bytes_needed(problem: ReluProblem) -> int:
