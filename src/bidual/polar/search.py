@@ -110,7 +110,7 @@ class RidgeSearch(NeuronOracle):
         drawn: Directions = self._generator.standard_normal((self.starts, X.shape[1])) / np.sqrt((X**2).mean(0))
         return drawn
 
-    def _around(self, seeds: Directions) -> Directions:
+    def _around(self, seeds: Float[ndarray, "m r"]) -> Directions:
         """Directions at several distances from seeds, twice as many as starts."""
         rng, count = self._generator, 2 * self.starts
         chosen = seeds[np.resize(rng.permutation(len(seeds)), count)]

@@ -73,7 +73,7 @@ class SmoothedNewton(Solver):
         A = as_protocol(problem.operator, HasKernel).design()
         Z = problem.operator.zeros() if start is None else start.clone()
         b = problem.datafit.offset(A @ Z.flatten(0, 1))
-        state = _State(A, Z, b, 0.0, 0.0, A.new_zeros(0, len(b)))
+        state = _State(A, Z, b, 0.0, 0.0, torch.zeros_like(problem.datafit.targets))
         primal, _ = _evaluated(problem, state, Z, b)
         last = self._last_width(problem, primal)
         longest = float(_norms(Z).max()) if len(Z) else 0.0

@@ -32,7 +32,8 @@ from bidual.types import Matrix
 _FARTHEST = 1e6  # predictions beyond are not worth a look
 _MOVE = 0.3  # of the norm of V, how far a unit of its coordinates goes
 _WARM, _WARM_STEPS = 0.1, 10  # width and steps of the descent before V moves
-_WIDTH_OF_GAP, _WIDEST, _NARROWEST = 0.25, 0.1, 0.002  # smoothing by this share of the gap, within these limits
+_WIDTH_OF_GAP, _NARROWEST = 0.25, 0.002  # smoothing by this share of the gap, at least by that
+_WIDEST, _LATER_WIDEST = 0.1, 0.03  # and at most by this in the first round, and in later ones
 _STEPS = 60  # of L-BFGS, in a round
 _MEMORY, _LONG_MEMORY, _LONG = 20, 6, 1_000_000  # pairs that it keeps, of vectors up to so many numbers and beyond
 _BEFORE_CELLS = 0.85  # cells are split once a round leaves more than this share of the gap
@@ -189,10 +190,10 @@ def _rounds(joint: _Joint, per_row: int, deadline: float) -> Iterator[_Joint]:
     """Better and better bounds: V fixed, then V moving; cells are split where a round gains little."""
     joint = joint.refreshed(_WARM * max(joint.bounds), per_row).warmed(_WARM_STEPS, deadline)
     yield joint
-    gap = joint.gap
+    gap, widest = joint.gap, _WIDEST
     while True:
-        width = min(max(_WIDTH_OF_GAP * gap, _NARROWEST), _WIDEST)
-        joint = joint.improved(width, per_row, deadline)
+        width = min(max(_WIDTH_OF_GAP * gap, _NARROWEST), widest)
+        joint, widest = joint.improved(width, per_row, deadline), _LATER_WIDEST
         yield joint
         gap, before = joint.gap, gap
         if gap > _BEFORE_CELLS * before:
