@@ -153,9 +153,20 @@ def test_a_ridge_search_draws_directions_along_which_the_rows_move_alike(monkeyp
     X = normal(50, 3) * torch.tensor([1.0, 30.0, 5.0]).double()
     RidgeSearch(X, starts=2000).steepest(normal(50, 2, seed=1))
     rows, U = seen
-    assert 2000 <= len(U) <= 2500
-    assert (rows**2).mean(0) * (U[-2000:] ** 2).mean(0) == pytest.approx(1, rel=0.2)
-    assert np.linalg.norm(U[:-2000], axis=1) == pytest.approx(1)  # what a local search found
+    found, drawn, around = U[:-6000], U[-6000:-4000], U[-4000:]
+    assert 1 <= len(found) <= 500
+    assert np.linalg.norm(found, axis=1) == pytest.approx(1)  # by a local search
+    assert (rows**2).mean(0) * (drawn**2).mean(0) == pytest.approx(1, rel=0.2)
+    assert np.linalg.norm(around[:, None] - found[None], axis=2).min(1).max() < 2.5  # 0.6 away, a normal length
+
+
+def test_a_ridge_search_starts_around_every_seed() -> None:
+    X, seeds = normal(50, 8), normal(5, 8, seed=2).numpy()
+    around = RidgeSearch(X, starts=20)._around(seeds)
+    units = seeds / np.linalg.norm(seeds, axis=1, keepdims=True)
+    away = np.linalg.norm(around[:, None] - units[None], axis=2)
+    assert np.bincount(away.argmin(1), minlength=5) == pytest.approx(8, abs=2)  # 40 starts for five seeds
+    assert 0.01 < away.min(1).min() < 0.15 < 0.3 < away.min(1).max() < 1.5
 
 
 def test_few_starts_leave_a_sample_and_a_direction() -> None:
@@ -181,7 +192,7 @@ def test_a_ridge_search_is_not_below_the_local_search_it_starts_from() -> None:
         local = LocalSearch(X, 16, seed=seed).steepest(V).bracket.lower
         found = RidgeSearch(X, starts=16, seed=seed).steepest(V)
         assert found.bracket.lower >= local * (1 - 1e-12)
-        assert len(found.neurons) <= 16 + 4 + 1
+        assert len(found.neurons) <= 16 + 32 + 4 + 1
         torch.testing.assert_close(steepness(X, V, found.neurons), found.values, rtol=1e-9, atol=0)
 
 

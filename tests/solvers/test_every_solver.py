@@ -56,6 +56,8 @@ def should_refuse(solver: str, loss: str, gauge: str) -> bool:
     if solver == "q_interior_point":
         return loss != "squared" or gauge != "nuclear"
     kinked = loss in ("hinge", "absolute")
+    if solver == "smoothed_newton":
+        return kinked or gauge != "frobenius"
     if solver in ("burer_monteiro", "active_neurons"):
         return kinked or gauge != "nuclear"
     return solver == "fista" and kinked

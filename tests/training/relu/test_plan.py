@@ -149,6 +149,7 @@ def test_samples_of_zero_have_the_zero_network(solver: str) -> None:
 @pytest.mark.parametrize(("seconds", "left"), [(1.0, 4.0), (8.0, MOMENT)])
 def test_a_search_with_a_limit_of_time_leaves_half_of_it_for_the_proof(seconds: float, left: float) -> None:
     problem = _problem(20, 8)
-    stages = ReluPlan(problem.X)._before_proof(Limits(1e-6, max_time=10), 10.0)
+    plan = ReluPlan(problem.X)
+    stages = plan._before_proof(plan._search(problem), Limits(1e-6, max_time=10), 10.0)
     assert next(stages).limits == Limits(1e-3, max_time=10)
     assert stages.send(SimpleNamespace(seconds=seconds)).limits == Limits(1e-6, max_time=left)

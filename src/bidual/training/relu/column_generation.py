@@ -9,6 +9,7 @@ round, from a wide random network on (docs/solvers.md, "Neurons that move").
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import inf
 from time import perf_counter
@@ -23,6 +24,7 @@ from bidual.polar import NeuronOracle, Neurons, SteepestNeurons
 from bidual.problems.certificate import Certificate, Scope, judge
 from bidual.problems.problem import NeuronProblem, Problem, ReluProblem
 from bidual.problems.solution import Limits, Solution, Status, Verdict, neurons_of
+from bidual.runtime.numerical_errors import NUMERICAL
 from bidual.solvers import EtaInteriorPoint, InteriorPoint, PrimalDual, SmoothedNewton
 from bidual.solvers.driver import NeuronSolver, Solver, solve
 from bidual.solvers.plan import solve_auto
@@ -249,7 +251,9 @@ def solve_master(problem: Problem, limits: Limits, start: Float[Tensor, "m a c"]
     stages = general if start is None else [SmoothedNewton(), *general]
     best: Solution | None = None
     for solver in stages:
-        if solver.refusal(problem) is None:
+        if solver.refusal(problem) is not None:
+            continue
+        with suppress(*NUMERICAL):  # numbers beyond this solver's precision; the next may have more
             done = solve(problem, solver, replace(limits, max_steps=100), start=start)
             if done.certificate.within(limits.tol):
                 return done
