@@ -21,7 +21,7 @@ SMOOTH = [name for name in LOSSES if LOSSES[name]().smoothness is not None]
 
 def on_images() -> ReluProblem:
     X = torch.randn(6, 1, 4, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    patches = ImagePatches(X, Convolution.of(2, 2, pooling=2))
+    patches = ImagePatches(X, Convolution.of(2, 2, pooling=3))
     return ReluProblem.on(
         patches, Datafit(Squared(), torch.ones(6, 2, dtype=torch.float64).triu(), intercept=True), 0.3
     )
