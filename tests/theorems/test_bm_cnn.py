@@ -116,7 +116,7 @@ def test_every_solver_takes_convolutions(solver, gauge):
     engine = SOLVERS[solver](dtype="float64") if solver in ("kernel_admm", "active_neurons") else SOLVERS[solver]()
     group = gauge.name == "frobenius"
     refusing = ("burer_monteiro", "active_neurons") if group else ("eta_newton",)
-    if solver in ("eta_interior_point", "q_interior_point", *refusing):
+    if solver in ("eta_interior_point", "q_interior_point", "smoothed_newton", *refusing):
         with pytest.raises(ValueError, match="Use solver="):
             solve(problem, engine)
         return

@@ -98,7 +98,9 @@ class RidgeSearch(NeuronOracle):
 
     def _steepest(self, V: Tensor, above: float, seeds: Tensor | None) -> SteepestNeurons:
         X, basis = self._reduced.samples, self._reduced.basis
-        known = LocalSearch(self.X, self.starts, seed=self.seed).steepest(V, 0.0, seeds).neurons[: self.starts // 4]
+        known = (
+            LocalSearch(self.X, self.starts, seed=self.seed).steepest(V, 0.0, seeds).neurons[: max(self.starts // 4, 1)]
+        )
         around = known if seeds is None or not len(seeds) else seeds
         starts = [known.cpu().numpy() @ basis, self._drawn(), self._around(around.cpu().numpy() @ basis)]
         climbed = ascend(X, V.cpu().numpy(), np.concatenate(starts))
