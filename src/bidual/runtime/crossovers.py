@@ -43,7 +43,8 @@ class ProofCrossovers:
     """Between proofs for ReLU networks whose neurons were searched for (docs/product_bound.md).
 
     Attributes:
-        share, least: of the seconds of training, and seconds, that a proof is given without a limit of time.
+        share, least: of the seconds of training, and seconds, that a proof is given without a limit of time; it has one
+            round in any case, some seconds on tables of some hundred rows.
         per_row: pairs of rows that have a multiplier, for every row.
         dense: rows beyond which products of clusters of rows take the place of products of rows ...
         dense_without_signs: ... where signs of output weights are not distinguished, and clusters prove much less.

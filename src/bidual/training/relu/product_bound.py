@@ -186,14 +186,15 @@ class _Joint:
         return replace(part, cells=replace(self.cells, places=tuple(places)))
 
 
-def _rounds(joint: _Joint, per_row: int, deadline: float) -> Iterator[_Joint]:
+def _rounds(joint: _Joint, per_row: int, ends: float, limit: float) -> Iterator[_Joint]:
     """Better and better bounds: V fixed, then V moving; cells are split where a round gains little."""
-    joint = joint.refreshed(_WARM * max(joint.bounds), per_row).warmed(_WARM_STEPS, deadline)
+    joint = joint.refreshed(_WARM * max(joint.bounds), per_row).warmed(_WARM_STEPS, limit)
     yield joint
-    gap, widest = joint.gap, _WIDEST
+    gap, widest, deadline = joint.gap, _WIDEST, limit  # the first round is worth more than all others: it is not cut
     while True:
         width = min(max(_WIDTH_OF_GAP * gap, _NARROWEST), widest)
-        joint, widest = joint.improved(width, per_row, deadline), _LATER_WIDEST
+        joint = joint.improved(width, per_row, deadline)
+        widest, deadline = _LATER_WIDEST, min(ends, limit)
         yield joint
         gap, before = joint.gap, gap
         if gap > _BEFORE_CELLS * before:
@@ -215,7 +216,7 @@ class JointProductBound(LowerBound):
     """A lower bound for the network of the solver before, better with every step; see the module.
 
     Attributes:
-        seconds: that it may take, None for as long as it gains and the limits allow.
+        seconds: that it may take, its first round in any case; None for as long as it gains and the limits allow.
         max_time: the limit of the run.
     """
 
@@ -237,7 +238,7 @@ class JointProductBound(LowerBound):
         before = Verdict(done.problem, done.certificate, done.dual_point, done.search_gap)
         helper = Helper(min(ends, limit))
         joint = replace(_begun(problem, done), helper=helper)
-        rounds = _rounds(joint, joint.oracle.per_row, min(ends, limit))
+        rounds = _rounds(joint, joint.oracle.per_row, ends, limit)
         return _State(done, before, rounds, ends, helper, [done.certificate.relative_gap])
 
     def step(self, problem: Any, state: _State) -> _State:
@@ -260,7 +261,7 @@ class JointProductBound(LowerBound):
     def finished(self, state: _State) -> Status | None:
         recent = state.gaps[-_PATIENCE - 1 :]
         stalled = len(state.gaps) > 2 * _PATIENCE and recent[-1] > (1 - _GAIN) * recent[0]
-        late = len(state.gaps) > 1 and time.perf_counter() > state.ends
+        late = len(state.gaps) > 2 and time.perf_counter() > state.ends
         return state.done.status if stalled or late else None
 
     def close(self, state: _State | None) -> None:
