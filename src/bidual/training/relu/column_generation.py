@@ -178,8 +178,8 @@ class ColumnGeneration(NeuronSolver):
         return again if again.primal < state.primal * (1 - 1e-9) else weighed
 
     def _moved(self, problem: ReluProblem, state: _State, weighed: _Weighed, tol: float) -> _Weighed:
-        """Every second round: near-copies merged, the whole network descended, and weighed again."""
-        if state.round % 2 == 0 or not len(weighed.Z):
+        """In every second round, from the first on: near-copies merged, the network descended, and weighed again."""
+        if state.round % 2 or not len(weighed.Z):
             return weighed
         network = Network(neurons_of(weighed.master), weighed.Z)
         network = descended(problem, merged(network), _STEPS, self._in_time(state.began))
