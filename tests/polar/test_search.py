@@ -160,6 +160,11 @@ def test_a_ridge_search_draws_directions_along_which_the_rows_move_alike(monkeyp
     assert np.linalg.norm(around[:, None] - found[None], axis=2).min(1).max() < 2.5  # 0.6 away, a normal length
 
 
+def test_a_ridge_search_where_nothing_is_steep_finds_nothing() -> None:
+    X, V = torch.tensor([[1.0], [2.0]]).double(), torch.tensor([[2.0], [-1.0]]).double()
+    assert RidgeSearch(X, starts=4).steepest(V).bracket.lower == 0
+
+
 def test_a_ridge_search_starts_around_every_seed() -> None:
     X, seeds = normal(50, 8), normal(5, 8, seed=2).numpy()
     around = RidgeSearch(X, starts=20)._around(seeds)

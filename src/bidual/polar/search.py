@@ -114,6 +114,8 @@ class RidgeSearch(NeuronOracle):
 
     def _around(self, seeds: Float[ndarray, "m r"]) -> Directions:
         """Directions at several distances from seeds, twice as many as starts."""
+        if not len(seeds):  # nothing is steep at all
+            return seeds
         rng, count = self._generator, 2 * self.starts
         chosen = seeds[np.resize(rng.permutation(len(seeds)), count)]
         lengths = np.maximum(np.linalg.norm(chosen, axis=1, keepdims=True), _TINY)

@@ -43,8 +43,8 @@ class ProofCrossovers:
     """Between proofs for ReLU networks whose neurons were searched for (docs/product_bound.md).
 
     Attributes:
-        share, least: of the seconds of training, and seconds, that a proof is given without a limit of time; it has one
-            round in any case, some seconds on tables of some hundred rows.
+        share, least: of the seconds of training, and seconds, that a proof is given without a limit of time.
+        first: seconds that its first round may take in any case; about two on tables of some hundred rows.
         per_row: pairs of rows that have a multiplier, for every row.
         dense: rows beyond which products of clusters of rows take the place of products of rows ...
         dense_without_signs: ... where signs of output weights are not distinguished, and clusters prove much less.
@@ -56,6 +56,7 @@ class ProofCrossovers:
 
     share: float = 1.0
     least: float = 1.0
+    first: float = 10.0
     per_row: int = 100
     dense: int = 600
     dense_without_signs: int = 2000

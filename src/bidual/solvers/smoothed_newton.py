@@ -177,6 +177,7 @@ def _add_gauge(beta: float, Z: Blocks, lengths: Tensor, H: Float[Tensor, "k k"])
     rows = Z.flatten(1)
     m, k = rows.shape
     eye = torch.eye(k, dtype=Z.dtype, device=Z.device)
-    blocks = eye / lengths[:, None, None] - rows[:, :, None] * rows[:, None, :] / lengths[:, None, None] ** 3
+    along = rows / lengths[:, None]
+    blocks = (eye - along[:, :, None] * along[:, None, :]) / lengths[:, None, None]
     places = torch.arange(m * k, device=Z.device).reshape(m, k)
     H[places[:, :, None], places[:, None, :]] += beta * blocks

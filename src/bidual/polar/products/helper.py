@@ -33,7 +33,7 @@ class Helper:
 
     def __init__(self, deadline: float = math.inf) -> None:
         self.deadline, self.over = deadline, not _allowed()
-        self._looked, self._idle = time.perf_counter(), _idle_seconds()
+        self._looked, self._idle = time.perf_counter(), 0.0 if self.over else _idle_seconds()
         self._next = self._looked + PROOFS.helper_after
         self.process: HelperProcess | None = None
 

@@ -120,12 +120,10 @@ class ColumnGeneration(NeuronSolver):
         return _State(master, master.operator.zeros(), began)
 
     def resume(self, problem: NeuronProblem, done: Solution) -> _State:
+        if self.seeds is not None:
+            return super().resume(problem, done)
         master = problem.restricted_to(done.neurons)
-        return (
-            _State(master, done.Z.to(problem.X), perf_counter())
-            if self.seeds is None
-            else super().resume(problem, done)
-        )
+        return _State(master, done.Z.to(problem.X), perf_counter())
 
     def _in_time(self, began: float) -> Callable[[], bool]:
         limit = self.limits.max_time
@@ -137,8 +135,9 @@ class ColumnGeneration(NeuronSolver):
         falls = weighed.primal < state.primal * (1 - 1e-9)
         if falls:  # idle neurons stay until then: with a kinked loss duals are not unique, and rounds could repeat
             weighed = weighed.with_only(problem, weighed.Z.abs().amax((1, 2)) > 0)
-        if self.moving is not None and isinstance(problem, ReluProblem):
-            weighed = self._moved(problem, state, self._lighter(problem, state, weighed, tol), tol)
+        if self.moving is not None and isinstance(problem, ReluProblem) and self._in_time(state.began)():
+            weighed = self._lighter(problem, state, weighed, tol) if falls else weighed
+            weighed = self._moved(problem, state, weighed, tol)
         master, Z, V = weighed.master, weighed.Z, weighed.V
         certificate, peaks = judged_by_oracle(master, Z, V, self.oracle, neurons_of(master))
         best = certificate if state.best is None else certificate.with_dual_of(state.best)
@@ -156,7 +155,7 @@ class ColumnGeneration(NeuronSolver):
             guess.within(self.limits.tol) and not self.oracle.proves,
             not len(new) and tol <= 0.1 * self.limits.tol,
             1.0 if len(new) else state.strictness / 10,  # nothing to add: solve the master better
-            min(weighed.primal, state.primal) if falls else state.primal,
+            weighed.primal if falls else state.primal,
             state.round + 1,
             searched,
         )
@@ -170,7 +169,9 @@ class ColumnGeneration(NeuronSolver):
     def _lighter(self, problem: NeuronProblem, state: _State, weighed: _Weighed, tol: float) -> _Weighed:
         """Without light neurons, of which near-copies have many, if it is still better than the last time."""
         sizes = torch.linalg.vector_norm(weighed.Z, dim=(1, 2))
-        heavy = sizes > min(_LIGHT, 10 * state.gap) * sizes.max() if len(sizes) else sizes > 0
+        if not len(sizes):
+            return weighed
+        heavy = sizes > min(_LIGHT, 10 * state.gap) * sizes.max()
         if int(heavy.sum()) > _FEWER * len(heavy):
             return weighed
         few = weighed.with_only(problem, heavy)
@@ -181,7 +182,8 @@ class ColumnGeneration(NeuronSolver):
         """In every second round, from the first on: near-copies merged, the network descended, and weighed again."""
         if state.round % 2 or not len(weighed.Z):
             return weighed
-        network = Network(neurons_of(weighed.master), weighed.Z)
+        neurons = neurons_of(weighed.master)
+        network = Network(neurons, weighed.Z.to(neurons))
         network = descended(problem, merged(network), _STEPS, self._in_time(state.began))
         if not value(problem, network) < weighed.primal:
             return weighed
@@ -260,7 +262,7 @@ def solve_master(problem: Problem, limits: Limits, start: Float[Tensor, "m a c"]
             start, best = done.Z, done
     try:
         return solve_auto(problem, limits, start=start)
-    except FloatingPointError:  # its kernel is singular to rounding; the interior point's answer is what there is
+    except NUMERICAL:  # its kernel is singular to rounding; the interior point's answer is what there is
         if best is None:
             raise
         return best

@@ -153,9 +153,9 @@ class ReluPlan(NeuronPlan):
         """The exact oracle where it is wanted or affordable, a search elsewhere."""
         return self._for_rows(Faces) if self.exact else self._ridges()
 
-    def _ridges(self) -> NeuronOracle:
+    def _ridges(self, again: int = 0) -> NeuronOracle:
         starts = _RIDGE_STARTS if isinstance(self.n_starts, str) else self.n_starts
-        return self._for_rows(lambda X: RidgeSearch(X, starts=starts, seed=self.seed))
+        return self._for_rows(lambda X: RidgeSearch(X, starts=starts, seed=self.seed + again))
 
     def _for_rows(self, make: Make) -> NeuronOracle:
         return oracle_for(self.X, self.readout, make)
@@ -260,7 +260,7 @@ class ReluPlan(NeuronPlan):
     def _search(self, problem: ReluProblem) -> ColumnGeneration:
         """With neurons that move where the loss is smooth, elsewhere by the quickest search."""
         if problem.datafit.smoothness is not None:
-            return ColumnGeneration(self._ridges(), moving=self.seed)
+            return ColumnGeneration(self._ridges(again=1), moving=self.seed)
         starts = _STARTS if isinstance(self.n_starts, str) else self.n_starts
         return ColumnGeneration(self._for_rows(lambda X: LocalSearch(X, starts=starts, seed=self.seed)))
 

@@ -24,6 +24,7 @@ from bidual.polar.products.witness import ProductProof
 from bidual.problems.certificate import Scope, judge
 from bidual.problems.problem import ReluProblem
 from bidual.problems.solution import Limits, Solution, Status, Verdict
+from bidual.runtime.crossovers import PROOFS
 from bidual.runtime.memory import available_bytes
 from bidual.training.relu.dual_coordinates import DualCoordinates
 from bidual.training.relu.lower_bounds import LowerBound
@@ -190,7 +191,8 @@ def _rounds(joint: _Joint, per_row: int, ends: float, limit: float) -> Iterator[
     """Better and better bounds: V fixed, then V moving; cells are split where a round gains little."""
     joint = joint.refreshed(_WARM * max(joint.bounds), per_row).warmed(_WARM_STEPS, limit)
     yield joint
-    gap, widest, deadline = joint.gap, _WIDEST, limit  # the first round is worth more than all others: it is not cut
+    gap, widest = joint.gap, _WIDEST
+    deadline = min(max(ends, time.perf_counter() + PROOFS.first), limit)  # this round is worth more than all others
     while True:
         width = min(max(_WIDTH_OF_GAP * gap, _NARROWEST), widest)
         joint = joint.improved(width, per_row, deadline)
