@@ -102,7 +102,6 @@ class HelperProcess:
 
     def close(self) -> None:
         """End the child; more than once does no harm. Who forgets the helper ends it too."""
-        self.user = None  # which refers to this helper, and keeps its memory
         self._ending()
 
 
