@@ -6,7 +6,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import numpy as np
 import psutil
@@ -102,14 +101,6 @@ def test_it_ends_with_its_parent(before: str) -> None:
     assert done.returncode == -signal.SIGKILL
     assert not done.stderr
     assert within(15, lambda: ended(int(done.stdout)))
-
-
-def test_nothing_is_left_in_shared_memory(helper: HelperProcess) -> None:
-    folder = Path("/dev/shm")
-    if not folder.is_dir():
-        pytest.skip("no such folder")
-    write_arrays(helper.file, {"x": np.zeros(1000)})
-    assert not list(folder.glob("*bidual*"))
 
 
 def test_a_module_that_cannot_be_imported_is_never_ready() -> None:

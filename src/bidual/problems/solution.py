@@ -126,7 +126,7 @@ class Solution:
         n_steps, seconds: of all its solvers.
         history: one record per certificate, with seconds and steps from the beginning of the run.
         solver: the names of the solvers that ran, joined by "+".
-        dual_point: the last dual point that was judged, before it was scaled.
+        dual_point: the last dual point that was judged, or the best one that a search has seen, before it was scaled.
         search_gap: what the relative gap would be if the steepest neuron that was found were the steepest of all; None
             for programs over given patterns.
         verdict: on the best point, as the solver gave it; of factored training it holds the factors.

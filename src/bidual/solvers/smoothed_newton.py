@@ -147,9 +147,8 @@ def _evaluated(problem: Problem, state: _State, Z: Blocks, b: Tensor) -> tuple[f
 
 def _slope(problem: Problem, state: _State) -> Float[Tensor, " k"]:
     """In the entries of Z, then in the intercepts if there are any."""
-    on_Z = (state.A.T @ state.V).reshape(state.Z.shape) + problem.beta * state.Z / _lengths(state, state.Z)[
-        :, None, None
-    ]
+    directions = state.Z / _lengths(state, state.Z)[:, None, None]
+    on_Z = (state.A.T @ state.V).reshape(state.Z.shape) + problem.beta * directions
     return torch.cat([on_Z.reshape(-1), state.V.sum(0)]) if problem.datafit.intercept else on_Z.reshape(-1)
 
 

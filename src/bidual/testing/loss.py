@@ -60,7 +60,7 @@ def _check_subgradient(loss: Loss, P: Tensor, Y: Tensor, generator: torch.Genera
 
 
 def _check_derivatives(loss: Loss, Y: Tensor, generator: torch.Generator, h: float = 1e-5) -> None:
-    """grad, curvature and summed_hessian against central differences."""
+    """grad, curvature, hessian and summed_hessian against central differences."""
     P, weight = normal(Y.shape, generator), positive((len(Y), 1), generator)
     hessian = torch.zeros(Y.shape[1], Y.shape[1], dtype=Y.dtype)
     for k, e in enumerate(h * torch.eye(Y.shape[1], dtype=Y.dtype)):
@@ -68,6 +68,7 @@ def _check_derivatives(loss: Loss, Y: Tensor, generator: torch.Generator, h: flo
         require_close(loss.grad(P, Y)[:, k], slope, "loss: grad against finite differences", 1e-5)
         bend = (loss.grad(P + e, Y) - loss.grad(P - e, Y)) / (2 * h)
         require_close(loss.curvature(P, Y)[:, k], bend[:, k], "loss: curvature against finite differences", 1e-5)
+        require_close(loss.hessian(P, Y)[:, :, k], bend, "loss: hessian against finite differences", 1e-5)
         hessian[:, k] = (weight * bend).sum(0)
     require_close(loss.summed_hessian(P, Y, weight), hessian, "loss: summed_hessian against finite differences", 1e-5)
 

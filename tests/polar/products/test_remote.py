@@ -24,12 +24,16 @@ def helped(process: HelperProcess) -> Helper:
     return helper
 
 
-@pytest.fixture(scope="module")
-def helper() -> Iterator[Helper]:
+def started() -> Helper:
     process = HelperProcess(_WORKER)
     assert process.answer(120) == "ready"
     process._ready = True
-    with helped(process) as found:
+    return helped(process)
+
+
+@pytest.fixture(scope="module")
+def helper() -> Iterator[Helper]:
+    with started() as found:
         yield found
 
 
@@ -91,10 +95,7 @@ def test_cells_are_divided_by_their_cost() -> None:
 
 @pytest.fixture
 def killed() -> Iterator[Helper]:
-    process = HelperProcess(_WORKER)
-    assert process.answer(120) == "ready"
-    process._ready = True
-    with helped(process) as found:
+    with started() as found:
         yield found
 
 

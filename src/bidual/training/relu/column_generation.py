@@ -100,7 +100,7 @@ class ColumnGeneration(NeuronSolver):
     name = "column_generation"
     instead = "auto"
     max_steps = 500
-    untimed_steps = 2  # the first round has no neurons yet
+    untimed_steps = 2  # the first round has no neurons yet, where they do not move
 
     def check(self, problem: NeuronProblem) -> None:
         super().check(problem)
@@ -143,13 +143,15 @@ class ColumnGeneration(NeuronSolver):
         best = certificate if state.best is None else certificate.with_dual_of(state.best)
         new = spread_out(peaks, problem.beta, neurons_of(master))
         following = problem.restricted_to(torch.cat([neurons_of(master), new]))
-        searched = _searched(following, _Searched(V, peaks.bracket.lower), state.searched)
+        searched = _Searched(V, peaks.bracket.lower)
+        if not self.oracle.proves:
+            searched = _searched(following, searched, state.searched)
         guess = best if self.oracle.proves else searched.judged(master, Z)
         return _State(
             following,
             torch.cat([Z, Z.new_zeros(len(new), *Z.shape[1:])]),
             state.began,
-            Verdict(master, certificate, V if self.oracle.proves else searched.V, guess.relative_gap),
+            Verdict(master, certificate, searched.V, guess.relative_gap),
             best,
             guess.relative_gap,
             guess.within(self.limits.tol) and not self.oracle.proves,
