@@ -20,7 +20,7 @@ from bidual.polar.products.oracle import ProductBound
 from bidual.problems.solution import Limits
 from bidual.runtime.files import write_atomically
 from bidual.runtime.threads import one_thread
-from bidual.solvers import EtaNewton, InteriorPoint, KernelADMM, QInteriorPoint
+from bidual.solvers import ActiveNeurons, EtaNewton, InteriorPoint, KernelADMM, QInteriorPoint
 from bidual.solvers.driver import Stage
 from bidual.solvers.plan import solve_auto
 from bidual.training.relu import product_bound
@@ -81,6 +81,13 @@ def lines(quick: bool) -> Iterator[Line]:
             Stage(KernelADMM("float64"), Limits(_TOL, 4000)),
         ),
     }
+    narrow: dict[str, Sequence[Stage]] = {
+        "active_neurons": (Stage(ActiveNeurons(), Limits(_TOL, 400)),),
+        "kernel_admm": (Stage(KernelADMM("float32"), Limits(_TOL, 1000)),),
+    }
+    for n, patterns in ((4000, 50),) if quick else ((4000, 50), (8000, 200), (20_000, 200)):
+        for fraction in (0.1, 0.01):
+            yield _line("narrow designs of many rows", Case(n, 12, patterns, fraction), narrow)
     for d, patterns in ((2, 30),) if quick else ((2, 30), (2, 100), (2, 500), (3, 100), (4, 100), (4, 150)):
         for fraction in (0.1, 0.001):
             yield _line("nuclear norms of short blocks", Case(150, d, patterns, fraction, 3, "nuclear"), nuclear)

@@ -15,6 +15,8 @@ class Crossovers:
             and without.
         largest_kernel: samples, or twice the columns of the design, whose kernel matrix is factored; beyond it a few
             neurons at a time are moved.
+        narrow_work: n k^2 of a narrow design of k columns, beyond which moving a few neurons at a time comes first: its
+            Gram matrix alone takes seconds.
         hand_over, hand_over_short: the gap from which one step of Newton's method, or two for up to ``short`` samples,
             is cheaper than more steps of ADMM.
         steps, steps_short: of ADMM, after which Newton's method takes over in any case.
@@ -29,6 +31,7 @@ class Crossovers:
     small_design: int = 150_000
     tiny_design: int = 20_000
     largest_kernel: int = 12_000
+    narrow_work: float = 3e10
     hand_over: float = 2e-4
     hand_over_short: float = 1e-3
     steps: int = 80

@@ -68,6 +68,8 @@ def _candidates(problem: Problem, tol: float, at: Crossovers = CROSSOVERS) -> It
     if small and cones <= at.cheap_cones and (coupled or tol < 1e-4):
         yield Stage(InteriorPoint(), Limits(tol, 2))
     narrow = 2 * p * a <= at.largest_kernel and isinstance(problem.operator, HasKernel)
+    if narrow and n > 2 * p * a and n * (p * a) ** 2 > at.narrow_work:
+        yield Stage(ActiveNeurons(), Limits(tol, 400))
     if n <= at.largest_kernel or narrow:
         yield from _kernel_stages(problem, tol, at)
         if cones <= at.tolerable_cones and n * p * a * c <= 20 * at.small_design:
