@@ -89,13 +89,13 @@ def test_the_objective_and_its_direction() -> None:
 def test_a_concave_step_without_falling_rows_goes_along_the_slope() -> None:
     X, w, hidden = normal(5, 3).numpy(), np.abs(normal(2, 5, seed=1).numpy()), normal(2, 5, seed=2).numpy()
     slope = (w * (hidden > 0)) @ X
-    assert _concave_step(X, w, hidden, 3) == pytest.approx(slope / np.linalg.norm(slope, axis=1, keepdims=True))
+    assert _concave_step(X, X.sum(0), w, hidden, 3) == pytest.approx(slope / np.linalg.norm(slope, axis=1, keepdims=True))
 
 
 def test_a_concave_step_stops_on_the_ridge() -> None:
     """b = (1, 1) and theta (0, -3): the shortest has theta = 1/3, on the ridge where the second row vanishes."""
     X, w = np.array([[1.0, 1.0], [0.0, 1.0]]), np.array([[1.0, -3.0]])
-    assert _concave_step(X, w, np.array([[1.0, 1.0]]), 200) == pytest.approx(np.array([[1.0, 0.0]]), abs=1e-6)
+    assert _concave_step(X, X.sum(0), w, np.array([[1.0, 1.0]]), 200) == pytest.approx(np.array([[1.0, 0.0]]), abs=1e-6)
 
 
 @pytest.mark.parametrize("c", [1, 2])
@@ -206,7 +206,7 @@ def test_a_concave_step_goes_along_the_shortest_of_all_sums(seed: int) -> None:
     """Bounded least squares of scipy: |b + sum theta_i w_i x_i| over theta in [0, 1]."""
     X, w, hidden = (normal(*shape, seed=3 * seed + k).numpy() for k, shape in enumerate([(7, 4), (2, 7), (2, 7)]))
     w[:, :2], hidden[:, :2] = 5.0, 1.0  # rising rows that the others do not make up for
-    found = _concave_step(X, w, hidden, 120)
+    found = _concave_step(X, X.sum(0), w, hidden, 120)
     for u, one, on in zip(found, w, hidden > 0, strict=True):
         b = (np.maximum(one, 0) * on) @ X
         down = one < 0
@@ -232,3 +232,15 @@ def test_more_rounds_of_ascent_climb_on() -> None:
     for below, above in ((none, one), (one, six)):
         assert np.all(below <= above * (1 + 1e-12))
         assert np.mean(above > below * (1 + 1e-6)) > 0.5
+
+
+def test_of_many_samples_some_are_enough_to_find_a_planted_neuron() -> None:
+    """Slopes that a known neuron made: no neuron is steeper than it, and the search comes near."""
+    generator = torch.Generator().manual_seed(0)
+    X = torch.randn(8000, 4, generator=generator, dtype=torch.float64)
+    u = torch.tensor([0.6, 0.0, 0.8, 0.0], dtype=torch.float64)
+    V = (X @ u).clamp(min=0)[:, None] - (X @ u).clamp(min=0).mean()
+    found = RidgeSearch(X, starts=16).steepest(V).bracket.lower
+    grid = torch.nn.functional.normalize(torch.randn(20_000, 4, generator=generator, dtype=torch.float64), dim=1)
+    best = max(float(((X @ some.T).clamp(min=0).T @ V).norm(dim=1).max()) for some in grid.split(2000))
+    assert found >= best * (1 - 1e-9)

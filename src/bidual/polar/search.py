@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from numpy import ndarray
 from torch import Tensor
 
@@ -18,6 +18,7 @@ _TINY = 1e-300
 _NUMBERS = 30_000  # of starts times samples that are handled at a time: what fits into a cache
 _AWAY = (0.06, 0.2, 0.6)  # how far from a seed of length one a search starts
 _POWERS, _MARGIN = 6, 1.15  # steps to the largest eigenvalue, and what is added to it
+_SAMPLE, _CLIMBS = 3000, 5  # samples that ascents see, and steps on all samples that follow where there are more
 
 
 @dataclass(eq=False)
@@ -43,6 +44,11 @@ class LocalSearch(NeuronOracle):
     def _steepest(self, V: Tensor, above: float, seeds: Tensor | None) -> SteepestNeurons:
         U = L2.unit(torch.cat([self._starts(V), *([] if seeds is None else [seeds.to(self.X)])]))
         return climbed(U, lambda W: steepness(self.X, V, W), lambda W: self._climb(W, V), self.rounds, above)
+
+    def climbed_from(self, U: Neurons, V: Tensor) -> Neurons:
+        """Neurons at least as steep as those given."""
+        U = L2.unit(U)
+        return climbed(U, lambda W: steepness(self.X, V, W), lambda W: self._climb(W, V), self.rounds, 0.0).neurons
 
     def _climb(self, U: Neurons, V: Tensor) -> Neurons:
         hidden = self.X @ U.T
@@ -81,7 +87,8 @@ class RidgeSearch(NeuronOracle):
     the seeds, where at the dual point of a trained network ten times as many starts lead to steep neurons.
 
     Slower than :class:`LocalSearch`, which never stops on a ridge; at such a dual point the steepest neurons are on
-    ridges. Lower bounds only.
+    ridges. Of many samples the ascents see some, drawn anew for every question, and a few steps on all of them follow:
+    sums over many samples are nearly smooth. Lower bounds only.
     """
 
     X: Float[Tensor, "n d"]
@@ -103,9 +110,17 @@ class RidgeSearch(NeuronOracle):
         )
         around = known if seeds is None or not len(seeds) else seeds
         starts = [known.cpu().numpy() @ basis, self._drawn(), self._around(around.cpu().numpy() @ basis)]
-        climbed = ascend(X, V.cpu().numpy(), np.concatenate(starts))
-        neurons = torch.cat([torch.from_numpy(climbed @ basis.T).to(self.X), known[:1]])
+        some = self._sampled()
+        found = torch.from_numpy(ascend(X[some], V.cpu().numpy()[some], np.concatenate(starts)) @ basis.T).to(self.X)
+        if len(X) > _SAMPLE:
+            found = LocalSearch(self.X, 1, _CLIMBS).climbed_from(found, V)
+        neurons = torch.cat([found, known[:1]])
         return SteepestNeurons.ranked(neurons, steepness(self.X, V, neurons), above)
+
+    def _sampled(self) -> Int[ndarray, " m"] | slice:
+        """Which samples ascents see."""
+        n = len(self._reduced.samples)
+        return slice(None) if n <= _SAMPLE else self._generator.choice(n, _SAMPLE, replace=False)
 
     def _drawn(self) -> Directions:
         X = self._reduced.samples
@@ -144,9 +159,9 @@ def ascend(
 def _ascend(X: ndarray, V: ndarray, U: Directions, rounds: int, steps: int) -> None:
     """Move the rows of U, in place, as long as they rise."""
     values, g = _objective(X, V, U)
-    rising = np.arange(len(U))
+    rising, first = np.arange(len(U)), X.sum(0) + X.std(0)
     for _ in range(rounds):
-        moved = _concave_step(X, g[rising] @ V.T, U[rising] @ X.T, steps)
+        moved = _concave_step(X, first, g[rising] @ V.T, U[rising] @ X.T, steps)
         reached, ahead = _objective(X, V, moved)
         better = reached > values[rising] * (1 + 1e-9)
         rising = rising[better]
@@ -162,14 +177,16 @@ def _objective(X: ndarray, V: ndarray, U: ndarray) -> tuple[Float[ndarray, " q"]
     return values, z / np.maximum(values, _TINY)[:, None]
 
 
-def _concave_step(X: ndarray, w: Float[ndarray, "q n"], hidden: Float[ndarray, "q n"], steps: int) -> Directions:
+def _concave_step(
+    X: ndarray, first: ndarray, w: Float[ndarray, "q n"], hidden: Float[ndarray, "q n"], steps: int
+) -> Directions:
     """The direction of the shortest b + sum_i theta_i w_i x_i, by accelerated projected gradient from u's pattern.
 
     Steps are as long as the curvature allows, about: a bound of it by the trace took four times as many.
     """
     active, down = (hidden > 0).astype(float), np.minimum(w, 0)
     b = (np.maximum(w, 0) * active) @ X
-    step = down / np.maximum(_MARGIN * _largest_eigenvalues(X, down), _TINY)
+    step = down / np.maximum(_MARGIN * _largest_eigenvalues(X, first, down), _TINY)
     theta = ahead = active
     momentum = 1.0
     for _ in range(steps):
@@ -184,10 +201,10 @@ def _concave_step(X: ndarray, w: Float[ndarray, "q n"], hidden: Float[ndarray, "
     return a / np.maximum(np.linalg.norm(a, axis=1, keepdims=True), _TINY)
 
 
-def _largest_eigenvalues(X: ndarray, weights: Float[ndarray, "q n"]) -> Float[ndarray, "q 1"]:
-    """About those of X^T diag(w^2) X, by powers."""
+def _largest_eigenvalues(X: ndarray, first: ndarray, weights: Float[ndarray, "q n"]) -> Float[ndarray, "q 1"]:
+    """About those of X^T diag(w^2) X, by powers of it on a first vector."""
     squares, sizes = weights**2, np.zeros((len(weights), 1))
-    at = np.broadcast_to(X.sum(0) + X.std(0), (len(weights), X.shape[1]))
+    at = np.broadcast_to(first, (len(weights), X.shape[1]))
     for _ in range(_POWERS):
         at = (squares * (at @ X.T)) @ X
         sizes = np.linalg.norm(at, axis=1, keepdims=True)
