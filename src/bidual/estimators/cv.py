@@ -3,22 +3,50 @@
 import copy
 import numbers
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from sklearn.model_selection import check_cv
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils import indexable
+from sklearn.utils.metadata_routing import (
+    UNUSED,
+    MetadataRouter,
+    MethodMapping,
+    _routing_enabled,
+    process_routing,
+)
 from torch import Tensor
 
-from bidual.estimators.base import ClassifierTargets, RegressorTargets, Samples
-from bidual.estimators.mlp import ConvexMLP
-from bidual.estimators.parameters import FRACTION, accepted_by, is_whole, must, parameter
-from bidual.losses import Loss
+from bidual.estimators.attention import ConvexAttentionClassifier, ConvexAttentionRegressor
+from bidual.estimators.base import ConvexEstimator, Samples
+from bidual.estimators.cnn import ConvexCNNClassifier, ConvexCNNRegressor
+from bidual.estimators.folds import CV, Split, check_weights, make_splits
+from bidual.estimators.general import ConvexClassifier, ConvexRegressor
+from bidual.estimators.mlp import ConvexMLPClassifier, ConvexMLPRegressor
+from bidual.estimators.parallel import ConvexParallelClassifier, ConvexParallelRegressor
+from bidual.estimators.parameters import (
+    FRACTION,
+    JOBS,
+    accepted_by,
+    is_whole,
+    must,
+    parameter,
+    restored_if_refused,
+)
+from bidual.estimators.scoring import HeldOut, Scorer, check_responses, check_scoring, scorer_of, takes_weights
 from bidual.runtime.jobs import Task, run_all
 from bidual.solvers.plan import beta_grid, check_betas
+
+if TYPE_CHECKING:
+    _Family = ConvexEstimator  # what the mixin is mixed with
+else:
+    _Family = object
+
+_OF_ONE_FIT = ("module_", "architecture_", "certificate_", "history_")
 
 
 def _check_betas(value: Any) -> None:
@@ -26,41 +54,136 @@ def _check_betas(value: Any) -> None:
         check_betas(value)
 
 
+class _Metadata(NamedTuple):
+    """Arguments of ``fit`` by where they go."""
+
+    split: Mapping[str, Any]
+    score: Mapping[str, Any]
+
+
 @dataclass(kw_only=True, eq=False, repr=False)
-class CrossValidated(ConvexMLP):
+class CrossValidated(_Family):
     """Fits a path on every fold, picks the fraction of beta_max with the best mean score, and refits on all samples.
 
-    The fractions are shared between folds; each fold multiplies them by its own beta_max, so that a sum over fewer
-    samples is not regularised harder.
+    A mixin, left of the estimator that it makes cross-validated. The fractions are shared between folds; each fold
+    multiplies them by its own beta_max, so that a sum over fewer samples is not regularised harder.
     """
 
     betas: Sequence[float] | None = parameter(None, accepted_by(_check_betas))
     n_betas: int = parameter(12, must("a positive whole number", lambda value: is_whole(value, 1)))
     beta_ratio: float = parameter(3e-3, FRACTION)
-    cv: Any = None
+    cv: Any = parameter(None, CV)
+    scoring: str | Scorer | None = parameter(None, accepted_by(check_scoring))
     cv_tol: float = parameter(1e-2, FRACTION)
-    n_jobs: int | None = None
+    n_jobs: int | None = parameter(None, JOBS)
     beta: float | str = field(default="auto", init=False)
     warm_start: bool = field(default=False, init=False)
 
-    def _choose_beta(self, samples: Samples | None = None) -> float:
-        """By cross-validation; weights count in the fits and in the scores."""
-        assert samples is not None
+    __metadata_request__fit: ClassVar[dict[str, str]] = {"groups": UNUSED}  # they are the splitter's
+
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        *,
+        groups: ArrayLike | None = None,
+        **metadata: Any,
+    ) -> Self:
+        """Choose beta, and train on all samples to a certified relative gap of ``tol``.
+
+        Args:
+            X: samples, shape (n, d). Standardise the features: weight decay treats them all alike.
+            y: labels or targets, shape (n,) or (n, c).
+            sample_weight: one non-negative number per sample; a weight of 2 is the same as a repeated sample. Weights
+                count in the fits and in the held-out scores, if ``scoring`` is None or takes weights.
+            groups: the group of every sample, for a splitter that keeps groups together, such as ``GroupKFold``.
+            metadata: with ``sklearn.set_config(enable_metadata_routing=True)``, what the splitter or the scorer has
+                requested; ``sample_weight`` then goes to a scorer that has requested it.
+        """
+        given = {"sample_weight": sample_weight, "groups": groups, **metadata}
+        with restored_if_refused(self):
+            return self._fit(X, y, sample_weight, partial(self._choice, X, y, given))
+
+    def get_metadata_routing(self) -> MetadataRouter:
+        """Where arguments of ``fit`` go: to the splitter ``cv`` and to the scorer of ``scoring``, as they request."""
+        router = MetadataRouter(owner=self).add_self_request(self)
+        router.add(splitter=self.cv, method_mapping=MethodMapping().add(caller="fit", callee="split"))
+        if self.scoring is not None:
+            check_scoring(self.scoring)
+            mapping = MethodMapping().add(caller="fit", callee="score")
+            router.add(scorer=scorer_of(self.scoring), method_mapping=mapping)
+        return router
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if (scorer := scorer_of(self.scoring)) is not None:
+            check_responses(self, scorer)
+
+    def _choice(self, X: Any, y: Any, given: Mapping[str, Any], samples: Samples) -> Callable[[], float]:
+        """How beta is chosen, once folds and scores are known to make sense."""
+        X, y = indexable(X, y)
+        metadata = self._routed({name: value for name, value in given.items() if value is not None})
+        cv = self._default_folds(samples.Y) if self.cv is None else self.cv
+        splits = make_splits(cv, X, y, metadata.split, stratified=not self._numeric_targets)
+        check_weights(splits, None if samples.weight is None else samples.weight.cpu().numpy())
+        held_out = self._held_out(splits, X, y, metadata.score, samples)
+        return partial(self._best_beta, samples, splits, held_out)
+
+    def _routed(self, given: Mapping[str, Any]) -> _Metadata:
+        """What goes to the splitter, and to the scorer; the held-out loss has its weights from the samples."""
+        scorer = scorer_of(self.scoring)
+        weight = {name: given[name] for name in given.keys() & {"sample_weight"} if scorer is not None}
+        others = {name: given[name] for name in given.keys() - {"sample_weight"}}
+        if _routing_enabled():
+            found = process_routing(self, "fit", **weight, **others)
+            return _Metadata(found.splitter.split, {} if scorer is None else found.scorer.score)
+        if unknown := sorted(others.keys() - {"groups"}):
+            raise TypeError(
+                f"fit got {', '.join(unknown)}, which only metadata routing can pass on; call "
+                "sklearn.set_config(enable_metadata_routing=True), or leave it out."
+            )
+        return _Metadata(others, weight if scorer is not None and takes_weights(scorer) else {})
+
+    def _default_folds(self, Y: Tensor) -> int:
+        """Five, or as many as the smallest class (or the data) has samples."""
+        codes = Y.cpu().numpy()
+        labels = codes.argmax(1) if codes.shape[1] > 1 else codes[:, 0] > 0
+        count = len(Y) if self._numeric_targets else np.unique(labels, return_counts=True)[1].min()
+        return int(np.clip(count, 2, 5))
+
+    def _held_out(
+        self, splits: Sequence[Split], X: Any, y: Any, metadata: Mapping[str, Any], samples: Samples
+    ) -> list[HeldOut | None]:
+        """What a scorer judges of every fold; None for the held-out loss."""
+        scorer = scorer_of(self.scoring)
+        if scorer is None:
+            return [None for _ in splits]
+        parts = [HeldOut.of(scorer, k, test, X, y, metadata) for k, (_, test) in enumerate(splits)]
+        if isinstance(self.scoring, str):  # a function of the user's own may need more than predictions
+            constant = copy.copy(self)
+            constant.module_ = _Constant(samples.Y.mean(0) if self._numeric_targets else 0 * samples.Y[0])
+            for part in parts:
+                part.check(constant)
+        return [*parts]
+
+    def _best_beta(self, samples: Samples, splits: Sequence[Split], held_out: Sequence[HeldOut | None]) -> float:
+        """The beta of the best mean score; of equals, the largest."""
         scale = self.beta_max_ or 1.0  # a constant target: the zero network is best for every beta
         # beta_max itself gives the zero network: the path starts one step below it
         grid = beta_grid(scale, self.n_betas + 1, self.beta_ratio)[1:] if self.betas is None else self.betas
         self.betas_ = np.array(grid, dtype=np.float64)
-        self.cv_scores_ = self._scores(samples, self.betas_ / scale)
+        parts = zip(splits, held_out, strict=True)
+        data = [(samples, self.betas_ / scale, *split, scored) for split, scored in parts]
+        self.cv_scores_ = self._run([Task(_fold_scores, (self._for_fold(), *each)) for each in data])
+        self.n_splits_ = len(splits)
         scores = self.cv_scores_.mean(1)
-        self.best_index_ = max(range(len(scores)), key=lambda k: (scores[k], self.betas_[k]))  # of equals, the largest
+        self.best_index_ = max(range(len(scores)), key=lambda k: (scores[k], self.betas_[k]))
+        self.best_score_ = float(scores[self.best_index_])
         return float(self.betas_[self.best_index_])
 
-    def _scores(self, samples: Samples, fractions: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Mean negative loss per sample on the held-out part, for every fraction and fold."""
-        labels = self._fold_labels(samples.Y)
-        folds = check_cv(self._folds(samples.Y), labels, classifier=not self._numeric_targets)
-        splits = list(folds.split(np.zeros(len(labels)), labels))
-        tasks = [Task(_fold_scores, (self._for_fold(), samples, fractions, *split)) for split in splits]
+    def _run(self, tasks: Sequence[Task]) -> NDArray[np.float64]:
+        """The scores of all folds, shape (n_betas, n_folds)."""
         done: list[int] = []
 
         def tell(fold: int, _: object) -> None:
@@ -75,22 +198,23 @@ class CrossValidated(ConvexMLP):
         fold = copy.copy(self)
         if not isinstance(self.random_state, numbers.Integral):
             fold.random_state = self._seed()
-        for name in ("module_", "architecture_", "certificate_", "history_"):
+        fold.cv = fold.callback = None  # for this process only
+        for name in _OF_ONE_FIT:
             fold.__dict__.pop(name, None)
         return fold
 
-    def _folds(self, Y: Tensor) -> Any:
-        """The user's folds; by default five, or as many as the smallest class (or the data) has samples."""
-        if self.cv is not None:
-            return self.cv
-        count = len(Y) if self._numeric_targets else np.unique(self._fold_labels(Y), return_counts=True)[1].min()
-        return int(np.clip(count, 2, 5))
 
-    def _fold_labels(self, Y: Tensor) -> NDArray[Any]:
-        codes = Y.cpu().numpy()
-        if self._numeric_targets:
-            return codes
-        return (codes[:, 0] > 0).astype(int) if codes.shape[1] == 1 else codes.argmax(1)
+class _Constant(torch.nn.Module):
+    """Predicts the same for every sample."""
+
+    n_neurons = 0
+
+    def __init__(self, outputs: Tensor) -> None:
+        super().__init__()
+        self.outputs = torch.nn.Parameter(outputs)
+
+    def forward(self, X: Tensor) -> Tensor:
+        return self.outputs.expand(len(X), -1)
 
 
 def _fold_scores(
@@ -99,6 +223,7 @@ def _fold_scores(
     fractions: NDArray[np.float64],
     train: NDArray[np.intp],
     test: NDArray[np.intp],
+    held_out: HeldOut | None,
 ) -> list[float]:
     """One fold: a path on its training part, and the score of every network on the rest."""
     device = samples.X.device
@@ -106,35 +231,100 @@ def _fold_scores(
     options = estimator._solver_options()
     limits = replace(options.pop("limits"), tol=max(estimator.cv_tol, estimator.tol))
     fits = program.path(list(fractions * (program.beta_max or 1.0)), limits, prove=False, **options)
-    held_out = samples.rows(torch.as_tensor(test, device=device))
-    return [_score(fit.module(), estimator._make_loss(), held_out) for fit in fits]
+    rest = samples.rows(torch.as_tensor(test, device=device)).weighted()
+    networks = [copy.copy(estimator) for _ in fits]
+    for network, fit in zip(networks, fits, strict=True):
+        network._become(fit)
+        network.beta_ = fit.solution.problem.beta
+    return [_negative_loss(each, rest) if held_out is None else held_out.score(each) for each in networks]
 
 
-def _score(module: torch.nn.Module, loss: Loss, held_out: Samples) -> float:
+def _negative_loss(network: CrossValidated, held_out: Samples) -> float:
+    """Per sample; of predictions per token, per token."""
+    datafit = network._datafit(held_out.Y, held_out.weight)
     with torch.no_grad():
-        losses = loss.value(module(held_out.X), held_out.Y)
-    share = torch.ones_like(losses) if held_out.weight is None else held_out.weight
-    return -float((share * losses).sum() / share.sum())
+        outputs = network.module_(held_out.X).reshape(datafit.targets.shape)
+    weight = datafit.weights[:, 0]
+    return -float((weight * datafit.loss.value(outputs - datafit.shift, datafit.targets)).sum() / weight.sum())
 
 
-class ConvexMLPClassifierCV(ClassifierTargets, CrossValidated):
+@dataclass(kw_only=True, eq=False, repr=False)
+class ConvexMLPClassifierCV(CrossValidated, ConvexMLPClassifier):
     """:class:`ConvexMLPClassifier` with beta chosen by cross-validation along a warm-started path.
 
     Args:
         betas: the weight decays to try; by default ``n_betas`` below beta_max, down to ``beta_ratio`` times it.
-        cv: folds, as in scikit-learn; by default 5 stratified ones, or as many as the smallest class has samples.
+        cv: folds, as in scikit-learn: their number, a splitter, or an iterable of (train, test); by default 5
+            (stratified for classifiers), or as many as the smallest class has samples. Splitters that keep groups
+            together, such as ``GroupKFold``, need ``fit(X, y, groups=...)``.
+        scoring: how networks are judged on held-out samples: None for the loss, the name of a scikit-learn scorer
+            such as "roc_auc", or a function ``scorer(estimator, X, y)`` whose larger values are better.
         cv_tol: the certified relative gap of the fits on folds; the last fit reaches ``tol``.
         max_time: a limit in seconds on every single fit, not on all of them together.
         n_jobs: folds that are fitted at the same time; None is 1, or what ``joblib.parallel_config`` says. The results
             are those of one after the other. docs/sweeps.md says how folds go to a cluster.
+        callback: is called in the last fit only, not on folds.
 
-    The other parameters are those of :class:`ConvexMLPClassifier`. Folds are scored by the held-out loss.
+    The other parameters are those of :class:`ConvexMLPClassifier`.
 
     Attributes:
-        beta_, betas_, best_index_: the chosen beta and the grid it comes from.
-        cv_scores_: mean held-out negative loss, shape (n_betas, n_folds).
+        beta_: the chosen beta; ``alpha_`` of LassoCV and RidgeCV.
+        betas_: the grid it comes from, shape (n_betas,); ``alphas_`` of LassoCV.
+        cv_scores_: the score of every beta on every fold, shape (n_betas, n_folds), larger is better: the negative
+            held-out loss per sample, or what ``scoring`` says; ``mse_path_`` of LassoCV, ``scores_`` of
+            LogisticRegressionCV. A fold has its own beta_max; row k is the fraction ``betas_[k] / beta_max_`` of it.
+        best_score_: the mean score of the chosen beta; as in RidgeCV.
+        best_index_: its row in ``betas_`` and ``cv_scores_``; as in GridSearchCV, like the next.
+        n_splits_: the number of folds.
+
+    The other attributes are those of :class:`ConvexMLPClassifier`, of the fit on all samples.
     """
 
 
-class ConvexMLPRegressorCV(RegressorTargets, CrossValidated):
+@dataclass(kw_only=True, eq=False, repr=False)
+class ConvexMLPRegressorCV(CrossValidated, ConvexMLPRegressor):
     """:class:`ConvexMLPRegressor` with beta chosen by cross-validation; see :class:`ConvexMLPClassifierCV`."""
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class ConvexCNNClassifierCV(CrossValidated, ConvexCNNClassifier):
+    """:class:`ConvexCNNClassifier` with beta chosen by cross-validation; see :class:`ConvexMLPClassifierCV`."""
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class ConvexCNNRegressorCV(CrossValidated, ConvexCNNRegressor):
+    """:class:`ConvexCNNRegressor` with beta chosen by cross-validation; see :class:`ConvexMLPClassifierCV`."""
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class ConvexAttentionClassifierCV(CrossValidated, ConvexAttentionClassifier):
+    """:class:`ConvexAttentionClassifier` with beta chosen by cross-validation; see :class:`ConvexMLPClassifierCV`."""
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class ConvexAttentionRegressorCV(CrossValidated, ConvexAttentionRegressor):
+    """:class:`ConvexAttentionRegressor` with beta chosen by cross-validation; see :class:`ConvexMLPClassifierCV`.
+
+    The held-out loss of predictions per token is a mean over tokens. Scorers of scikit-learn take targets of at most
+    two axes: pass y as (n, tokens * c) with ``output="tokens"``.
+    """
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class ConvexParallelClassifierCV(CrossValidated, ConvexParallelClassifier):
+    """:class:`ConvexParallelClassifier` with beta chosen by cross-validation; see :class:`ConvexMLPClassifierCV`."""
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class ConvexParallelRegressorCV(CrossValidated, ConvexParallelRegressor):
+    """:class:`ConvexParallelRegressor` with beta chosen by cross-validation; see :class:`ConvexMLPClassifierCV`."""
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class ConvexClassifierCV(CrossValidated, ConvexClassifier):
+    """:class:`ConvexClassifier` with beta chosen by cross-validation; see :class:`ConvexMLPClassifierCV`."""
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class ConvexRegressorCV(CrossValidated, ConvexRegressor):
+    """:class:`ConvexRegressor` with beta chosen by cross-validation; see :class:`ConvexMLPClassifierCV`."""
