@@ -94,9 +94,8 @@ def _folds(model: ConvexEstimator) -> dict[str, Any]:
     scoring = getattr(model, "scoring", None)
     if scoring is None:
         return cross_validation(model.betas_, -model.cv_scores_, model.beta_)
-    return cross_validation(
-        model.betas_, model.cv_scores_, model.beta_, scoring if isinstance(scoring, str) else "score"
-    )
+    name = scoring if isinstance(scoring, str) and scoring.isidentifier() else "score"
+    return cross_validation(model.betas_, model.cv_scores_, model.beta_, name)
 
 
 def cross_validation(
