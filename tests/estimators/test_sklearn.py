@@ -8,17 +8,25 @@ from sklearn.utils.estimator_checks import estimator_checks_generator, parametri
 
 from bidual.estimators import (
     ConvexAttentionClassifier,
+    ConvexAttentionClassifierCV,
     ConvexAttentionRegressor,
+    ConvexAttentionRegressorCV,
     ConvexClassifier,
+    ConvexClassifierCV,
     ConvexCNNClassifier,
+    ConvexCNNClassifierCV,
     ConvexCNNRegressor,
+    ConvexCNNRegressorCV,
     ConvexMLPClassifier,
     ConvexMLPClassifierCV,
     ConvexMLPRegressor,
     ConvexMLPRegressorCV,
     ConvexParallelClassifier,
+    ConvexParallelClassifierCV,
     ConvexParallelRegressor,
+    ConvexParallelRegressorCV,
     ConvexRegressor,
+    ConvexRegressorCV,
 )
 
 GATED = {"activation": "gated_relu", "n_gates": 10, "tol": 1e-4}
@@ -81,6 +89,8 @@ def test_conformance_of_relu(estimator, check):
         ConvexParallelRegressor(**SAMPLED),
         ConvexClassifier(),
         ConvexRegressor(),
+        ConvexClassifierCV(scoring="accuracy", **CV),
+        ConvexRegressorCV(scoring="r2", **CV),
     ],
     expected_failed_checks=expected_failures,
 )
@@ -93,6 +103,12 @@ def test_conformance(estimator, check):
     [
         ConvexMLPClassifierCV(**RELU, **CV),
         ConvexMLPRegressorCV(**RELU, **CV),
+        ConvexCNNClassifierCV(**SIGNAL, **CV),
+        ConvexCNNRegressorCV(**SIGNAL, **CV),
+        ConvexAttentionClassifierCV(**TOKEN, **CV),
+        ConvexAttentionRegressorCV(**TOKEN, **CV),
+        ConvexParallelClassifierCV(**SAMPLED, **CV),
+        ConvexParallelRegressorCV(**SAMPLED, **CV),
         ConvexParallelClassifier(**THREE_LAYERS),
         ConvexParallelRegressor(**THREE_LAYERS),
     ],

@@ -54,6 +54,8 @@ SENSIBLE: dict[str, tuple[Any, ...]] = {
     "random_state": (0, 7, None, np.random.RandomState(0)),
     "gates": (None, np.eye(2), np.ones((2, 3)), np.zeros((2, 1)), np.full((2, 2), 1e300)),
     "cv": (None, 2, 3),
+    "scoring": (None, "accuracy", "r2", "roc_auc", "neg_log_loss", "f1_macro"),
+    "callback": (None, print),
     "n_betas": (1, 2),
     "beta_ratio": (0.1, 1e-300),
     "betas": (None, [1.0, 0.1], (1e-300,)),
@@ -95,7 +97,8 @@ def parameters(draw: st.DrawFn, estimator: type) -> dict[str, Any]:
     few = {"relu": {"oracle": "search", "n_starts": 3}, "gated_relu": {"n_gates": 3, "n_subnetworks": 3}}
     for name in draw(st.lists(st.sampled_from(known), max_size=4, unique=True)):
         odd = draw(st.integers(0, 5)) == 0 or name not in sensible
-        chosen[name] = draw(st.sampled_from(ODD if odd else sensible[name]))
+        strange = [value for value in ODD if name not in ("scoring", "callback") or not callable(value)]
+        chosen[name] = draw(st.sampled_from(strange if odd else sensible[name]))
     if draw(st.integers(0, 15)) == 0 and "max_time" in chosen:
         chosen["max_time"] = draw(st.sampled_from(ODD[1:]))
     activation = chosen.get("activation", getattr(estimator(), "activation", None))

@@ -49,7 +49,7 @@ def fit_shards(
     """Train on the rows of all ranks; afterwards rank 0's estimator is fitted.
 
     Rank 0 returns the training score, the other ranks NaN. The best certified point is written to ``checkpoint``, and
-    training starts from the point of an existing one.
+    training starts from the point of an existing one. ``callback`` takes the place of the estimator's.
     """
     ranks.together(lambda: _check(estimator))
     coded = ranks.together(lambda: None if data.targets is None else estimator._encode_targets(data.targets))
@@ -102,6 +102,7 @@ def _train(
         if found is not None:
             start = WarmStart(program.architecture, found.point.to(device), found.dual_point.to(device))
     options = estimator._solver_options()
+    callback = estimator.callback if callback is None else callback
     fitted = program.train(estimator.beta_, start=start, callback=callback, watch=watch, **options)
     estimator._store(fitted)
     return fitted.expected()

@@ -2,6 +2,7 @@
 
 import os
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -24,7 +25,7 @@ from bidual.estimators.progress import gap_progress
 from bidual.estimators.saving import SavedEstimator
 from bidual.losses import Loss, resolve_loss
 from bidual.losses.datafit import Datafit
-from bidual.problems.solution import Limits
+from bidual.problems.solution import Callback, Limits
 from bidual.runtime.numerical_errors import LARGEST, check_magnitude
 from bidual.runtime.user_warnings import warn_user
 from bidual.solvers.driver import Solver
@@ -48,6 +49,7 @@ class Samples(NamedTuple):
         return self if self.weight is None else self.rows(self.weight > 0)
 
 
+BetaChoice = Callable[[Samples], Callable[[], float]]  # looks at the samples, and says beta once beta_max_ is known
 _SOLVER = must("a string or a Solver", lambda value: isinstance(value, (str, Solver)))
 
 
@@ -70,7 +72,9 @@ class ConvexEstimator(SavedEstimator):
     warm_start: bool = False
     verbose: int | bool = parameter(0, checks.check_display)
     device: str = parameter("cpu", checks.check_device)
+    callback: Callback | None = parameter(None, checks.FUNCTION)
 
+    _not_saved: ClassVar[dict[str, Any]] = {"callback": None}
     _relu_solvers: ClassVar[tuple[str, ...]] = RELU_SOLVERS
     _auto_fraction = 0.1  # of beta_max: where most of the UCI sets peak (docs/uci.md)
     _largest = LARGEST  # number in a sample
@@ -92,13 +96,16 @@ class ConvexEstimator(SavedEstimator):
         with restored_if_refused(self):
             return self._fit(X, y, sample_weight)
 
-    def _fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> Self:
+    def _fit(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None, choice: BetaChoice | None = None
+    ) -> Self:
         self._check_parameters()
         samples = self._validate_fit(X, y, sample_weight)
+        choose = self._choose_beta if choice is None else choice(samples)  # refuses what it cannot do before any work
         program = self._program(samples)
         self.beta_max_ = program.beta_max
-        self.beta_ = self._choose_beta(samples)
-        with gap_progress(self.verbose, self.tol) as callback:
+        self.beta_ = choose()
+        with gap_progress(self.verbose, self.tol, self.callback) as callback:
             fitted = program.train(self.beta_, start=self._last_fit(), callback=callback, **self._solver_options())
         self._store(fitted)
         with torch.no_grad():
@@ -175,7 +182,7 @@ class ConvexEstimator(SavedEstimator):
     def _datafit(self, Y: Tensor, weight: Tensor | None) -> Datafit:
         return Datafit(self._make_loss(), Y, weight, self.fit_intercept)
 
-    def _choose_beta(self, samples: Samples | None = None) -> float:
+    def _choose_beta(self) -> float:
         if self.beta != "auto":
             return float(self.beta)
         return self._auto_fraction * self.beta_max_ if self.beta_max_ > 0 else 1.0
@@ -185,6 +192,12 @@ class ConvexEstimator(SavedEstimator):
         return None if last is None else WarmStart(self.architecture_, last.point, last.dual_point)
 
     def _store(self, fitted: Fitted) -> None:
+        self._become(fitted)
+        if not fitted.solution.certificate.within(self.tol):
+            warn_user(fitted.solution.shortfall(self.tol), ConvergenceWarning)
+
+    def _become(self, fitted: Fitted) -> None:
+        """Take the attributes of a fit."""
         solution = fitted.solution
         self.architecture_ = fitted.architecture
         self.module_ = fitted.module()
@@ -193,8 +206,6 @@ class ConvexEstimator(SavedEstimator):
         self.n_iter_ = max(solution.n_steps, 1)
         self.n_neurons_ = self.module_.n_neurons
         self.solver_, self.search_gap_ = solution.solver, solution.search_gap
-        if not solution.certificate.within(self.tol):
-            warn_user(solution.shortfall(self.tol), ConvergenceWarning)
 
     def _outputs(self, X: ArrayLike) -> NDArray[np.float64]:
         """The network's raw outputs, shape (n, c), or (n, tokens, c)."""

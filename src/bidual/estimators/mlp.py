@@ -175,6 +175,9 @@ class ConvexMLPClassifier(ClassifierTargets, ConvexMLP):
         warm_start: start from the last fit's gates or neurons, and its solution.
         verbose: show the gap against time.
         device: where tensors live, "cpu" or "cuda".
+        callback: a function that is called with a :class:`bidual.problems.solution.Record` (solver, step, seconds,
+            primal, dual, relative gap) for every certificate, and ends the fit by returning True; the network is then
+            the best so far, with its certificate. It is not saved with the model, and paths do not call it.
 
     Attributes:
         certificate_: primal, dual, relative_gap and scope of this fit, with their witnesses.

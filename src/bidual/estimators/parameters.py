@@ -152,5 +152,9 @@ FRACTION = must("between 0 and 1", lambda value: is_positive(value) and value < 
 TOL = must("between 0 and 1", lambda value: is_positive(value) and value < 1, " It is a relative gap, like 1e-4.")
 SECONDS = must("None or positive", lambda value: value is None or (is_number(value) and value > 0))
 STEPS = must("None or a positive whole number", lambda value: value is None or (is_positive(value) and value % 1 == 0))
+JOBS = must(
+    "None or a whole number other than 0", lambda value: value is None or (is_whole(value, -(2**31)) and value != 0)
+)
+FUNCTION = must("None or a function of a record", lambda value: value is None or callable(value))
 POSITIVE = must("positive and finite", is_positive)
 BETA = must("'auto' or a positive finite number", lambda value: is_auto(value) or is_positive(value))

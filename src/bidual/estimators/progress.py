@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from bidual.problems.solution import Callback, Record
 from bidual.runtime.extras import extra
+from bidual.runtime.numerical_errors import NUMERICAL
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -14,10 +15,11 @@ _LINES = 12
 
 
 @contextmanager
-def gap_progress(verbose: int | bool, tol: float) -> Iterator[Callback | None]:
-    """A callback that shows the last certificates on standard error; None if not verbose."""
+def gap_progress(verbose: int | bool, tol: float, own: Callback | None = None) -> Iterator[Callback | None]:
+    """A callback that shows the last certificates on standard error if ``verbose``, and then asks the user's own."""
+    own = None if own is None else _as_given(own)
     if not verbose:
-        yield None
+        yield own
         return
     with extra("rich"):
         from rich.console import Console
@@ -25,11 +27,24 @@ def gap_progress(verbose: int | bool, tol: float) -> Iterator[Callback | None]:
     records: list[Record] = []
     with Live(console=Console(stderr=True), refresh_per_second=8) as live:
 
-        def show(record: Record) -> None:
+        def show(record: Record) -> object:
             records.append(record)
             live.update(_table(records[-_LINES:], tol))
+            return None if own is None else own(record)
 
         yield show
+
+
+def _as_given(callback: Callback) -> Callback:
+    """A callback whose errors end the fit: those of arithmetic would be taken for a failure of the solver."""
+
+    def ask(record: Record) -> object:
+        try:
+            return callback(record)
+        except NUMERICAL as error:
+            raise RuntimeError(f"the callback has failed: {type(error).__name__}: {error}") from error
+
+    return ask
 
 
 def _table(records: list[Record], tol: float) -> "Table":

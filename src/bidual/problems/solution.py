@@ -25,6 +25,7 @@ class Status(Enum):
     MAX_TIME = "the time limit was reached first; raise max_time, or tol"
     SEARCHED = "no better network was found, but the proof is not tight; raise max_time, or use a larger beta"
     STALLED = "the solver could make no more progress; try a larger beta, or a larger tol"
+    CALLED_OFF = "the callback ended training; let it return None to go on"
     DIVERGED = "the objective grew beyond ten times that of the start; lower the learning rate"
 
 
@@ -75,7 +76,7 @@ class Record(Part):
     name = "record"
 
 
-Callback = Callable[[Record], None]
+Callback = Callable[[Record], object]  # a True that it returns ends the run
 Watch = Callable[[Certificate], None]
 
 
@@ -148,7 +149,7 @@ class Solution:
         """What is open where ``tol`` was not reached: how much better networks may be, by the search and proved."""
         gap = self.certificate.relative_gap
         missed = f"certified relative gap {gap:.1e} is above tol={tol:g}: "
-        if self.search_gap is None:
+        if self.search_gap is None or self.status is Status.CALLED_OFF:
             return f"{missed}{self.status.value}."
         if self.search_gap > max(tol, 0.1 * gap):
             cure = Status.MAX_STEPS.value if self.status is Status.SEARCHED else self.status.value

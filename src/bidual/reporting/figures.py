@@ -59,16 +59,16 @@ def _positive(gaps: Sequence[float]) -> NDArray[np.float64]:
     return np.maximum(values, max(least / 5, _LEAST))
 
 
-def cv_figure(betas: NDArray[np.float64], losses: NDArray[np.float64], chosen: float) -> bytes:
-    """Mean held-out loss over folds, with the spread of the folds, and the beta that was chosen."""
+def cv_figure(betas: NDArray[np.float64], values: NDArray[np.float64], chosen: float, label: str) -> bytes:
+    """Mean held-out loss or score over folds, with the spread of the folds, and the beta that was chosen."""
     figure = new_figure(5.4, 3.2)
     axes = figure.subplots()
     order = np.argsort(betas)
-    x, mean, spread = betas[order], losses.mean(1)[order], losses.std(1)[order]
+    x, mean, spread = betas[order], values.mean(1)[order], values.std(1)[order]
     axes.fill_between(x, mean - spread, mean + spread, color=COLOURS[0], alpha=0.2, linewidth=0)
     axes.plot(x, mean, marker="o", markersize=4, color=COLOURS[0], label="mean over folds, with their spread")
     axes.axvline(chosen, color=COLOURS[1], linestyle="--", linewidth=1.2, label=f"chosen: {chosen:.3g}")
-    axes.set(xscale="log", xlabel="weight decay beta", ylabel="held-out loss per sample")
+    axes.set(xscale="log", xlabel="weight decay beta", ylabel=label)
     axes.legend(frameon=False)
     plain(axes)
     return figure_bytes(figure)

@@ -43,7 +43,7 @@ def fit_report(model: ConvexEstimator, X: Any, y: ArrayLike | None, title: str |
         samples=samples,
         score=None if samples is None or samples.y is None else samples.score,
         gaps=_gaps(model),
-        cv=cross_validation(model.betas_, -model.cv_scores_, model.beta_) if hasattr(model, "cv_scores_") else None,
+        cv=_folds(model) if hasattr(model, "cv_scores_") else None,
         plane=None if samples is None else plane(model, samples),
         truth=None if samples is None else truth(model, samples),
         active=found,
@@ -89,12 +89,25 @@ def _gaps(model: ConvexEstimator) -> Drawn | None:
     return both(lambda: gap_figure(runs, float(model.tol)), alt) if runs else None
 
 
-def cross_validation(betas: NDArray[np.float64], losses: NDArray[np.float64], chosen: float) -> dict[str, Any]:
-    """Held-out losses of every beta, shape (betas, folds), as a figure and the rows of a table."""
-    caption = f"Mean loss on held-out folds for {len(betas)} weight decays; the one with the smallest was chosen."
-    drawn = both(lambda: cv_figure(betas, losses, chosen), f"{caption} Chosen: {number(chosen)}.")
-    rows = [[float(b), float(row.mean()), float(row.std())] for b, row in zip(betas, losses, strict=True)]
-    return {"drawn": drawn, "caption": caption, "rows": rows, "folds": losses.shape[1]}
+def _folds(model: ConvexEstimator) -> dict[str, Any]:
+    """The cross-validation of a fit: of losses, or of the scores that were asked for."""
+    scoring = getattr(model, "scoring", None)
+    if scoring is None:
+        return cross_validation(model.betas_, -model.cv_scores_, model.beta_)
+    name = scoring if isinstance(scoring, str) and scoring.isidentifier() else "score"
+    return cross_validation(model.betas_, model.cv_scores_, model.beta_, name)
+
+
+def cross_validation(
+    betas: NDArray[np.float64], values: NDArray[np.float64], chosen: float, score: str | None = None
+) -> dict[str, Any]:
+    """Held-out losses, or values of a score, of shape (betas, folds), as a figure and the rows of a table."""
+    what, best = ("loss", "smallest") if score is None else (score, "largest")
+    caption = f"Mean {what} on held-out folds for {len(betas)} weight decays; the one with the {best} was chosen."
+    label = "held-out loss per sample" if score is None else f"held-out {score}"
+    drawn = both(lambda: cv_figure(betas, values, chosen, label), f"{caption} Chosen: {number(chosen)}.")
+    rows = [[float(b), float(row.mean()), float(row.std())] for b, row in zip(betas, values, strict=True)]
+    return {"drawn": drawn, "caption": caption, "what": f"held-out {what}", "rows": rows, "folds": values.shape[1]}
 
 
 def _columns(model: ConvexEstimator, units: Units | None, found: Activity | None) -> dict[str, list[Any]]:

@@ -5,9 +5,10 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -160,7 +161,7 @@ def solve(
         start: a lifted variable, or neurons for a problem over all patterns; or a solution of this very problem, whose
             certificate, history, steps and seconds are continued.
         dual: a dual point to start from.
-        callback: is called with every record.
+        callback: is called with every record, and ends the run by returning True.
         watch: is called with the best certificate so far, after every record.
     """
     progress = Progress(problem, callback, watch, start if isinstance(start, Solution) else None)
@@ -176,6 +177,7 @@ class Progress:
     ) -> None:
         self.problem, self.callback, self.watch, self.done = problem, callback, watch, done
         self.began, self.steps, self.looked = time.perf_counter(), 0, 0
+        self.called_off = False
         self.history: list[Record] = []
         self.best: Verdict | None = None
         if done is not None:
@@ -221,13 +223,13 @@ class Progress:
         self.best = found if self.best is None else found.improving(self.best)
         self.history.append(self.best.record(solver.name, self.steps, self.seconds))
         if self.callback is not None:
-            self.callback(self.history[-1])
+            self.called_off = _is_true(self.callback(self.history[-1])) or self.called_off
         if self.watch is not None:
             self.watch(self.best.certificate)
 
     def _reached(self, limits: Limits) -> Status | None:
         if self.best is None or not self.best.within(limits.tol):
-            return None
+            return Status.CALLED_OFF if self.called_off else None
         return Status.CERTIFIED if self.best.certificate.relative_gap <= limits.tol else Status.EXHAUSTED
 
     def _stopped(self, solver: Solver, state: Any, limits: Limits, steps: int, seconds: float) -> Status | None:
@@ -290,6 +292,9 @@ def run(
                 continue
             if done.certificate.within(tol):
                 break
+            if progress.called_off:
+                progress.done = replace(done, status=Status.CALLED_OFF)
+                break
             stage = stages.send(done)
     except StopIteration:
         pass
@@ -305,6 +310,11 @@ def threads_of(problem: Any) -> AbstractContextManager[None]:
     return (
         one_thread(spare=True) if isinstance(problem, NeuronProblem) else threads_for(problem.operator.multiplications)
     )
+
+
+def _is_true(answer: object) -> bool:
+    """Whether a callback has said True; what else it returns, such as a count, means nothing."""
+    return isinstance(answer, (bool, np.bool_)) and bool(answer)
 
 
 def _like(problem: Any) -> Tensor:
