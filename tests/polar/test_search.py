@@ -89,7 +89,9 @@ def test_the_objective_and_its_direction() -> None:
 def test_a_concave_step_without_falling_rows_goes_along_the_slope() -> None:
     X, w, hidden = normal(5, 3).numpy(), np.abs(normal(2, 5, seed=1).numpy()), normal(2, 5, seed=2).numpy()
     slope = (w * (hidden > 0)) @ X
-    assert _concave_step(X, X.sum(0), w, hidden, 3) == pytest.approx(slope / np.linalg.norm(slope, axis=1, keepdims=True))
+    assert _concave_step(X, X.sum(0), w, hidden, 3) == pytest.approx(
+        slope / np.linalg.norm(slope, axis=1, keepdims=True)
+    )
 
 
 def test_a_concave_step_stops_on_the_ridge() -> None:

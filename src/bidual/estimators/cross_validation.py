@@ -4,7 +4,7 @@ import copy
 import numbers
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
@@ -22,6 +22,7 @@ from sklearn.utils.metadata_routing import (
 from torch import Tensor
 
 from bidual.estimators.base import ConvexEstimator, Samples
+from bidual.estimators.fold_scores import Fold, fold_tasks
 from bidual.estimators.folds import CV, Split, check_weights, make_splits
 from bidual.estimators.parameters import (
     FRACTION,
@@ -128,7 +129,7 @@ class CrossValidated(_Family):
     def _routed(self, given: Mapping[str, Any]) -> _Metadata:
         """What goes to the splitter, and to the scorer; the held-out loss has its weights from the samples."""
         scorer = scorer_of(self.scoring)
-        weighs = scorer is not None and np.ndim(given.get("sample_weight")) > 0  # one number for all changes no score
+        weighs = scorer is not None and np.ndim(given.get("sample_weight", 1)) > 0  # one number for all changes no score
         weight = {"sample_weight": given["sample_weight"]} if weighs else {}
         others = {name: given[name] for name in given.keys() - {"sample_weight"}}
         if _routing_enabled():
@@ -169,9 +170,8 @@ class CrossValidated(_Family):
         # beta_max itself gives the zero network: the path starts one step below it
         grid = beta_grid(scale, self.n_betas + 1, self.beta_ratio)[1:] if self.betas is None else self.betas
         self.betas_ = np.array(grid, dtype=np.float64)
-        parts = zip(splits, held_out, strict=True)
-        data = [(samples, self.betas_ / scale, *split, scored) for split, scored in parts]
-        self.cv_scores_ = self._run([Task(_fold_scores, (self._for_fold(), *each)) for each in data])
+        folds = [Fold(*split, scored) for split, scored in zip(splits, held_out, strict=True)]
+        self.cv_scores_ = self._run(fold_tasks(self._for_fold(), samples, self.betas_ / scale, scale, folds))
         self.n_splits_ = len(splits)
         scores = self.cv_scores_.mean(1)
         self.best_index_ = max(range(len(scores)), key=lambda k: (scores[k], self.betas_[k]))
@@ -185,9 +185,9 @@ class CrossValidated(_Family):
         def tell(fold: int, _: object) -> None:
             done.append(fold)
             if self.verbose:
-                print(f"{len(done)} of {len(tasks)} folds are done", file=sys.stderr, flush=True)
+                print(f"{len(done)} of {len(tasks)} parts of the folds are done", file=sys.stderr, flush=True)
 
-        return np.array(run_all(tasks, self.n_jobs, tell)).T
+        return np.concatenate(run_all(tasks, self.n_jobs, tell)).T
 
     def _for_fold(self) -> Self:
         """A copy whose seed does not depend on when other folds are fitted, without the results of an earlier fit."""
@@ -211,34 +211,3 @@ class _Constant(torch.nn.Module):
 
     def forward(self, X: Tensor) -> Tensor:
         return self.outputs.expand(len(X), -1)
-
-
-def _fold_scores(
-    estimator: CrossValidated,
-    samples: Samples,
-    fractions: NDArray[np.float64],
-    train: NDArray[np.intp],
-    test: NDArray[np.intp],
-    held_out: HeldOut | None,
-) -> list[float]:
-    """One fold: a path on its training part, and the score of every network on the rest."""
-    device = samples.X.device
-    program = estimator._program(samples.rows(torch.as_tensor(train, device=device)))
-    options = estimator._solver_options()
-    limits = replace(options.pop("limits"), tol=max(estimator.cv_tol, estimator.tol))
-    fits = program.path(list(fractions * (program.beta_max or 1.0)), limits, prove=False, **options)
-    rest = samples.rows(torch.as_tensor(test, device=device)).weighted()
-    networks = [copy.copy(estimator) for _ in fits]
-    for network, fit in zip(networks, fits, strict=True):
-        network._become(fit)
-        network.beta_ = fit.solution.problem.beta
-    return [_negative_loss(each, rest) if held_out is None else held_out.score(each) for each in networks]
-
-
-def _negative_loss(network: CrossValidated, held_out: Samples) -> float:
-    """Per sample; of predictions per token, per token."""
-    datafit = network._datafit(held_out.Y, held_out.weight)
-    with torch.no_grad():
-        outputs = network.module_(held_out.X).reshape(datafit.targets.shape)
-    weight = datafit.weights[:, 0]
-    return -float((weight * datafit.loss.value(outputs - datafit.shift, datafit.targets)).sum() / weight.sum())

@@ -1,10 +1,12 @@
 """What an estimator trains: a convex program for any beta, warm-started along a path."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
+import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from bidual.architectures import Architecture
@@ -12,9 +14,10 @@ from bidual.architectures.modules import RebuildableModule
 from bidual.losses.datafit import Datafit
 from bidual.polar import Neurons
 from bidual.problems.certificate import SoundnessError
-from bidual.problems.problem import NeuronProblem, Problem
+from bidual.problems.problem import NeuronProblem, Problem, ReluProblem
 from bidual.problems.solution import Limits, Solution
 from bidual.solvers.plan import solve_auto
+from bidual.training.relu.fold_networks import FoldNetwork, FoldPaths
 from bidual.training.relu.plan import NeuronPlan
 from bidual.types import Blocks, Matrix
 
@@ -96,6 +99,17 @@ class Program(ABC):
             fits[index] = self.train(float(betas[index]), limits, start=start, **options)
         return [fits[i] for i in range(len(betas))]
 
+    @property
+    def trains_folds(self) -> bool:
+        """Whether :meth:`fold_modules` has networks for the folds of a cross-validation."""
+        return False
+
+    def fold_modules(
+        self, shares: Float[Tensor, "k n"], betas: Sequence[float], gain: float, max_time: float | None
+    ) -> Iterator[list[RebuildableModule]]:
+        """Networks of all folds, not certified, for one of the falling betas after another; see :class:`FoldPaths`."""
+        raise NotImplementedError
+
     def _predict(self, last: list[Fitted], beta: float) -> WarmStart | None:
         """Where to start, from the last one or two fits of a path."""
         return last[-1].start if last else None
@@ -157,3 +171,21 @@ class NeuronProgram(Program):
             neurons = None
         done = self.plan.train(self.problem.with_beta(beta), limits, start=neurons, **options)
         return Fitted(self.architecture(done.neurons), done)
+
+    @property
+    def trains_folds(self) -> bool:
+        return isinstance(self.problem, ReluProblem) and self.problem.datafit.smoothness is not None
+
+    def fold_modules(
+        self, shares: Float[Tensor, "k n"], betas: Sequence[float], gain: float, max_time: float | None
+    ) -> Iterator[list[RebuildableModule]]:
+        assert isinstance(self.problem, ReluProblem)
+        paths = FoldPaths(self.problem.to(torch.float64), shares, self.plan.seed, gain, max_time)
+        for networks in paths.networks(betas):
+            yield [self._module(network) for network in networks]
+
+    def _module(self, network: FoldNetwork) -> RebuildableModule:
+        shift = self.problem.datafit.shift
+        assert shift is not None
+        offset = network.offset + shift
+        return self.architecture(network.neurons).decode(network.Z, offset)

@@ -69,5 +69,17 @@ class ProofCrossovers:
     helper_left: float = 6.0
 
 
+@dataclass(frozen=True)
+class FoldCrossovers:
+    """Between folds of a cross-validation that are trained together and one after another.
+
+    Attributes:
+        numbers: in the samples of one batch of folds; beyond, a step is arithmetic, and gains nothing from company.
+    """
+
+    numbers: int = 200_000
+
+
 CROSSOVERS = Crossovers()
+FOLDS = FoldCrossovers()
 PROOFS = ProofCrossovers()

@@ -1,6 +1,5 @@
 """Networks of all folds at once: their objective, what they may see, and how near they come to the optimum."""
 
-
 import pytest
 import torch
 from torch import Tensor
@@ -10,9 +9,9 @@ from bidual.losses.datafit import Datafit
 from bidual.polar import Faces
 from bidual.problems.problem import ReluProblem
 from bidual.problems.solution import Limits
+from bidual.solvers.driver import solve
 from bidual.training.relu.column_generation import ColumnGeneration
 from bidual.training.relu.fold_networks import FoldNetwork, FoldPaths
-from bidual.solvers.driver import solve
 from oracles.relu_problems import relu_problem
 
 
@@ -110,6 +109,6 @@ def test_a_time_limit_ends_descents_early() -> None:
     problem = relu_problem("squared", 20, 3, 1, seed=6)
     betas = [problem.beta]
     (short,), (long,) = (
-        list(FoldPaths(problem, torch.ones(1, 20), max_time=limit).networks(betas))[0] for limit in (1e-9, None)
+        next(FoldPaths(problem, torch.ones(1, 20), max_time=limit).networks(betas)) for limit in (1e-9, None)
     )
     assert objective(problem, problem.beta, short) > objective(problem, problem.beta, long)

@@ -28,7 +28,7 @@ from bidual.types import Blocks
 
 _NEW = 12  # neurons that a fold gets at every beta
 _STARTS, _CLIMBS = 48, 8  # of the search for them
-_STEPS, _GAIN = 40, 1e-5  # of a descent, which ends earlier where ten steps gain less than ten times this share
+_STEPS = 40  # of a descent
 _STEEP = 1.01  # times beta, how steep new neurons are
 _APART = 0.99  # the largest cosine between new neurons
 _FAINT, _LIGHT = 0.02, 1e-2  # of the heaviest neuron, how heavy new ones are, and which are dropped
@@ -79,12 +79,14 @@ class FoldPaths:
         problem: that of all samples; its beta does not matter.
         shares: by what every fold multiplies the weights of samples.
         seed: of the search for neurons.
+        gain: a descent ends where ten steps gain less than ten times this share of the objective.
         max_time: seconds for the networks of one beta, which are then those of the last step.
     """
 
     problem: ReluProblem
     shares: Float[Tensor, "k n"]
     seed: int = 0
+    gain: float = 1e-5
     max_time: float | None = None
 
     def networks(self, betas: Sequence[float]) -> Iterator[list[FoldNetwork]]:
@@ -102,16 +104,16 @@ class FoldPaths:
         began = perf_counter()
         in_time = lambda: self.max_time is None or perf_counter() - began < self.max_time  # noqa: E731
         slope = partial(self._slope, batch, betas)
-        return _without_light(batch.like(minimise_rows(slope, batch.packed(), _STEPS, _GAIN, go_on=in_time)))
+        return _without_light(batch.like(minimise_rows(slope, batch.packed(), _STEPS, self.gain, go_on=in_time)))
 
     @cached_property
     def _weights(self) -> Float[Tensor, "k n"]:
         return self.shares.to(self.problem.X) * self.problem.datafit.weights[:, 0]
 
     def _nothing(self) -> _Batch:
-        X, (k, c) = self.problem.X, (len(self.shares), self.problem.datafit.targets.shape[1])
-        readouts = self.problem.readout.size if self.problem.readout is not None else 1
-        empty = _Batch(X.new_zeros(k, 0, X.shape[1]), X.new_zeros(k, 0, readouts, c), X.new_zeros(k, c))
+        X, k = self.problem.X, len(self.shares)
+        shape = self.problem.restricted_to(X[:0]).operator.block_shape
+        empty = _Batch(X.new_zeros(k, 0, X.shape[1]), X.new_zeros(k, *shape), X.new_zeros(k, shape[2]))
         return self._descended(empty, X.new_zeros(k))
 
     def _slope(self, like: _Batch, betas: Numbers, x: Points) -> tuple[Numbers, Points]:
@@ -199,7 +201,7 @@ def _best(
     betas: Numbers,
     known: Float[Tensor, "k m d"],
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """For every fold the steepest ones that are apart from each other and from those that are known, zeros elsewhere."""
+    """For every fold the steepest ones that are apart from each other and from known ones, and values of zero."""
     values, order = values.sort(1, descending=True)
     U, outputs = (torch.take_along_dim(part, order[:, :, None], 1) for part in (U, outputs))
     near = (U @ U.mT > _APART).tril(-1).any(2) | (U @ L2.unit(known).mT > _APART).any(2)

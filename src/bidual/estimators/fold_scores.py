@@ -1,0 +1,91 @@
+"""The networks of the folds of a cross-validation, and how they are judged: all at once, or one fold after another."""
+
+import copy
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from bidual.architectures.modules import RebuildableModule
+from bidual.estimators.base import ConvexEstimator, Samples
+from bidual.estimators.scoring import HeldOut
+from bidual.runtime.crossovers import FOLDS
+from bidual.runtime.jobs import Task
+
+Scores = NDArray[np.float64]  # (folds, betas)
+_GAIN = 1e-3  # of cv_tol: at what gain of a step, relative to the objective, the networks of folds rest
+
+
+class Fold(NamedTuple):
+    """Which samples a fold trains on and holds out, and what judges its networks; None is the held-out loss."""
+
+    train: NDArray[np.intp]
+    test: NDArray[np.intp]
+    judge: HeldOut | None
+
+    def score(self, network: ConvexEstimator, samples: Samples) -> float:
+        if self.judge is not None:
+            return self.judge.score(network)
+        return _negative_loss(network, samples.rows(torch.as_tensor(self.test, device=samples.X.device)).weighted())
+
+
+def fold_tasks(
+    estimator: ConvexEstimator, samples: Samples, fractions: NDArray[np.float64], beta_max: float, folds: Sequence[Fold]
+) -> list[Task]:
+    """What to compute for the scores of all folds, in parts that do not depend on how many run at a time.
+
+    ReLU networks under a smooth loss are trained by as many folds at once as share one small batch.
+    """
+    program = estimator._program(samples)
+    if estimator.solver != "auto" or not program.trains_folds:
+        return [Task(_path_scores, (estimator, samples, fractions, fold)) for fold in folds]
+    size = max(1, FOLDS.numbers // max(samples.X.numel(), 1))
+    parts = [folds[first : first + size] for first in range(0, len(folds), size)]
+    return [Task(_scores_together, (estimator, samples, beta_max * fractions, part)) for part in parts]
+
+
+def _scores_together(
+    estimator: ConvexEstimator, samples: Samples, betas: NDArray[np.float64], folds: Sequence[Fold]
+) -> Scores:
+    """Some folds along one path; samples that a fold does not train on have a share of zero."""
+    counts = np.stack([np.bincount(fold.train, minlength=len(samples.Y)) for fold in folds])
+    shares = torch.as_tensor(counts, device=samples.X.device)
+    shares = shares if samples.weight is None else shares[:, samples.weight > 0]
+    order, scores = np.argsort(-betas, kind="stable"), np.empty((len(folds), len(betas)))
+    falling, gain = [float(beta) for beta in betas[order]], _GAIN * estimator.cv_tol
+    paths = estimator._program(samples).fold_modules(shares, falling, gain, estimator.max_time)
+    for index, modules in zip(order, paths, strict=True):
+        networks = [_network(estimator, module, betas[index]) for module in modules]
+        scores[:, index] = [fold.score(each, samples) for fold, each in zip(folds, networks, strict=True)]
+    return scores
+
+
+def _network(estimator: ConvexEstimator, module: RebuildableModule, beta: float) -> ConvexEstimator:
+    network = copy.copy(estimator)
+    network.module_, network.n_neurons_, network.beta_ = module, module.n_neurons, float(beta)
+    return network
+
+
+def _path_scores(estimator: ConvexEstimator, samples: Samples, fractions: NDArray[np.float64], fold: Fold) -> Scores:
+    """One fold: a path on its training part, to fractions of its own beta_max."""
+    program = estimator._program(samples.rows(torch.as_tensor(fold.train, device=samples.X.device)))
+    options = estimator._solver_options()
+    limits = replace(options.pop("limits"), tol=max(estimator.cv_tol, estimator.tol))
+    fits = program.path(list(fractions * (program.beta_max or 1.0)), limits, prove=False, **options)
+    networks = [copy.copy(estimator) for _ in fits]
+    for network, fit in zip(networks, fits, strict=True):
+        network._become(fit)
+        network.beta_ = fit.solution.problem.beta
+    return np.array([[fold.score(network, samples) for network in networks]])
+
+
+def _negative_loss(network: ConvexEstimator, held_out: Samples) -> float:
+    """Per sample; of predictions per token, per token."""
+    datafit = network._datafit(held_out.Y, held_out.weight)
+    with torch.no_grad():
+        outputs = network.module_(held_out.X).reshape(datafit.targets.shape)
+    weight = datafit.weights[:, 0]
+    return -float((weight * datafit.loss.value(outputs - datafit.shift, datafit.targets)).sum() / weight.sum())
