@@ -49,7 +49,7 @@ class Samples(NamedTuple):
         return self if self.weight is None else self.rows(self.weight > 0)
 
 
-BetaChoice = Callable[[Samples], Callable[[], float]]  # looks at the samples, and says beta once beta_max_ is known
+BetaChoice = Callable[[Samples], Callable[[Program], float]]  # looks at the samples, and says beta for their program
 _SOLVER = must("a string or a Solver", lambda value: isinstance(value, (str, Solver)))
 
 
@@ -104,7 +104,7 @@ class ConvexEstimator(SavedEstimator):
         choose = self._choose_beta if choice is None else choice(samples)  # refuses what it cannot do before any work
         program = self._program(samples)
         self.beta_max_ = program.beta_max
-        self.beta_ = choose()
+        self.beta_ = choose(program)
         with gap_progress(self.verbose, self.tol, self.callback) as callback:
             fitted = program.train(self.beta_, start=self._last_fit(), callback=callback, **self._solver_options())
         self._store(fitted)
@@ -182,7 +182,7 @@ class ConvexEstimator(SavedEstimator):
     def _datafit(self, Y: Tensor, weight: Tensor | None) -> Datafit:
         return Datafit(self._make_loss(), Y, weight, self.fit_intercept)
 
-    def _choose_beta(self) -> float:
+    def _choose_beta(self, program: Program | None = None) -> float:
         if self.beta != "auto":
             return float(self.beta)
         return self._auto_fraction * self.beta_max_ if self.beta_max_ > 0 else 1.0

@@ -33,6 +33,7 @@ from bidual.estimators.parameters import (
     parameter,
     restored_if_refused,
 )
+from bidual.estimators.programs import Program
 from bidual.estimators.scoring import HeldOut, Scorer, check_responses, check_scoring, scorer_of, takes_weights
 from bidual.runtime.jobs import Task, run_all
 from bidual.solvers.plan import beta_grid, check_betas
@@ -116,7 +117,7 @@ class CrossValidated(_Family):
         if (scorer := scorer_of(self.scoring)) is not None:
             check_responses(self, scorer)
 
-    def _choice(self, X: Any, y: Any, given: Mapping[str, Any], samples: Samples) -> Callable[[], float]:
+    def _choice(self, X: Any, y: Any, given: Mapping[str, Any], samples: Samples) -> Callable[[Program], float]:
         """How beta is chosen, once folds and scores are known to make sense."""
         X, y = indexable(X, y)
         metadata = self._routed({name: value for name, value in given.items() if value is not None})
@@ -164,14 +165,17 @@ class CrossValidated(_Family):
                 part.check(constant)
         return [*parts]
 
-    def _best_beta(self, samples: Samples, splits: Sequence[Split], held_out: Sequence[HeldOut | None]) -> float:
+    def _best_beta(
+        self, samples: Samples, splits: Sequence[Split], held_out: Sequence[HeldOut | None], program: Program
+    ) -> float:
         """The beta of the best mean score; of equals, the largest."""
         scale = self.beta_max_ or 1.0  # a constant target: the zero network is best for every beta
         # beta_max itself gives the zero network: the path starts one step below it
         grid = beta_grid(scale, self.n_betas + 1, self.beta_ratio)[1:] if self.betas is None else self.betas
         self.betas_ = np.array(grid, dtype=np.float64)
         folds = [Fold(*split, scored) for split, scored in zip(splits, held_out, strict=True)]
-        self.cv_scores_ = self._run(fold_tasks(self._for_fold(), samples, self.betas_ / scale, scale, folds))
+        together = self.solver == "auto" and program.trains_folds
+        self.cv_scores_ = self._run(fold_tasks(self._for_fold(), samples, self.betas_, scale, folds, together))
         self.n_splits_ = len(splits)
         scores = self.cv_scores_.mean(1)
         self.best_index_ = max(range(len(scores)), key=lambda k: (scores[k], self.betas_[k]))

@@ -33,18 +33,22 @@ class Fold(NamedTuple):
 
 
 def fold_tasks(
-    estimator: ConvexEstimator, samples: Samples, fractions: NDArray[np.float64], beta_max: float, folds: Sequence[Fold]
+    estimator: ConvexEstimator,
+    samples: Samples,
+    betas: NDArray[np.float64],
+    beta_max: float,
+    folds: Sequence[Fold],
+    together: bool,
 ) -> list[Task]:
     """What to compute for the scores of all folds, in parts that do not depend on how many run at a time.
 
-    ReLU networks under a smooth loss are trained by as many folds at once as share one small batch.
+    Folds are trained together in batches that a cache can hold; those that are not have a beta_max of their own.
     """
-    program = estimator._program(samples)
-    if estimator.solver != "auto" or not program.trains_folds:
-        return [Task(_path_scores, (estimator, samples, fractions, fold)) for fold in folds]
+    if not together:
+        return [Task(_path_scores, (estimator, samples, betas / beta_max, fold)) for fold in folds]
     size = max(1, FOLDS.numbers // max(samples.X.numel(), 1))
     parts = [folds[first : first + size] for first in range(0, len(folds), size)]
-    return [Task(_scores_together, (estimator, samples, beta_max * fractions, part)) for part in parts]
+    return [Task(_scores_together, (estimator, samples, betas, part)) for part in parts]
 
 
 def _scores_together(
