@@ -38,7 +38,8 @@ def expected_failures(estimator):
     squared = isinstance(estimator, (ConvexMLPRegressor, ConvexMLPRegressorCV))
     newton = squared and estimator.activation == "gated_relu"  # ends with Newton steps: exact to rounding
     reason = "iterative solver: agreement up to tol"
-    return {} if newton else {"check_sample_weight_equivalence_on_dense_data": reason}
+    checks = ("check_sample_weight_equivalence_on_dense_data", "check_sample_weight_equivalence_on_sparse_data")
+    return {} if newton else dict.fromkeys(checks, reason)
 
 
 LONG = {  # seconds with ReLU over all patterns, for what all estimators share: how samples and weights are read
@@ -46,6 +47,7 @@ LONG = {  # seconds with ReLU over all patterns, for what all estimators share: 
     "check_estimators_dtypes",
     "check_regressor_data_not_an_array",
     "check_sample_weight_equivalence_on_dense_data",
+    "check_sample_weight_equivalence_on_sparse_data",
     "check_supervised_y_2d",
 }
 
