@@ -44,6 +44,8 @@ def expected_failures(estimator):
 
 LONG = {  # seconds with ReLU over all patterns, for what all estimators share: how samples and weights are read
     "check_dtype_object",
+    "check_estimator_sparse_array",
+    "check_estimator_sparse_matrix",
     "check_estimators_dtypes",
     "check_regressor_data_not_an_array",
     "check_sample_weight_equivalence_on_dense_data",
