@@ -2,12 +2,14 @@
 
 import pytest
 import torch
+from scipy.sparse import csr_array
 
 from bidual.architectures import Architecture
 from bidual.distributed import Ranks, run_on_leader
 from bidual.gauges import GAUGES, Gauge
 from bidual.losses import LOSSES, Loss
 from bidual.losses.datafit import Datafit
+from bidual.numerics.sparse import from_scipy
 from bidual.operators import LiftedOperator, PooledOperator
 from bidual.operators.stacked import StackedOperator
 from bidual.operators.tiled import MappedRows, TiledOperator
@@ -34,6 +36,7 @@ def example_operators(seed: int) -> list[LiftedOperator]:
     rng = generator(seed)
     examples = [cls.example(rng) for cls in ARCHITECTURES]
     lifted = [architecture.lift(X, c) for architecture, X in examples for c in (1, 3)]
+    lifted += [one.lift(from_scipy(csr_array(X.numpy())), 2) for one, X in examples if one.takes_sparse]
     pooled = [operator for operator in lifted if isinstance(operator, PooledOperator)]
     stacked = [StackedOperator(operator, operator.block_shape[0]) for operator in pooled]
     X, gates = (torch.randn(shape, generator=rng, dtype=torch.float64) for shape in ((9, 4), (4, 6)))

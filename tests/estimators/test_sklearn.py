@@ -46,14 +46,18 @@ def expected_failures(estimator):
     squared = isinstance(estimator, (ConvexMLPRegressor, ConvexMLPRegressorCV))
     newton = squared and estimator.activation == "gated_relu"  # ends with Newton steps: exact to rounding
     reason = "iterative solver: agreement up to tol"
-    return {} if newton else {"check_sample_weight_equivalence_on_dense_data": reason}
+    checks = ("check_sample_weight_equivalence_on_dense_data", "check_sample_weight_equivalence_on_sparse_data")
+    return {} if newton else dict.fromkeys(checks, reason)
 
 
 LONG = {  # seconds with ReLU over all patterns, for what all estimators share: how samples and weights are read
     "check_dtype_object",
+    "check_estimator_sparse_array",
+    "check_estimator_sparse_matrix",
     "check_estimators_dtypes",
     "check_regressor_data_not_an_array",
     "check_sample_weight_equivalence_on_dense_data",
+    "check_sample_weight_equivalence_on_sparse_data",
     "check_supervised_y_2d",
 }
 

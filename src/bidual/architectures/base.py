@@ -16,9 +16,14 @@ from bidual.types import Blocks, as_protocol
 
 
 class Architecture(ABC):
-    """One network family with its settings (a frozen dataclass)."""
+    """One network family with its settings (a frozen dataclass).
+
+    Attributes:
+        takes_sparse: whether ``lift``, and the module that is decoded, take samples in compressed rows.
+    """
 
     name: ClassVar[str]
+    takes_sparse: ClassVar[bool] = False
 
     def lift(self, X: Float[Tensor, "n ..."], n_outputs: int) -> LiftedOperator:
         """The operator A of this family on the samples X."""

@@ -10,7 +10,8 @@ from torch import Tensor
 from bidual.architectures.base import GatedUnits, LinearUnits, ReluUnits, TwoLayer
 from bidual.architectures.modules import GatedNetwork, LinearNetwork, ReluNetwork
 from bidual.gauges import Gauge
-from bidual.operators import GatedOperator, LiftedOperator, LinearOperator, NeuronOperator
+from bidual.numerics.sparse import values_of
+from bidual.operators import LiftedOperator, LinearOperator, NeuronOperator, gated_operator
 from bidual.patterns import activations, with_constant
 
 
@@ -39,7 +40,7 @@ class LinearMLP(Perceptron, LinearUnits):
 
     penalty: str | Gauge = "nuclear"
     bias: bool = False
-    name, network = "linear", LinearNetwork
+    name, network, takes_sparse = "linear", LinearNetwork, True
 
     def _lift(self, X: Tensor, n_outputs: int) -> LiftedOperator:
         return LinearOperator(self._seen(X), n_outputs)
@@ -52,11 +53,11 @@ class GatedMLP(Perceptron, GatedUnits):
     gates: Float[Tensor, "d p"]
     penalty: str | Gauge = "nuclear"
     bias: bool = False
-    name, network = "gated_relu", GatedNetwork
+    name, network, takes_sparse = "gated_relu", GatedNetwork, True
 
     def _lift(self, X: Tensor, n_outputs: int) -> LiftedOperator:
         X = self._seen(X)
-        return GatedOperator(X, activations(X, self.gates.to(X)), n_outputs)
+        return gated_operator(X, activations(X, self.gates.to(values_of(X))), n_outputs)
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from bidual.architectures import GatedAttention, LinearAttention, ReluAttention
 from bidual.estimators.base import ClassifierTargets, RegressorTargets, Samples
+from bidual.estimators.inputs import answers_in_kind, as_plain_array, as_targets
 from bidual.estimators.parameters import one_of, parameter
 from bidual.estimators.shaped import ShapedSamples, check_shape
 from bidual.losses.datafit import Datafit
@@ -114,6 +115,7 @@ class ConvexAttentionRegressor(RegressorTargets, ConvexAttention):
         each = None if weight is None else weight.repeat_interleave(tokens)
         return super()._datafit(Y.reshape(len(Y) * tokens, -1), each)
 
+    @answers_in_kind
     def predict(self, X: ArrayLike) -> NDArray[np.float64]:
         """Predicted targets, of the shape that y had."""
         check_is_fitted(self)
@@ -122,13 +124,14 @@ class ConvexAttentionRegressor(RegressorTargets, ConvexAttention):
 
     def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """R^2, averaged over the numbers of a target."""
-        truth, guess = _flat_targets(y)[0], _flat_targets(self.predict(X))[0]
-        return float(r2_score(truth, guess, sample_weight=sample_weight))
+        truth, guess = _flat_targets(y)[0], _flat_targets(self.predict(as_plain_array(X)))[0]
+        return float(r2_score(truth, guess, sample_weight=as_plain_array(sample_weight)))
 
 
 def _flat_targets(y: Any) -> tuple[Any, tuple[int, ...]]:
     """Targets of three axes as rows, and the shape of one; others as they are, without."""
-    y = y.detach().cpu().numpy() if isinstance(y, Tensor) else np.asarray(y) if isinstance(y, (list, tuple)) else y
+    y = as_targets(y)
+    y = np.asarray(y) if isinstance(y, (list, tuple)) else y
     shape: tuple[int, ...] = getattr(y, "shape", ())
     if len(shape) > 3:
         raise ValueError(f"y must have shape (n,), (n, c) or (n, tokens, c), got {shape}.")

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import issparse
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags, check_random_state
@@ -18,6 +19,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, colu
 from torch import Tensor
 
 from bidual.estimators import parameters as checks
+from bidual.estimators.inputs import FORMATS, answers_in_kind, as_plain_array, as_samples, as_targets
 from bidual.estimators.onnx_export import export
 from bidual.estimators.parameters import accepted_by, check_parameters, must, one_of, parameter, restored_if_refused
 from bidual.estimators.programs import Fitted, Program, WarmStart
@@ -25,6 +27,7 @@ from bidual.estimators.progress import gap_progress
 from bidual.estimators.saving import SavedEstimator
 from bidual.losses import Loss, resolve_loss
 from bidual.losses.datafit import Datafit
+from bidual.numerics.sparse import is_sparse, take_rows
 from bidual.problems.solution import Callback, Limits
 from bidual.runtime.numerical_errors import LARGEST, check_magnitude
 from bidual.runtime.user_warnings import warn_user
@@ -42,7 +45,7 @@ class Samples(NamedTuple):
 
     def rows(self, rows: Tensor) -> "Samples":
         """Some of them, by index or mask."""
-        return Samples(self.X[rows], self.Y[rows], None if self.weight is None else self.weight[rows])
+        return Samples(take_rows(self.X, rows), self.Y[rows], None if self.weight is None else self.weight[rows])
 
     def weighted(self) -> "Samples":
         """Those of positive weight."""
@@ -79,17 +82,20 @@ class ConvexEstimator(SavedEstimator):
     _auto_fraction = 0.1  # of beta_max: where most of the UCI sets peak (docs/uci.md)
     _largest = LARGEST  # number in a sample
     _numeric_targets: ClassVar[bool]
+    _sparse_samples: ClassVar[bool] = True  # whether they may be
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = self._numeric_targets
+        tags.input_tags.sparse = self._sparse_samples
         return tags
 
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Train to a certified relative gap of ``tol``.
 
         Args:
-            X: samples, shape (n, d). Standardise the features: weight decay treats them all alike.
+            X: samples, shape (n, d), an array, a sparse matrix, a tensor or a frame (docs/inputs.md). Standardise the
+                features: weight decay treats them all alike.
             y: labels or targets, shape (n,) or (n, c).
             sample_weight: one non-negative number per sample; a weight of 2 is the same as a repeated sample.
         """
@@ -145,23 +151,29 @@ class ConvexEstimator(SavedEstimator):
         return int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
 
     def _validate_fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> Samples:
-        flat = self._flat_samples(X, reset=True)
+        flat, kind = self._flat_samples(as_plain_array(X), reset=True), {"multi_output": True, "accept_sparse": FORMATS}
         samples, targets = validate_data(
-            self, flat, y, dtype=np.float64, multi_output=True, y_numeric=self._numeric_targets
+            self, flat, as_targets(y), dtype=np.float64, y_numeric=self._numeric_targets, **kind
         )
-        check_magnitude("X", samples, self._largest)
+        check_magnitude("X", samples.data if issparse(samples) else samples, self._largest)
         self._learn_shape(samples.shape[1])
         Y = self._encode_targets(targets)
         check_magnitude("y", Y)
         weight = None
         if sample_weight is not None:
-            weight = _check_sample_weight(sample_weight, samples, dtype=np.float64, ensure_non_negative=True)
+            weight = as_plain_array(sample_weight)
+            weight = _check_sample_weight(weight, samples, dtype=np.float64, ensure_non_negative=True)
             check_magnitude("sample_weight", weight)
             self._encode_targets(targets[weight > 0])  # a class may have weight zero only
             Y = self._encode_targets(targets)
         device = torch.device(self.device)
-        X_there, Y_there = (torch.tensor(np.ascontiguousarray(array), device=device) for array in (samples, Y))
+        X_there, Y_there = as_samples(samples, self._keeps_sparse, device), as_samples(Y, False, device)
         return Samples(self._shaped(X_there), Y_there, None if weight is None else torch.tensor(weight, device=device))
+
+    @property
+    def _keeps_sparse(self) -> bool:
+        """Whether program and network take sparse samples; others write them out."""
+        return False
 
     def _flat_samples(self, X: ArrayLike, reset: bool) -> ArrayLike:
         """The samples as rows of numbers, for families whose samples have a shape; ``reset`` where it is learned."""
@@ -172,7 +184,7 @@ class ConvexEstimator(SavedEstimator):
 
     def _shaped(self, X: Tensor) -> Tensor:
         """Rows of numbers in the shape that the network takes."""
-        return X.reshape(len(X), *getattr(self, "sample_shape_", X.shape[1:]))
+        return X if is_sparse(X) else X.reshape(len(X), *getattr(self, "sample_shape_", X.shape[1:]))
 
     def _program(self, samples: Samples) -> Program:
         """The program on these samples; those of weight zero are left out."""
@@ -216,8 +228,9 @@ class ConvexEstimator(SavedEstimator):
 
     def _network_samples(self, X: ArrayLike) -> Tensor:
         """Validated samples as the network takes them."""
-        flat = validate_data(self, self._flat_samples(X, reset=False), dtype=np.float64, reset=False)
-        return self._shaped(torch.tensor(np.ascontiguousarray(flat)))
+        flat = self._flat_samples(as_plain_array(X), reset=False)
+        samples = validate_data(self, flat, dtype=np.float64, accept_sparse=FORMATS, reset=False)
+        return self._shaped(as_samples(samples, self._keeps_sparse, torch.device("cpu")))
 
 
 def _has_probabilities(estimator: Any) -> bool:
@@ -257,6 +270,7 @@ class ClassifierTargets(ClassifierMixin):
         loss = self._make_loss()
         return loss.encode(codes, loss.n_outputs(len(self.classes_)))
 
+    @answers_in_kind
     def decision_function(self, X: ArrayLike) -> NDArray[np.float64]:
         """Raw scores: shape (n,) for two classes (positive means the second), else (n, n_classes)."""
         outputs = self._outputs(X)
@@ -264,6 +278,7 @@ class ClassifierTargets(ClassifierMixin):
             return outputs[:, 1] - outputs[:, 0]
         return outputs[:, 0] if outputs.shape[1] == 1 else outputs
 
+    @answers_in_kind
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """The most likely class of every sample."""
         scores = self.decision_function(X)
@@ -271,14 +286,20 @@ class ClassifierTargets(ClassifierMixin):
         return self.classes_[index]
 
     @available_if(_has_probabilities)
+    @answers_in_kind
     def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
         """Class probabilities; only for the losses that define them, such as logistic and softmax."""
         return self._make_loss().probabilities(torch.from_numpy(self._outputs(X))).numpy()
 
     @available_if(_has_probabilities)
+    @answers_in_kind
     def predict_log_proba(self, X: ArrayLike) -> NDArray[np.float64]:
         """Logarithms of :meth:`predict_proba`."""
         return np.log(self.predict_proba(X))
+
+    def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+        """The share of samples whose class is predicted right."""
+        return super().score(as_plain_array(X), as_targets(y), as_plain_array(sample_weight))
 
 
 class RegressorTargets(RegressorMixin):
@@ -297,8 +318,13 @@ class RegressorTargets(RegressorMixin):
         self._flat = y.ndim == 1
         return np.asarray(y, dtype=np.float64).reshape(len(y), -1)
 
+    @answers_in_kind
     def predict(self, X: ArrayLike) -> NDArray[np.float64]:
         """Predicted targets, of the shape that y had."""
         check_is_fitted(self)
         outputs = self._outputs(X)
         return outputs[:, 0] if self._flat else outputs
+
+    def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+        """R^2, averaged over targets."""
+        return super().score(as_plain_array(X), as_targets(y), as_plain_array(sample_weight))

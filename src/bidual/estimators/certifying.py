@@ -11,12 +11,14 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from numpy.typing import ArrayLike
+from scipy.sparse import issparse
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from bidual.architectures import ReluMLP
 from bidual.architectures.modules import RebuildableModule, ReluNetwork
 from bidual.estimators.base import ConvexEstimator
+from bidual.estimators.inputs import as_plain_array, as_targets, full_samples
 from bidual.estimators.parameters import COUNT, FRACTION, POSITIVE, SECONDS, as_count, one_of
 from bidual.estimators.saving import read_saved
 from bidual.io import foreign
@@ -25,6 +27,7 @@ from bidual.losses import Loss, resolve_loss
 from bidual.losses.datafit import Datafit
 from bidual.numerics.norms import L2
 from bidual.numerics.rounding import TINY, gamma, largest_sum, length, rounded_up
+from bidual.numerics.sparse import from_scipy
 from bidual.patterns import with_constant
 from bidual.polar.products.witness import ProductProof
 from bidual.problems.certificate import Certificate, Scope, SoundnessError, judge
@@ -241,7 +244,11 @@ def _neurons(weights: TwoLayerWeights) -> Float[Tensor, "m d"]:
 
 
 def _samples(X: ArrayLike, weights: TwoLayerWeights) -> Float[Tensor, "n d"]:
-    array = _numbers("X", X, np.float64)
+    plain = as_plain_array(X)
+    if issparse(plain):
+        full = full_samples(from_scipy(plain), "certify on fewer samples, which is valid for them")
+        plain = full.numpy()
+    array = _numbers("X", plain, np.float64)
     if array.ndim != 2 or not len(array) or array.shape[1] != weights.n_features:
         raise ValueError(f"X must have shape (n, {weights.n_features}) for this network, got {array.shape}.")
     if not np.isfinite(array).all():
@@ -254,14 +261,14 @@ def _samples(X: ArrayLike, weights: TwoLayerWeights) -> Float[Tensor, "n d"]:
 def _numbers(name: str, values: ArrayLike, dtype: type | None) -> np.ndarray:
     """An array of a tensor, a list or anything else that numpy takes."""
     try:
-        return np.asarray(values.detach().cpu() if isinstance(values, Tensor) else values, dtype=dtype)
+        return np.asarray(as_plain_array(values), dtype=dtype)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name} must be an array of numbers ({one_line(error)}).") from error
 
 
 def _targets(y: ArrayLike, weights: TwoLayerWeights, loss: Loss, classes: ArrayLike | None) -> np.ndarray:
     """Numbers with one column per output as they are, everything else as labels."""
-    values = _numbers("y", y, None)
+    values = _numbers("y", as_targets(y), None)
     numeric = values.dtype.kind in "iufb"
     labels = classes is not None or not numeric or loss.classification or weights.n_outputs > 1
     if values.ndim == 1 and labels:

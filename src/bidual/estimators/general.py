@@ -32,16 +32,19 @@ class ConvexModel(ConvexEstimator):
         architecture.check_samples(tuple(X.shape[1:]))
         return FixedProgram.of(architecture, X, datafit)
 
+    @property
+    def _keeps_sparse(self) -> bool:
+        return self.architecture is None or self.architecture.takes_sparse
+
     def _flat_samples(self, X: Any, reset: bool) -> ArrayLike:
-        array = X.detach().cpu().numpy() if isinstance(X, Tensor) else X
-        found = tuple(int(side) for side in getattr(array, "shape", ())[1:])
+        found = tuple(int(side) for side in getattr(X, "shape", ())[1:])
         if reset:
             self.__dict__.pop("sample_shape_", None)
             if len(found) > 1:
                 self.sample_shape_ = found
         elif len(found) > 1 and found != getattr(self, "sample_shape_", found):
             raise ValueError(f"the network was trained on samples of shape {self.sample_shape_}, got {found}.")
-        return array.reshape(len(array), prod(found)) if len(found) > 1 else array
+        return X.reshape(len(X), prod(found)) if len(found) > 1 else X
 
 
 class ConvexClassifier(ClassifierTargets, ConvexModel):

@@ -14,12 +14,13 @@ from scipy.special import softmax
 from sklearn.base import ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_array, check_consistent_length, check_random_state
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import _check_feature_names, check_is_fitted
 from torch import Tensor
 
 from bidual.architectures.modules.layerwise import LayerwiseNetwork
 from bidual.estimators import layerwise_checks as checks
 from bidual.estimators.base import classes_and_codes
+from bidual.estimators.inputs import answers_in_kind, as_plain_array, as_targets, refuse_sparse
 from bidual.estimators.parameters import FLAG, check_display, check_parameters, parameter, restored_if_refused, whole
 from bidual.estimators.saving import SavedEstimator
 from bidual.runtime.ranks import ALONE, Ranks
@@ -124,7 +125,7 @@ class LayerwiseCNNClassifier(ClassifierMixin, SavedEstimator):
         """Images and labels, once nothing is wrong with them or the parameters."""
         self._check_parameters(ranks)
         images = self._images(X, reset=True)
-        self.classes_, codes = classes_and_codes(y)
+        self.classes_, codes = classes_and_codes(as_targets(y))
         check_consistent_length(images, codes)
         self._check_maps()
         checks.check_memory(self, self.sample_shape_)
@@ -136,15 +137,18 @@ class LayerwiseCNNClassifier(ClassifierMixin, SavedEstimator):
         checks.check_together(self)
         checks.check_ranks(self, ranks)
 
+    @answers_in_kind
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """The most likely class of every image."""
         scores = self.decision_function(X)
         return self.classes_[scores.argmax(1)]
 
+    @answers_in_kind
     def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
         """Class probabilities (n, n_classes)."""
         return softmax(self.decision_function(X).astype(np.float64), axis=1)
 
+    @answers_in_kind
     def decision_function(self, X: ArrayLike) -> NDArray[np.float32]:
         """The outputs before the softmax (n, n_classes), for two classes too."""
         check_is_fitted(self)
@@ -163,7 +167,7 @@ class LayerwiseCNNClassifier(ClassifierMixin, SavedEstimator):
         right = all(isinstance(certificate, StageCertificate) for certificate in self.certificates_)
         if not right or not all(isinstance(record, EpochRecord) for record in self.history_):
             raise ValueError("its certificates or history are something else")
-        found = self.decision_function(np.zeros((1, *self.sample_shape_), np.float32)).shape[1]
+        found = self._outputs(self.module_, torch.zeros(1, *self.sample_shape_)).shape[1]
         if found != len(self.classes_):
             raise ValueError(f"{len(self.classes_)} classes do not match a network with {found} outputs")
 
@@ -236,8 +240,11 @@ class LayerwiseCNNClassifier(ClassifierMixin, SavedEstimator):
 
     def _images(self, X: ArrayLike, reset: bool) -> Tensor:
         """Images (n, channels, h, w) of the dtype they came in."""
+        X = as_plain_array(X)
+        refuse_sparse(X, "images")
+        _check_feature_names(self, X, reset=reset)
         try:
-            array = np.asarray(X.detach().cpu() if isinstance(X, Tensor) else X)
+            array = np.asarray(X)
         except ValueError as error:
             raise ValueError("all images must have one shape, which they do not; pad, cut or resize them.") from error
         if array.dtype.kind not in "biuf" or array.ndim < 2 or not array.size:

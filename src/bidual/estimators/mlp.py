@@ -12,10 +12,12 @@ from torch import Tensor
 from bidual.architectures import Architecture, GatedMLP, LinearMLP, ReluMLP
 from bidual.architectures.base import make_gauge
 from bidual.estimators.base import ClassifierTargets, ConvexEstimator, RegressorTargets
+from bidual.estimators.inputs import full_samples
 from bidual.estimators.parameters import COUNT, accepted_by, as_count, check_memory, parameter
 from bidual.estimators.programs import FixedProgram, NeuronProgram, Program
 from bidual.gauges import Gauge
 from bidual.losses.datafit import Datafit
+from bidual.numerics.sparse import is_sparse, take_rows, values_of
 from bidual.patterns import sample_gates, with_constant
 from bidual.problems.problem import ReluProblem
 from bidual.training.relu.plan import ReluPlan
@@ -60,6 +62,7 @@ class ConvexNetwork(ConvexEstimator):
     def _make_program(self, X: Tensor, datafit: Datafit) -> Program:
         n_outputs = datafit.targets.shape[1]
         if self.activation == "relu":
+            X = full_samples(X, "use activation='gated_relu' or 'linear', which keep it sparse, or fewer features")
             self._refuse_beyond_memory(X, as_count(self.n_starts, 0), n_outputs)
             problem = self._relu_problem(X, datafit)
             plan = ReluPlan(problem.X, self.oracle, as_count(self.n_starts, "auto"), self._seed(), problem.readout)
@@ -79,7 +82,8 @@ class ConvexNetwork(ConvexEstimator):
         last: Any = getattr(getattr(self, "architecture_", None), "gates", None)
         settings = self._current_gate_settings()
         same = last is not None and getattr(self, "_gate_settings", None) == settings
-        if self.warm_start and same and len(last) == self._seen(X[:1], None)[0].shape[1] + self._biased:
+        width = self._seen(take_rows(X, slice(1)), None)[0].shape[1] + self._biased
+        if self.warm_start and same and len(last) == width:
             return last
         self._gate_settings = settings
         rows, weight = self._seen(X, weight)
@@ -138,7 +142,12 @@ class ConvexMLP(ConvexNetwork):
 
     def _bytes(self, X: Tensor, count: int, n_outputs: int) -> int:
         n, d = X.shape
-        return 8 * (2 * n * count + 12 * count * (d + 1) * n_outputs + 3 * n * (d + 1) * n_outputs)
+        samples = 5 * (values_of(X).numel() + n) if is_sparse(X) else 3 * n * (d + 1) * n_outputs
+        return 8 * (2 * n * count + 12 * count * (d + 1) * n_outputs + samples)
+
+    @property
+    def _keeps_sparse(self) -> bool:
+        return True
 
 
 class ConvexMLPClassifier(ClassifierTargets, ConvexMLP):

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from bidual.estimators.inputs import as_plain_array, refuse_sparse
 from bidual.estimators.mlp import ConvexNetwork
 from bidual.estimators.parameters import Check, is_list, is_whole, must
 from bidual.losses.datafit import Datafit
@@ -40,6 +41,7 @@ class ShapedSamples(ConvexNetwork):
     _shape_parameter: ClassVar[str]  # its name
     _what: ClassVar[str]  # samples are, in the plural
     _axes: ClassVar[dict[int, str]]  # the allowed numbers of axes of a sample, and their names
+    _sparse_samples = False
     _relu_solvers = ("column_generation",)
 
     @property
@@ -63,6 +65,7 @@ class ShapedSamples(ConvexNetwork):
         return 8 * len(X) * patches.n_rows * (6 * patches.width + 3 * patches.readouts * n_outputs)
 
     def _flat_samples(self, X: ArrayLike, reset: bool) -> ArrayLike:
+        refuse_sparse(X, self._what)
         array = self._as_array(X)
         found: tuple[int, ...] = getattr(array, "shape", ())[1:]
         learned = getattr(self, "sample_shape_", found)
@@ -81,12 +84,10 @@ class ShapedSamples(ConvexNetwork):
             self.sample_shape_ = self._given_shape(tuple(shape), found, n_features)
 
     def _as_array(self, X: Any) -> Any:
-        """Tensors and nested lists as arrays; tables and what scikit-learn should judge stay what they are."""
-        if isinstance(X, Tensor):
-            return X.detach().cpu().numpy()
+        """Nested lists as arrays; tables and what scikit-learn should judge stay what they are."""
         if not isinstance(X, (list, tuple)) and not (isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 1):
             return X
-        items = [item.detach().cpu().numpy() if isinstance(item, Tensor) else item for item in X]
+        items = [as_plain_array(item) for item in X]
         try:
             array = np.asarray(items)
         except ValueError as error:

@@ -26,7 +26,8 @@ class ZCAWhitening(TransformerMixin, BaseEstimator):
     weight decay. Where there are more samples than that, or the rows are dependent, X^T X is the projection on the
     range of the features (with the constant column), and ``spike_free_`` is False.
 
-    New samples go through the same map. Directions that the training data hardly vary along are magnified most.
+    New samples go through the same map, into a frame if ``set_output`` says so. Sparse ones are refused, because
+    de-meaning would fill them. Directions that the training data hardly vary along are magnified most.
 
     Args:
         center: subtract the mean of the training data.

@@ -65,6 +65,11 @@ class LiftedOperator(ABC):
         return self.output_shape[0] * math.prod(self.block_shape)
 
     @property
+    def design_bytes(self) -> int:
+        """The memory of the design of an operator that has one, in float64."""
+        return 8 * self.multiplications // max(self.output_shape[1], 1)
+
+    @property
     def unit(self) -> str:
         """The word for its neurons, in the plural."""
         return "neurons"
@@ -139,7 +144,7 @@ class HasKernel(Protocol):
         """The columns B_p G_p for one output and the given blocks."""
 
     def design(self) -> Float[Tensor, "n k"]:
-        """B, whose columns are the features of one output."""
+        """B, whose columns are the features of one output; in compressed rows where samples are sparse."""
 
 
 def kernel_by_blocks(

@@ -1,5 +1,6 @@
 """Operators on plain samples: linear and gated."""
 
+from abc import abstractmethod
 from collections.abc import Iterator
 from functools import cached_property
 from typing import Self
@@ -9,6 +10,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from bidual.numerics.rounding import length
+from bidual.numerics.sparse import is_sparse, row_gram, scaled_rows, side_by_side, take_rows, transposed, values_of
 from bidual.operators.base import Depth, LiftedOperator
 
 _KEPT_BYTES = 2**28  # patterns are kept as numbers up to this size; beyond it they stay one byte each
@@ -16,7 +18,10 @@ _AT_ONCE = 2**23  # numbers per tile of samples
 
 
 class SampleOperator(LiftedOperator):
-    """An operator on plain samples X (n, d) with ``n_outputs`` columns of predictions."""
+    """An operator on plain samples X (n, d), which may be sparse, with ``n_outputs`` columns of predictions.
+
+    Solvers multiply with X by ``times`` and ``back_times``.
+    """
 
     X: Float[Tensor, "n d"]
     n_outputs: int
@@ -27,7 +32,7 @@ class SampleOperator(LiftedOperator):
 
     @property
     def like(self) -> Tensor:
-        return self.X
+        return values_of(self.X)
 
     @property
     def design_width(self) -> int:
@@ -36,7 +41,33 @@ class SampleOperator(LiftedOperator):
 
     @cached_property
     def magnitude(self) -> float:
-        return length(self.X)
+        return length(values_of(self.X))
+
+    @property
+    def multiplications(self) -> int:
+        return values_of(self.X).numel() * self.block_shape[0] * self.n_outputs
+
+    @property
+    def design_bytes(self) -> int:
+        """The memory of the design in float64; with its transpose and the places of its entries where X is sparse."""
+        entries = values_of(self.X).numel() * self.block_shape[0]
+        return (24 if is_sparse(self.X) else 8) * entries
+
+    def times(self, U: Float[Tensor, "d k"], out: Tensor | None = None) -> Float[Tensor, "n k"]:
+        """X U."""
+        return torch.mm(self.X, U, out=out)
+
+    def back_times(self, H: Float[Tensor, "n k"]) -> Float[Tensor, "d k"]:
+        """X^T H."""
+        return self._kept_transposed @ H
+
+    @cached_property
+    def _kept_transposed(self) -> Float[Tensor, "d n"]:
+        return transposed(self.X)
+
+    @abstractmethod
+    def rows(self, rows: Tensor) -> Self:
+        """The operator on some of the samples."""
 
 
 class LinearOperator(SampleOperator):
@@ -62,20 +93,23 @@ class LinearOperator(SampleOperator):
         return self.X @ Z.sum(0)
 
     def _adjoint(self, V: Tensor) -> Tensor:
-        return (self.X.T @ V).expand(self.block_shape)
+        return self.back_times(V).expand(self.block_shape)
 
     def select(self, blocks: Tensor) -> Self:
         return type(self)(self.X, self.n_outputs, len(blocks))
 
+    def rows(self, rows: Tensor) -> Self:
+        return type(self)(take_rows(self.X, rows), self.n_outputs, self.n_blocks)
+
     def kernel(self, weights: Float[Tensor, " p"] | None = None) -> Float[Tensor, "n n"]:
-        K = self.X @ self.X.T
+        K = row_gram(self.X)
         return K * (self.n_blocks if weights is None else weights.sum())
 
     def responses(self, G: Float[Tensor, "p a"], blocks: Tensor) -> Float[Tensor, "n q"]:
         return self.X @ G[blocks].T
 
     def design(self) -> Float[Tensor, "n k"]:
-        return self.X.repeat(1, self.n_blocks)
+        return self.X if self.n_blocks == 1 else side_by_side([self.X] * self.n_blocks)
 
 
 class GatedOperator(SampleOperator):
@@ -139,12 +173,15 @@ class GatedOperator(SampleOperator):
             part.__dict__["_kept_numbers"] = self._kept_numbers[blocks]
         return part
 
+    def rows(self, rows: Tensor) -> Self:
+        return type(self)(take_rows(self.X, rows), self.patterns[:, rows], self.n_outputs)
+
     def kernel(self, weights: Float[Tensor, " p"] | None = None) -> Float[Tensor, "n n"]:
         D = self._mask(slice(None))
         if weights is not None:
             used = weights > 0
             D = D[used] * weights[used].sqrt()[:, None]
-        return (D.T @ D).mul_(self.X @ self.X.T)
+        return (D.T @ D).mul_(row_gram(self.X))
 
     def responses(self, G: Float[Tensor, "p a"], blocks: Tensor) -> Float[Tensor, "n q"]:
         return (self.X @ G[blocks].T).mul_(self._mask(slice(None))[blocks].T)
@@ -155,7 +192,7 @@ class GatedOperator(SampleOperator):
     @cached_property
     def _kept_numbers(self) -> Float[Tensor, "p n"] | None:
         """The patterns in the precision of X, where that takes little memory."""
-        small = self.patterns.numel() * self.X.element_size() <= _KEPT_BYTES
+        small = self.patterns.numel() * self.like.element_size() <= _KEPT_BYTES
         return self.patterns.to(self.X.dtype) if small else None
 
     def _mask(self, rows: slice) -> Float[Tensor, "p r"]:
@@ -172,6 +209,58 @@ class GatedOperator(SampleOperator):
         for start in range(0, n, size):
             rows = slice(start, min(start + size, n))
             yield rows, self._mask(rows)
+
+
+class SparseGatedOperator(GatedOperator):
+    r"""The gated operator on sparse samples, which are multiplied with some blocks at a time and never written out.
+
+    A Z = sum_p D_p (X Z_p),      A* V = X^T [D_1 V | ... | D_P V].
+    """
+
+    @property
+    def depth(self) -> Depth:
+        """A forward product adds up features, then blocks; entries that are not kept count as if they were."""
+        p, d, _ = self.block_shape
+        return Depth(p + d, len(self.X))
+
+    def _forward(self, Z: Tensor) -> Tensor:
+        P = self.like.new_zeros(self.output_shape)
+        for blocks in self._chunks(Z.flatten(1).any(1).nonzero()[:, 0]):
+            hidden = self.times(Z[blocks].transpose(0, 1).flatten(1)).view(len(P), len(blocks), -1)
+            P += hidden.mul_(self._numbers(blocks).T[:, :, None]).sum(1)
+        return P
+
+    def _adjoint(self, V: Tensor) -> Tensor:
+        G = self.zeros()
+        for blocks in self._chunks(torch.arange(len(G), device=G.device)):
+            gated = (self._numbers(blocks).T[:, :, None] * V[:, None, :]).flatten(1)
+            G[blocks] = self.back_times(gated).view(G.shape[1], len(blocks), -1).transpose(0, 1)
+        return G
+
+    def select(self, blocks: Tensor) -> Self:
+        part = super().select(blocks)
+        if "_kept_transposed" in self.__dict__:
+            part.__dict__["_kept_transposed"] = self._kept_transposed
+        return part
+
+    def design(self) -> Float[Tensor, "n k"]:
+        """In compressed rows."""
+        return side_by_side([scaled_rows(pattern, self.X) for pattern in self.patterns])
+
+    def _numbers(self, blocks: Tensor) -> Float[Tensor, "q n"]:
+        return self.patterns[blocks].to(self.like) if self._kept_numbers is None else self._kept_numbers[blocks]
+
+    def _chunks(self, blocks: Tensor) -> tuple[Tensor, ...]:
+        """Some blocks at a time, so that hidden values and weights of about a tile are held."""
+        n, size = len(self.X), max(_AT_ONCE // max((len(self.X) + self.X.shape[1]) * self.n_outputs, 1), 1)
+        return blocks.split(size) if n and len(blocks) else ()
+
+
+def gated_operator(
+    X: Float[Tensor, "n d"], patterns: Bool[Tensor, "p n"] | Float[Tensor, "p n"], n_outputs: int
+) -> GatedOperator:
+    """The gated operator for samples that may be sparse."""
+    return (SparseGatedOperator if is_sparse(X) else GatedOperator)(X, patterns, n_outputs)
 
 
 def _one_byte(patterns: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from bidual.numerics.gate_margin import is_on
+from bidual.numerics.sparse import column_spread, side_by_side, values_of
 
 
 def activations(X: Float[Tensor, "n d"], gates: Float[Tensor, "d p"]) -> Bool[Tensor, "p n"]:
@@ -29,12 +30,12 @@ def sample_gates(
     too, relative to the spread of X h. Gates that repeat a pattern on X, or are off everywhere, are dropped: at most
     ``count`` are returned.
     """
-    share = X.new_full((len(X),), 1 / len(X)) if weight is None else weight / weight.sum()
-    centre = share @ X if bias else X.new_zeros(X.shape[1])
-    spread = (share @ (X - centre).square()).sqrt()
-    directions = torch.randn(X.shape[1], count, generator=generator, dtype=torch.float64).to(X)
-    thresholds = torch.randn(count, generator=generator, dtype=torch.float64).to(X)
-    gates = directions / torch.where(spread > 1e-12 * X.abs().amax(0), spread, 1.0)[:, None]
+    like = values_of(X)
+    share = like.new_full((len(X),), 1 / len(X)) if weight is None else weight / weight.sum()
+    centre, spread, largest = column_spread(X, share, bias)
+    directions = torch.randn(X.shape[1], count, generator=generator, dtype=torch.float64).to(like)
+    thresholds = torch.randn(count, generator=generator, dtype=torch.float64).to(like)
+    gates = directions / torch.where(spread > 1e-12 * largest, spread, 1.0)[:, None]
     if bias:
         shift = thresholds * torch.linalg.vector_norm(directions, dim=0) - centre @ gates
         gates = torch.cat([gates, shift[None]])
@@ -61,4 +62,4 @@ def first_of_each(patterns: Bool[Tensor, "p n"]) -> Tensor:
 
 def with_constant(X: Float[Tensor, "n d"]) -> Float[Tensor, "n k"]:
     """X with a column of ones behind it, the feature of a hidden bias."""
-    return torch.cat([X, X.new_ones(len(X), 1)], 1)
+    return side_by_side([X, values_of(X).new_ones(len(X), 1)])

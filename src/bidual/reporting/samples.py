@@ -15,6 +15,7 @@ from torch import Tensor
 from bidual.architectures.modules import RebuildableModule
 from bidual.architectures.modules.base import Numbers, as_numbers
 from bidual.estimators import ConvexEstimator, LayerwiseCNNClassifier
+from bidual.estimators.inputs import as_targets, full_samples
 from bidual.reporting import sample_figures as figures
 from bidual.reporting.plots import Drawn, both, literal, spread
 from bidual.reporting.words import number
@@ -43,8 +44,8 @@ class Samples:
 
 def take_samples(estimator: Estimator, X: Any, y: ArrayLike | None) -> Samples:
     """The samples, checked against the estimator; a mismatch is an error before anything is drawn."""
-    shaped = estimator._network_samples(X)
-    values = None if y is None else np.asarray(y.detach().cpu() if isinstance(y, Tensor) else y)
+    shaped = full_samples(estimator._network_samples(X), "report on fewer samples")
+    values = None if y is None else np.asarray(as_targets(y))
     if values is not None and len(values) != len(shaped):
         raise ValueError(f"X has {len(shaped)} samples and y has {len(values)}; they must be as many.")
     if values is not None and is_classifier(estimator):

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from bidual.gauges import EuclideanGroups
 from bidual.numerics.linear_algebra import robust_cholesky
+from bidual.numerics.sparse import written_out
 from bidual.operators import HasKernel
 from bidual.problems.problem import Problem
 from bidual.solvers.driver import Solver
@@ -94,7 +95,7 @@ class EtaInteriorPoint(Solver):
 
 def _centred(problem: Problem) -> tuple[Tensor, Tensor]:
     """The design and the targets, scaled by the square roots of the weights, with the intercept projected out."""
-    A, Y = as_protocol(problem.operator, HasKernel).design(), problem.datafit.targets
+    A, Y = written_out(as_protocol(problem.operator, HasKernel).design()), problem.datafit.targets
     w = problem.datafit.weights
     if problem.datafit.intercept:
         A, Y = A - (w * A).sum(0) / w.sum(), Y - (w * Y).sum(0) / w.sum()

@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from bidual.numerics.linear_algebra import robust_cholesky
+from bidual.numerics.sparse import gram, transposed, values_of
 from bidual.operators import HasKernel, LiftedOperator
 from bidual.types import as_protocol
 
@@ -27,7 +28,7 @@ class ShiftedKernel:
         kept = operator.__dict__.get(_KEPT)
         if kept is None or kept.intercept is not intercept:
             kept = cls(operator, intercept)
-            if kept.matrix.numel() * kept.matrix.element_size() <= _SMALL_BYTES:
+            if values_of(kept.matrix).numel() * kept.matrix.element_size() <= _SMALL_BYTES:
                 operator.__dict__[_KEPT] = kept
         return kept
 
@@ -36,7 +37,8 @@ class ShiftedKernel:
         self.narrow = is_narrow(operator)
         source = as_protocol(operator, HasKernel)
         self.matrix = source.design().to(torch.float64) if self.narrow else source.kernel()
-        self.mean_diagonal = float((self.matrix.square().sum(1) if self.narrow else self.matrix.diagonal()).mean())
+        trace = values_of(self.matrix).square().sum() if self.narrow else self.matrix.diagonal().sum()
+        self.mean_diagonal = float(trace) / len(self.matrix)
         self.last: tuple[Tensor, Solve] | None = None
 
     def factor(self, shift: Float[Tensor, " n"]) -> Solve:
@@ -70,14 +72,15 @@ class ShiftedKernel:
 
         The difference cancels where B B^T is large beside S, so it is taken in float64 for any precision of R.
         """
-        B, inverse = self.matrix, (1 / shift.to(self.matrix))[:, None]
-        inner = B.T @ (inverse * B)
+        B, back, like = self.matrix, transposed(self.matrix), values_of(self.matrix)
+        inverse = (1 / shift.to(like))[:, None]
+        inner = gram(B, inverse)
         inner.diagonal().add_(1)
         solve = _cholesky_solver(inner)
 
         def woodbury(R: Tensor) -> Tensor:
-            scaled = inverse * R.to(B)
-            return (scaled - inverse * (B @ solve(B.T @ scaled))).to(R)
+            scaled = inverse * R.to(like)
+            return (scaled - inverse * (B @ solve(back @ scaled))).to(R)
 
         return woodbury
 
@@ -89,7 +92,7 @@ def is_narrow(operator: LiftedOperator) -> bool:
 def kernel_bytes(operator: LiftedOperator, itemsize: int) -> int:
     """The memory of the kernel and its factor."""
     n, k = operator.output_shape[0], as_protocol(operator, HasKernel).design_width
-    return 8 * k * (2 * n + 2 * k) if is_narrow(operator) else 3 * itemsize * n * n
+    return 2 * operator.design_bytes + 16 * k * k if is_narrow(operator) else 3 * itemsize * n * n
 
 
 def _cholesky_solver(M: Tensor) -> Callable[[Tensor], Tensor]:

@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from bidual.numerics.lbfgs import Rows
+from bidual.numerics.sparse import column_squares, gram
 from bidual.operators import GatedOperator, LiftedOperator, LinearOperator
 from bidual.problems.problem import Problem
 from bidual.types import Matrix
@@ -97,7 +98,7 @@ class SampleProducts(NeuronProducts):
 
     def pull(self, V: Matrix) -> Rows:
         back = self._gated(torch.mm(V, self.parts[1].T, out=self.work))
-        return torch.cat([back.T @ self.operator.X, self.H.T @ V], 1)
+        return torch.cat([self.operator.back_times(back).T, self.H.T @ V], 1)
 
     def move(self, step: Rows, t: float, P: Matrix) -> None:
         self.rows, self.P = self.rows + t * step, P
@@ -117,7 +118,7 @@ class SampleProducts(NeuronProducts):
         return Curvature(self.spectrum.vectors, bend + problem.beta, vectors, outer + problem.beta)
 
     def _hidden(self, U: Tensor, out: Tensor) -> Tensor:
-        return self._gated(torch.mm(self.operator.X, U.T, out=out))
+        return self._gated(self.operator.times(U.T, out=out))
 
     def _gated(self, H: Tensor) -> Tensor:
         return H if self.mask is None else H.mul_(self.mask)
@@ -129,9 +130,9 @@ class Spectrum:
     def __init__(self, X: Float[Tensor, "n d"]) -> None:
         self.vectors: Tensor | None = None
         if X.shape[1] > _ROTATED:
-            self.values = X.square().sum(0)
+            self.values = column_squares(X)
         else:
-            values, self.vectors = torch.linalg.eigh(X.T @ X)
+            values, self.vectors = torch.linalg.eigh(gram(X))
             self.values = values.clamp(min=0)
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from bidual.gauges import Factorised
 from bidual.numerics.small_matrices import cholesky, diagonal, eigh, extreme_eigenvalues, product, symmetric, transposed
+from bidual.numerics.sparse import written_out
 from bidual.operators import HasKernel
 from bidual.problems.problem import Problem
 from bidual.solvers.driver import Solver
@@ -183,7 +184,8 @@ def _samples(problem: Problem) -> tuple[Array, Array]:
     The triangle R of [A, Y] has the same inner products, and so is the same problem.
     """
     (p, d, c), data = problem.operator.block_shape, problem.datafit
-    B, Y, w = (_numpy(x) for x in (as_protocol(problem.operator, HasKernel).design(), data.targets, data.weights))
+    design = written_out(as_protocol(problem.operator, HasKernel).design())  # a few columns for each block
+    B, Y, w = (_numpy(x) for x in (design, data.targets, data.weights))
     if data.intercept:
         B, Y = B - (w * B).sum(0) / w.sum(), Y - (w * Y).sum(0) / w.sum()
     both = np.sqrt(w) * np.hstack([B, Y])

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from bidual.gauges import EuclideanGroups
 from bidual.numerics.linear_algebra import robust_cholesky
+from bidual.numerics.sparse import written_out
 from bidual.operators import HasKernel
 from bidual.problems.problem import Problem
 from bidual.problems.solution import Limits
@@ -70,7 +71,7 @@ class SmoothedNewton(Solver):
         return replace(self, tol=limits.tol)
 
     def init(self, problem: Problem, start: Tensor | None, dual: Tensor | None) -> _State:
-        A = as_protocol(problem.operator, HasKernel).design()
+        A = written_out(as_protocol(problem.operator, HasKernel).design())
         Z = problem.operator.zeros() if start is None else start.clone()
         b = problem.datafit.offset(A @ Z.flatten(0, 1))
         state = _State(A, Z, b, 0.0, 0.0, torch.zeros_like(problem.datafit.targets))

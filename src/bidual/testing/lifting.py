@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from bidual.architectures import Architecture
 from bidual.architectures.modules import NETWORKS, RebuildableModule
 from bidual.gauges import GAUGES, BlockGauge, EuclideanGroups, Factorised, Factors, Gauge, Proximable
+from bidual.numerics.sparse import written_out
 from bidual.operators import HasKernel, LiftedOperator
 from bidual.testing.tools import normal, positive, require, require_at_least, require_close, require_refused
 
@@ -134,7 +135,7 @@ def _check_kernel(operator: Any, dense: Tensor, generator: torch.Generator) -> N
     gram = (dense @ dense.T).reshape(n, c, n, c)
     expected = operator.kernel()[:, None, :, None] * torch.eye(c, dtype=dense.dtype)[None, :, None, :]
     require_close(gram, expected, "operator: A A* is the kernel, one copy per output")
-    design = operator.design()
+    design = written_out(operator.design())
     require_close(design @ design.T, operator.kernel(), "operator: the design's Gram is the kernel")
     weights = positive((p,), generator)
     weights[0] = 0.0

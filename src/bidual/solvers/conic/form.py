@@ -14,6 +14,7 @@ from torch import Tensor
 
 from bidual.gauges import Conic
 from bidual.losses import ConeRows, Epigraph
+from bidual.numerics.sparse import is_sparse, to_scipy
 from bidual.operators import HasKernel, LiftedOperator
 from bidual.problems.problem import Problem
 from bidual.types import as_protocol
@@ -146,7 +147,9 @@ def conic_entries(problem: Problem) -> int:
 def lifted_matrix(operator: LiftedOperator) -> sparse.sparray:
     """A from Z.flatten() to predictions.flatten(), as design kron I_c where outputs do not mix."""
     if isinstance(operator, HasKernel):
-        return sparse.kron(sparse.csr_array(_numpy(operator.design())), sparse.eye_array(operator.output_shape[1]))
+        B = operator.design()
+        entries = to_scipy(B.to(torch.float64)) if is_sparse(B) else sparse.csr_array(_numpy(B))
+        return sparse.kron(entries, sparse.eye_array(operator.output_shape[1]))
     return sparse.csr_array(_numpy(operator.dense()))
 
 

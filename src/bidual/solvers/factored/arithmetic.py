@@ -65,12 +65,12 @@ def is_cheaper(operator: LiftedOperator, factors: Factors) -> bool:
 
 def _hidden(operator: LiftedOperator, blocks: slice, U: Float[Tensor, "q d m"]) -> Float[Tensor, "n k"]:
     assert isinstance(operator, GatedOperator | LinearOperator)
-    return _gated(operator, blocks, operator.X @ _side_by_side(U), U.shape[2])
+    return _gated(operator, blocks, operator.times(_side_by_side(U)), U.shape[2])
 
 
 def _back(operator: LiftedOperator, blocks: slice, V: Matrix, W: Float[Tensor, "q c m"]) -> Float[Tensor, "d k"]:
     assert isinstance(operator, GatedOperator | LinearOperator)
-    return operator.X.T @ _gated(operator, blocks, V @ _side_by_side(W), W.shape[2])
+    return operator.back_times(_gated(operator, blocks, V @ _side_by_side(W), W.shape[2]))
 
 
 def _gated(operator: LiftedOperator, blocks: slice, H: Float[Tensor, "n k"], m: int) -> Float[Tensor, "n k"]:

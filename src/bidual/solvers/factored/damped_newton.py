@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from bidual.numerics.sparse import written_out
 from bidual.operators import HasKernel
 from bidual.runtime.memory import available_bytes, human_bytes
 from bidual.solvers.factored.method import Method, State
@@ -145,7 +146,7 @@ def design_blocks(program: FactoredProgram) -> Float[Tensor, "n p a q"]:
     operator = program.operator
     assert isinstance(operator, HasKernel)
     p, a, b = operator.block_shape
-    return operator.design().reshape(-1, p, a, b // operator.output_shape[1])
+    return written_out(operator.design()).reshape(-1, p, a, b // operator.output_shape[1])
 
 
 def as_columns(parts: Float[Tensor, "p k m"]) -> Float[Tensor, " p*m*k"]:

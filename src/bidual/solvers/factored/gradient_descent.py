@@ -108,8 +108,6 @@ def subprogram(program: FactoredProgram, index: Int[Tensor, " k"]) -> FactoredPr
 
 
 def _rows(operator: object, index: Int[Tensor, " k"]) -> SampleOperator:
-    if isinstance(operator, GatedOperator):
-        return GatedOperator(operator.X[index], operator.patterns[:, index], operator.n_outputs)
-    if isinstance(operator, LinearOperator):
-        return LinearOperator(operator.X[index], operator.n_outputs, operator.n_blocks)
+    if isinstance(operator, GatedOperator | LinearOperator):
+        return operator.rows(index)
     raise TypeError(f"{type(operator).__name__} cannot be cut into mini-batches.")
