@@ -49,6 +49,7 @@ class ConvexAttention(ShapedSamples):
         return {"d": X.shape[2], "average": self._average}
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class ConvexAttentionClassifier(ClassifierTargets, ConvexAttention):
     """Multi-head self-attention classifier, averaged over tokens, trained to a certified global optimum.
 

@@ -92,6 +92,7 @@ def _finest(count: int) -> int:
     return max(k for k in range(1, _FINEST + 1) if count % k == 0)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class ConvexCNNClassifier(ClassifierTargets, ConvexCNN):
     """Two-layer convolutional classifier (convolution, activation, linear pooling, linear layer), certified.
 

@@ -117,6 +117,7 @@ def _score(module: torch.nn.Module, loss: Loss, held_out: Samples) -> float:
     return -float((share * losses).sum() / share.sum())
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class ConvexMLPClassifierCV(ClassifierTargets, CrossValidated):
     """:class:`ConvexMLPClassifier` with beta chosen by cross-validation along a warm-started path.
 

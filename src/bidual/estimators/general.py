@@ -44,6 +44,7 @@ class ConvexModel(ConvexEstimator):
         return array.reshape(len(array), prod(found)) if len(found) > 1 else array
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class ConvexClassifier(ClassifierTargets, ConvexModel):
     """A classifier of any architecture, trained to a certified global optimum of its convex program.
 

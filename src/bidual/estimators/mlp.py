@@ -141,6 +141,7 @@ class ConvexMLP(ConvexNetwork):
         return 8 * (2 * n * count + 12 * count * (d + 1) * n_outputs + 3 * n * (d + 1) * n_outputs)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class ConvexMLPClassifier(ClassifierTargets, ConvexMLP):
     """Two-layer network classifier trained to a certified global optimum of its convex program.
 

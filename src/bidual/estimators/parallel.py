@@ -62,6 +62,7 @@ class ConvexParallel(ConvexEstimator):
         return SubNetworkGates.sample(d, count, width, torch.Generator().manual_seed(self._seed())).to(X)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class ConvexParallelClassifier(ClassifierTargets, ConvexParallel):
     """Path-regularised parallel network classifier, certified.
 
