@@ -36,16 +36,18 @@ def class_weighted(
     """
     if class_weight is None:
         return weight
-    per_class = _weights(class_weight, classes, codes, weight)
-    product = per_class[codes] * (1.0 if weight is None else weight)
+    product = class_weights(class_weight, classes, codes, weight)[codes] * (1.0 if weight is None else weight)
     check_magnitude("class_weight times sample_weight", product)
     return product
 
 
-def _weights(
-    class_weight: Mapping[Any, float] | str, classes: NDArray[Any], codes: NDArray[np.integer], weight: Weights | None
+def class_weights(
+    class_weight: Mapping[Any, float] | str,
+    classes: NDArray[Any],
+    codes: NDArray[np.integer],
+    weight: Weights | None = None,
 ) -> Weights:
-    """Of every class.
+    """The weight of every class.
 
     "balanced" is n / (k n_c) for a class of n_c among n samples of k classes, all of them counted with their weights,
     so that one of weight 2 is the same as two; classes without weight do not count.
