@@ -277,7 +277,8 @@ class ClassifierTargets(ClassifierMixin):
         Outputs of squared loss are projected onto the simplex, those of log loss go through the logistic function or
         the softmax. Losses whose outputs tell no probabilities, such as hinge, do not have this method.
         """
-        return self._make_loss().probabilities(torch.from_numpy(self._outputs(X))).numpy()
+        outputs = torch.from_numpy(self._outputs(X))
+        return self._make_loss().probabilities(outputs).numpy()
 
     @only_where(_check_probabilities)
     def predict_log_proba(self, X: ArrayLike) -> NDArray[np.float64]:

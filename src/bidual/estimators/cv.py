@@ -130,6 +130,8 @@ class ConvexMLPClassifierCV(ClassifierTargets, CrossValidated):
             are those of one after the other. docs/sweeps.md says how folds go to a cluster.
 
     The other parameters are those of :class:`ConvexMLPClassifier`. Folds are scored by the held-out loss.
+    ``class_weight`` counts in all fits and, like ``sample_weight``, in that loss, which is the one that is trained;
+    "balanced" weights are those of all samples, for every fold.
 
     Attributes:
         beta_, betas_, best_index_: the chosen beta and the grid it comes from.

@@ -53,7 +53,7 @@ class ConvexClassifier(ClassifierTargets, ConvexModel):
     Args:
         architecture: a family with its settings, of ``bidual.architectures`` or a subclass of ``Architecture`` of your
             own (docs/add_an_architecture.md); None is a linear network.
-        beta, loss, solver, tol, max_iter, max_time, fit_intercept, warm_start, verbose, device: as in
+        beta, loss, class_weight, solver, tol, max_iter, max_time, fit_intercept, warm_start, verbose, device: as in
             :class:`ConvexMLPClassifier`.
 
     Attributes:

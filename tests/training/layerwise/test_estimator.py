@@ -54,7 +54,7 @@ def test_class_weights_count_in_training_and_in_certificates(tmp_path: Path) -> 
     y = np.random.default_rng(0).permutation(y)  # there is nothing to learn but how often a class is
     plain, heavy = (small(class_weight=each, learning_rate=0.01).fit(X, y) for each in (None, {"none": 50.0}))
     place = heavy.classes_.tolist().index("none")
-    assert heavy.predict_proba(X)[:, place].mean() > 0.2 + plain.predict_proba(X)[:, place].mean()
+    assert heavy.predict_proba(X)[:, place].mean() > 0.1 + plain.predict_proba(X)[:, place].mean()
     order = torch.randperm(60, generator=torch.Generator().manual_seed(0))[:20]
     with torch.no_grad():
         outputs = heavy.module_(torch.tensor(X[order])).double()
