@@ -62,7 +62,7 @@ def test_class_weights_count_in_training_and_in_certificates(tmp_path: Path) -> 
     weight = torch.where(target == place, 50.0, 1.0)
     loss = float((weight * torch.nn.functional.cross_entropy(outputs, target, reduction="none")).sum())
     stage, head = heavy.module_.stages.last, heavy.module_.heads.last
-    squares = sum(float(p.square().sum()) for p in (*stage.hidden.parameters(), head.output.weight))
+    squares = sum(float(p.detach().square().sum()) for p in (*stage.hidden.parameters(), head.output.weight))
     assert heavy.certificates_[-1].objective == pytest.approx(loss + 20 * 5e-4 / 2 * squares, rel=1e-4)
     assert heavy.certificates_[-1].dual <= heavy.certificates_[-1].objective
     heavy.save(tmp_path / "m")
