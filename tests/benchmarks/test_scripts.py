@@ -2,8 +2,13 @@
 
 import json
 
+import numpy as np
+import pandas as pd
 import pytest
+from sklearn.calibration import calibration_curve
+from sklearn.metrics import brier_score_loss, log_loss
 
+import calibration
 import floor
 import flops
 import scaling
@@ -46,3 +51,34 @@ def test_exponents_are_fitted_to_the_upper_half_without_failures(tmp_path):
     assert (tmp_path / "scaling.png").read_bytes().startswith(b"\x89PNG")
     assert json.loads((tmp_path / "scaling.json").read_text())["fits"]["n"]["megabytes"] == pytest.approx([1.0, 2.0])
     assert any("gone" in line for line in scaling_report.table([sweep], points))
+
+
+def test_calibration_scores_are_those_of_scikit_learn():
+    rng = np.random.default_rng(0)
+    q = rng.uniform(size=300)
+    y = np.where(rng.uniform(size=300) < q, "yes", "no")
+    found = calibration.scores(np.stack([1 - q, q], 1), np.array(["no", "yes"]), y, 10**6)
+    assert found["log_loss"] == pytest.approx(log_loss(y == "yes", q))
+    assert found["brier"] == pytest.approx(brier_score_loss(y == "yes", q))
+    bins = calibration.reliability(np.array(found["predicted"]), np.array(found["happened"]))
+    happened, predicted = calibration_curve(y == "yes", q, n_bins=10)
+    np.testing.assert_allclose(bins[["predicted", "happened"]], np.stack([predicted, happened], 1))
+    assert calibration.calibration_error(bins) < 0.1
+    wrong = calibration.scores(np.array([[1.0, 0.0]]), np.array([0, 1]), np.array([1]), 8)
+    assert (wrong["log_loss"], wrong["brier"], wrong["accuracy"]) == (pytest.approx(np.log(10)), 1.0, 0.0)
+
+
+def test_calibration_writes_a_table_and_a_figure(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((40, 2))
+    (tmp_path / "uci").mkdir()
+    frame = pd.DataFrame({"f0": X[:, 0], "f1": X[:, 1], "label": (X[:, 0] > 0).astype(int)})
+    frame.to_csv(tmp_path / "uci" / "plane.csv", index=False)
+    options = ["--splits", "1", "--estimators", "ConvexMLPClassifier", "--option", "activation=linear", "tol=1e-2"]
+    places = [f"--{name}={tmp_path / name}" for name in ("markdown", "out")] + [f"--figure={tmp_path / 'r.png'}"]
+    calibration.main(["--data-dir", str(tmp_path), "--no-rivals", *options, *places])
+    assert "ConvexMLPClassifier, log loss" in capsys.readouterr().out
+    assert (tmp_path / "r.png").read_bytes().startswith(b"\x89PNG")
+    outcomes = json.loads((tmp_path / "out").read_text())
+    assert [outcome["error"] for outcome in outcomes] == [None, None]
+    assert max(outcome["brier"] for outcome in outcomes) < 0.25

@@ -15,7 +15,7 @@ from torch import nn
 from typer.testing import CliRunner
 
 from bidual.cli.certify import certify
-from bidual.estimators.mlp import ConvexMLPRegressor
+from bidual.estimators.mlp import ConvexMLPClassifier, ConvexMLPRegressor
 from bidual.estimators.saving import save
 from bidual.io.foreign import from_file
 from bidual.io.tables import TableEncoder
@@ -86,7 +86,7 @@ def test_columns_are_used_as_they_are(bench: Bench) -> None:
         2,
         0.3,
         "squared",
-        {"max_time": 9, "tol": 1e-4, "proof": None},
+        {"sample_weight": None, "max_time": 9, "tol": 1e-4, "proof": None},
     )
     assert "25 % at most (stand-in)" in result.output
     assert "classification (guessed from 2 different values" in result.output
@@ -159,6 +159,20 @@ def test_a_saved_model_brings_its_proof(bench: Bench) -> None:
     proof = bench.calls[0][-1]["proof"]
     assert proof.dual == fitted.certificate_.dual
     assert len(proof.witness) == len(fitted.certificate_.witness)
+
+
+def test_a_saved_model_brings_the_weights_of_its_classes(bench: Bench) -> None:
+    frame = pd.read_csv(bench.folder / "t.csv")
+    frame["label"] = np.where(np.arange(20) % 5 == 0, "rare", "often")
+    frame.to_csv(bench.folder / "t.csv", index=False)
+    X = frame.drop(columns="label")
+    fitted = ConvexMLPClassifier(class_weight="balanced", beta=0.7, tol=0.1).fit(X, frame["label"])
+    fitted.save(str(bench.folder / "weighted"))
+    result = bench.run(model="weighted")
+    assert result.exit_code == 0
+    weights = np.where(frame["label"] == "rare", 2.5, 0.625)
+    np.testing.assert_allclose(bench.calls[0][5]["sample_weight"], weights)
+    assert "squared loss, class weights balanced, beta 0.7" in result.output
 
 
 def test_bad_input(bench: Bench) -> None:

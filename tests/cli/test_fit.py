@@ -5,8 +5,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.utils.class_weight import compute_sample_weight
 
 from bidual.estimators.cv import ConvexMLPClassifierCV
+from bidual.estimators.mlp import ConvexMLPClassifier
 from bidual.estimators.saving import load, read
 from helpers.cli_tools import refused, run, write_table
 
@@ -160,3 +162,23 @@ def test_other_separators_are_named(tmp_path: Path) -> None:
     table = tmp_path / "table.csv"
     table.write_text("a;label\n1;x\n2;y\n")
     assert refused("separated by ';'; save it with commas", "fit", table, "--target", "label", "--out", tmp_path / "m")
+
+
+def test_balanced_classes(table: Path) -> None:
+    frame = pd.read_csv(table)
+    pd.concat([frame[frame["label"] == "no"], frame[frame["label"] == "yes"][:4]]).to_csv(table, index=False)
+    out, options = table.parent / "m", ("--beta", 1.0, *GATED, "--quiet", "--class-weight", "balanced")
+    assert run("fit", table, "--target", "label", "--out", out, *options).code == 0
+    saved, rows = read(out), pd.read_csv(table)
+    assert saved.encoder is not None
+    weights = compute_sample_weight("balanced", rows["label"])
+    plain = ConvexMLPClassifier(activation="gated_relu", n_gates=6, beta=1.0, tol=1e-2)
+    plain.fit(saved.encoder.transform(rows), rows["label"], sample_weight=weights)
+    assert saved.estimator.class_weight == "balanced"
+    assert saved.estimator.certificate_.primal == pytest.approx(plain.certificate_.primal, rel=1e-9)
+
+
+def test_bad_class_weights(table: Path) -> None:
+    fit = ("fit", table, "--out", table.parent / "m", *GATED, "--class-weight")
+    assert refused("class_weight must be None, 'balanced' or a dict", *fit, "even", "--target", "label")
+    assert refused("for classification, but the task is regression", *fit, "balanced", "--target", "level")

@@ -80,4 +80,15 @@ def test_probabilities_need_a_loss_that_has_them(table: Path) -> None:
     out = table.parent / "m"
     options = ("--beta", "auto", "--loss", "hinge", *GATED, "--n-gates", 4, "--quiet")
     run("fit", table, "--target", "label", "--out", out, *options)
-    assert refused("gives no probabilities", "predict", out, table, "--proba")
+    assert refused("gives no probabilities; train with --loss log_loss or squared", "predict", out, table, "--proba")
+    run("fit", table, "--target", "level", "--out", out, "--beta", "auto", *GATED, "--n-gates", 4, "--quiet")
+    assert refused("train with --task classification, or omit --proba", "predict", out, table, "--proba")
+
+
+def test_squared_loss_has_probabilities(table: Path) -> None:
+    out, options = table.parent / "m", ("--beta", "auto", *GATED, "--n-gates", 4, "--quiet")
+    assert run("fit", table, "--target", "label", "--out", out, *options).code == 0
+    printed = pd.read_csv(StringIO(run("predict", out, table, "--proba").out))
+    scores = read(out).estimator.decision_function(read(out).encoder.transform(pd.read_csv(table)))
+    np.testing.assert_allclose(printed["probability_yes"], np.clip((1 + scores) / 2, 0, 1), atol=1e-12)
+    assert (printed["prediction"] == np.where(printed["probability_yes"] > 0.5, "yes", "no")).all()

@@ -7,10 +7,16 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from sklearn.utils.class_weight import compute_sample_weight
 
 from bidual.distributed import Ranks
+from bidual.distributed.fitting import Data, fit_shards
+from bidual.distributed.rows import RowsInMemory
+from bidual.estimators.mlp import ConvexMLPClassifier
 from bidual.estimators.saving import read
+from bidual.problems.problem import Problem
 from bidual.runtime import torchrun
+from bidual.runtime.ranks import ALONE
 from helpers.cli_tools import refused, run
 from helpers.launching import write_tables
 
@@ -36,6 +42,27 @@ def test_the_same_model_as_without_it(folder, name):
     for key in ("beta", "primal", "train_accuracy"):
         assert printed[0][key] == pytest.approx(printed[1][key], rel=1e-6)
     assert printed[0]["relative_gap"] <= 1e-4
+
+
+def test_classes_are_weighted(folder):
+    model, frame = folder / "model.safetensors", pd.read_csv(folder / "table.csv")
+    options = (*GATED, "--target", "label", "--class-weight", "balanced", "--out", model)
+    assert run("fit", folder / "table.csv", *options).code == 0
+    estimator, encoder = read(model).estimator, read(model).encoder
+    X = torch.tensor(encoder.transform(frame.drop(columns="label")).to_numpy())
+    Y = torch.tensor(estimator._encode_targets(frame["label"].to_numpy()))
+    weight = torch.tensor(compute_sample_weight("balanced", frame["label"]))
+    rows = estimator.architecture_.lift(X, Y.shape[1]), estimator.architecture_.gauge(), estimator.beta_
+    weighted, plain = (Problem(rows[0], estimator._datafit(Y, each), *rows[1:]) for each in (weight, None))
+    assert estimator.certificate_.recheck(weighted)
+    assert not estimator.certificate_.recheck(plain)
+
+
+def test_rows_of_no_weight_are_refused(folder):
+    estimator = ConvexMLPClassifier(activation="gated_relu", class_weight={0: 0})
+    data = Data(RowsInMemory(torch.randn(6, 2, dtype=torch.float64)), ["a", "b"], np.array([0, 1, 2, 0, 1, 2]))
+    with pytest.raises(ValueError, match="class of weight 0 cannot be left out across ranks; drop them"):
+        fit_shards(estimator, data, ALONE)
 
 
 def test_an_array_on_disk(folder):

@@ -106,7 +106,7 @@ def test_every_loss_classifies(three_classes, activation, classes, loss):
     fit = ConvexMLPClassifier(loss=loss, **{**SMALL[activation], "tol": 1e-3}).fit(X, y % classes)
     assert fit.certificate_.relative_gap <= 1e-3
     assert fit.score(X, y % classes) > 0.6
-    assert hasattr(fit, "predict_proba") == (loss in ("logistic", "softmax"))
+    assert hasattr(fit, "predict_proba") == (loss in ("squared", "huber", "logistic", "softmax"))
 
 
 def test_one_and_several_targets_keep_their_shape(numbers, small):

@@ -12,6 +12,7 @@ from sklearn.exceptions import NotFittedError
 from bidual.estimators.base import ConvexEstimator
 from bidual.estimators.mlp import ConvexMLPClassifier, ConvexMLPRegressor
 from bidual.estimators.onnx_export import head_of
+from bidual.losses import Huber
 
 rng = np.random.default_rng(0)
 X = rng.standard_normal((40, 2))
@@ -37,14 +38,19 @@ CLASSIFIERS: dict[str, tuple[ConvexMLPClassifier, np.ndarray]] = {
     "gated softmax": (ConvexMLPClassifier(loss="log_loss", **GATED), THREE),
     "logistic": (ConvexMLPClassifier(loss="log_loss", **GATED), TWO),
     "relu logistic": (ConvexMLPClassifier(loss="log_loss", **RELU), TWO),
+    "squared": (ConvexMLPClassifier(**RELU | {"beta": 0.01}), TWO),
+    "squared of three": (ConvexMLPClassifier(**GATED | {"beta": 0.01}), THREE),
     "hinge": (ConvexMLPClassifier(loss="hinge", **GATED), THREE),
+    "huber": (ConvexMLPClassifier(loss=Huber(1.3), **GATED | {"beta": 0.01}), TWO),
     "softmax of two": (ConvexMLPClassifier(loss="softmax", activation="linear", **RELU), TWO),
     "logistic of three": (ConvexMLPClassifier(loss="logistic", **GATED), THREE),
 }
-SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in list(CLASSIFIERS)[3:]]
+QUICK = ("softmax", "gated softmax", "logistic", "squared of three", "huber")
 
 
-@pytest.mark.parametrize("name", ["softmax", "gated softmax", "logistic", *SLOW])
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in CLASSIFIERS]
+)
 def test_classifiers_agree(name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     estimator, y = CLASSIFIERS[name]
     outputs, properties = run(estimator.fit(X, y), tmp_path)

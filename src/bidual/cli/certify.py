@@ -60,7 +60,15 @@ def certify(
     with working("bounding the optimum", quiet):
         proof = None if saved is None else saved.estimator.certificate_
         found = certify_network(
-            weights, samples.X, samples.Y, beta, samples.loss, max_time=max_time, tol=tol, proof=proof
+            weights,
+            samples.X,
+            samples.Y,
+            beta,
+            samples.loss,
+            sample_weight=samples.weight,
+            max_time=max_time,
+            tol=tol,
+            proof=proof,
         )
     result = {
         "task": samples.task,
@@ -106,7 +114,7 @@ def _facts(result: dict[str, Any], samples: "Samples", improved: bool) -> dict[s
         "task": f"{result['task']} ({samples.reason})",
         "data": f"{result['rows']} rows; {samples.features}",
         "network": f"{result['features']} features, {result['neurons']} neurons, {result['outputs']} outputs",
-        "problem": f"{result['loss']} loss, beta {result['beta']:.4g}",
+        "problem": f"{result['loss']} loss{samples.weighting}, beta {result['beta']:.4g}",
         "objective": f"{result['objective']:.6g}",
         "lower bound": f"{result['lower_bound']:.6g}, of every such network",
         "gap": f"{100 * result['relative_gap']:.3g} % at most ({result['status']})",

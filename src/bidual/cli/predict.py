@@ -32,7 +32,8 @@ def predict(
 
     saved = read(model)
     if proba and not hasattr(saved.estimator, "predict_proba"):
-        raise ValueError(f"{model} gives no probabilities; train with --loss logistic or softmax, or omit --proba.")
+        reason = "--loss log_loss or squared" if hasattr(saved.estimator, "classes_") else "--task classification"
+        raise ValueError(f"{model} gives no probabilities; train with {reason}, or omit --proba.")
     result = _predictions(saved.estimator, model_samples(saved, read_table(data)), proba)
     if out is not None:
         write_atomically(out, result.to_csv(index=False).encode())

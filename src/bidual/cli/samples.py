@@ -11,8 +11,9 @@ from sklearn.base import is_classifier
 from torch import Tensor
 
 from bidual.cli.training import check_task, choose_task
+from bidual.estimators.class_weights import class_weighted
 from bidual.estimators.saving import SavedModel
-from bidual.io.foreign import TwoLayerWeights, class_targets, number_targets
+from bidual.io.foreign import TwoLayerWeights, class_codes, number_targets
 from bidual.io.tables import TableEncoder, read_table, split_target, target_values
 from bidual.losses import Loss, resolve_loss
 from bidual.runtime.extras import extra
@@ -31,14 +32,17 @@ class Samples:
     task: str
     reason: str
     features: str
+    weight: NDArray[np.float64] | None  # of the samples, by their classes
+    weighting: str  # how classes were weighted, if they were
 
 
 def load_samples(
     path: Path, target: str, task: str, loss: str, weights: TwoLayerWeights, saved: SavedModel | None, standardise: bool
 ) -> Samples:
-    """Samples and targets of a table for a network; a ``saved`` model knows its own task, loss and encoding.
+    """Samples and targets of a table for a network.
 
-    With ``standardise`` the table is encoded anew, as ``bidual fit`` does.
+    A ``saved`` model knows its own task, loss, weights of classes and encoding. With ``standardise`` the table is
+    encoded anew, as ``bidual fit`` does.
     """
     frame, column = split_target(read_table(path), target)
     task, reason = _task(task, column, weights.n_outputs, saved)
@@ -49,8 +53,15 @@ def load_samples(
             f"the network takes {weights.n_features} features, but the table gives {X.shape[1]} besides {target!r}; "
             "give the columns it was trained on."
         )
-    Y = _targets(target_values(column, task), task, weights.n_outputs, judged, saved)
-    return Samples(torch.tensor(X), torch.tensor(Y), judged, task, reason, features)
+    values, model, weight, words = target_values(column, task), None if saved is None else saved.estimator, None, ""
+    if task == "regression":
+        Y = number_targets(values, weights.n_outputs)
+    else:
+        classes, codes = class_codes(values, weights.n_outputs, getattr(model, "classes_", None))
+        Y, weighting = judged.encode(codes, weights.n_outputs), getattr(model, "class_weight", None)
+        weight = class_weighted(weighting, classes, codes, None)
+        words = "" if weight is None else f", class weights {weighting}"
+    return Samples(torch.tensor(X), torch.tensor(Y), judged, task, reason, features, weight, words)
 
 
 def _task(task: str, column: pd.Series, n_outputs: int, saved: SavedModel | None) -> tuple[str, str]:
@@ -106,13 +117,6 @@ def _numbers(frame: pd.DataFrame) -> NDArray[np.float64]:
         if not np.isfinite(column.to_numpy(np.float64, na_value=np.nan)).all():
             raise ValueError(f"column {name!r} has missing or infinite values; fill them in, or drop those rows.")
     return frame.to_numpy(np.float64)
-
-
-def _targets(y: NDArray[Any], task: str, n_outputs: int, loss: Loss, saved: SavedModel | None) -> NDArray[np.float64]:
-    if task == "regression":
-        return number_targets(y, n_outputs)
-    classes = None if saved is None else getattr(saved.estimator, "classes_", None)
-    return class_targets(y, n_outputs, loss, classes)
 
 
 def model_samples(saved: SavedModel, frame: pd.DataFrame) -> pd.DataFrame | NDArray[Any]:

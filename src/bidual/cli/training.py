@@ -70,7 +70,10 @@ class Settings:
     n_gates: Annotated[int | None, option("gated_relu: how many gates to sample.")] = None
     oracle: Annotated[str | None, option("relu: how neurons are found: auto, exact or search.")] = None
     n_starts: Annotated[int | None, option("relu: starts of the search for neurons.")] = None
-    loss: Annotated[str, typer.Option(help="auto (squared), log_loss (gives probabilities), or a name.")] = "auto"
+    loss: Annotated[str, typer.Option(help="auto (squared), log_loss, or a name.")] = "auto"
+    class_weight: Annotated[
+        str | None, option("Classification: balanced, so that every class counts alike however rare it is.")
+    ] = None
     penalty: Annotated[str, typer.Option(help="nuclear (weight decay), frobenius or per_output.")] = "nuclear"
     solver: Annotated[str, typer.Option(help="auto, or the name of a solver.")] = "auto"
     tol: Tol = 1e-4
@@ -152,6 +155,8 @@ def make_estimator(task: str, beta: str, settings: dict[str, Any]) -> "ConvexEst
     from bidual import ConvexMLPClassifier, ConvexMLPClassifierCV, ConvexMLPRegressor, ConvexMLPRegressorCV
 
     classifies = task == "classification"
+    if "class_weight" in settings and not classifies:
+        raise ValueError("class weights are for classification, but the task is regression; omit --class-weight.")
     if beta == "cv":
         return (ConvexMLPClassifierCV if classifies else ConvexMLPRegressorCV)(**settings)
     return (ConvexMLPClassifier if classifies else ConvexMLPRegressor)(beta=_beta(beta), **settings)

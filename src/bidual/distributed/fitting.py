@@ -54,6 +54,7 @@ def fit_shards(
     ranks.together(lambda: _check(estimator))
     coded = ranks.together(lambda: None if data.targets is None else estimator._encode_targets(data.targets))
     Y = None if coded is None else torch.tensor(np.ascontiguousarray(coded), device=ranks.device)
+    weight = ranks.together(lambda: None if data.targets is None else _weights(estimator, data.targets))
     n_outputs = ranks.broadcast_json(None if Y is None else Y.shape[1])
     count, seed = estimator._gate_count(), estimator._seed()
     gates = shared_gates(data.rows.tiles, count, ranks.broadcast_json(seed), ranks, bias=estimator._biased)
@@ -63,7 +64,8 @@ def fit_shards(
     def train(operator: ShardedOperator) -> Expected:
         assert Y is not None
         there = replace(architecture, gates=gates.to(ranks.device))
-        problem = Problem(operator, estimator._datafit(Y, None), there.gauge(), 1.0)
+        there_weight = None if weight is None else torch.tensor(weight, device=ranks.device)
+        problem = Problem(operator, estimator._datafit(Y, there_weight), there.gauge(), 1.0)
         return _train(estimator, FixedProgram(problem, there), checkpoint, callback)
 
     expected = run_on_leader(ranks, data.rows.operator(architecture, n_outputs, ranks.device), train)
@@ -83,6 +85,14 @@ def _check(estimator: Estimator) -> None:
         )
     if estimator.gates is not None:
         raise ValueError("own gates are for fits in one process; leave gates out.")
+
+
+def _weights(estimator: Estimator, targets: NDArray[Any]) -> NDArray[np.float64] | None:
+    """Of all rows, by their classes."""
+    weight = estimator._class_weighted(targets, None)
+    if weight is not None and not weight.all():
+        raise ValueError("rows of a class of weight 0 cannot be left out across ranks; drop them from the data.")
+    return weight
 
 
 def _train(
@@ -115,6 +125,7 @@ def _configuration(estimator: Estimator, blocks: tuple[int, ...], datafit: Dataf
         "rows": len(datafit.targets),
         "beta": f"{estimator.beta_:.6g}",
         "loss": datafit.loss.name,
+        "class_weight": repr(getattr(estimator, "class_weight", None)),
         "penalty": getattr(estimator.penalty, "name", estimator.penalty),
         "seed": repr(estimator.random_state),
     }
@@ -140,7 +151,7 @@ def _score(estimator: Estimator, outputs: Tensor, y: NDArray[Any]) -> float:
     """Accuracy or R^2 on the training rows."""
     if isinstance(estimator, ConvexMLPRegressor):
         return float(r2_score(y, outputs.numpy())) if len(np.unique(y)) > 1 else float("nan")
-    chosen = outputs.argmax(1) if outputs.shape[1] > 1 else (outputs[:, 0] > 0).long()
+    chosen = estimator._make_loss().likeliest(outputs)
     return float((estimator.classes_[chosen.numpy()] == y).mean())
 
 

@@ -50,6 +50,7 @@ class ConvexAttention(ShapedSamples):
         return {"d": X.shape[2], "average": self._average}
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class ConvexAttentionClassifier(ClassifierTargets, ConvexAttention):
     """Multi-head self-attention classifier, averaged over tokens, trained to a certified global optimum.
 
@@ -64,9 +65,9 @@ class ConvexAttentionClassifier(ClassifierTargets, ConvexAttention):
         beta: the weight decay, in the scaling of a sum over samples; "auto" is a tenth of ``beta_max_``.
         n_gates: for "gated_relu", how many gates to sample, "auto" is 50.
         gates: for "gated_relu", own gates H_p (features, features), stacked by columns: shape (features^2, P).
-        oracle, n_starts, penalty, loss, solver, tol, max_iter, max_time, fit_intercept, random_state, warm_start,
-            verbose, device, callback: as in :class:`ConvexMLPClassifier`; for "relu" the rank is features^2, and the
-            solver is column generation.
+        oracle, n_starts, penalty, loss, class_weight, solver, tol, max_iter, max_time, fit_intercept, random_state,
+            warm_start, verbose, device, callback: as in :class:`ConvexMLPClassifier`; for "relu" the rank is
+            features^2, and the solver is column generation.
 
     Attributes:
         certificate_, module_, beta_, beta_max_, n_neurons_, n_iter_, history_, solver_, classes_, n_features_in_: as in

@@ -13,12 +13,13 @@ from scipy.sparse import issparse
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags, check_random_state
-from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d, validate_data
 from torch import Tensor
 
 from bidual.estimators import parameters as checks
+from bidual.estimators.availability import only_where
+from bidual.estimators.class_weights import ClassWeight, check_class_weight, class_weighted
 from bidual.estimators.inputs import FORMATS, answers_in_kind, as_plain_array, as_samples, as_targets
 from bidual.estimators.onnx_export import export
 from bidual.estimators.parameters import accepted_by, check_parameters, must, one_of, parameter, restored_if_refused
@@ -164,6 +165,8 @@ class ConvexEstimator(SavedEstimator):
             weight = as_plain_array(sample_weight)
             weight = _check_sample_weight(weight, samples, dtype=np.float64, ensure_non_negative=True)
             check_magnitude("sample_weight", weight)
+        weight = self._class_weighted(targets, weight)
+        if weight is not None:
             self._encode_targets(targets[weight > 0])  # a class may have weight zero only
             Y = self._encode_targets(targets)
         device = torch.device(self.device)
@@ -174,6 +177,10 @@ class ConvexEstimator(SavedEstimator):
     def _keeps_sparse(self) -> bool:
         """Whether program and network take sparse samples; others write them out."""
         return False
+
+    def _class_weighted(self, y: NDArray[Any], weight: NDArray[np.float64] | None) -> NDArray[np.float64] | None:
+        """The weights of samples with encoded targets y, times those of their classes if they have classes."""
+        return weight
 
     def _flat_samples(self, X: ArrayLike, reset: bool) -> ArrayLike:
         """The samples as rows of numbers, for families whose samples have a shape; ``reset`` where it is learned."""
@@ -233,11 +240,8 @@ class ConvexEstimator(SavedEstimator):
         return self._shaped(as_samples(samples, self._keeps_sparse, torch.device("cpu")))
 
 
-def _has_probabilities(estimator: Any) -> bool:
-    try:
-        return resolve_loss(estimator.loss, 1).gives_probabilities
-    except ValueError:  # no loss at all, which fit refuses
-        return False
+def _check_probabilities(estimator: Any) -> None:
+    resolve_loss(estimator.loss, 1).check_probabilities()
 
 
 def classes_and_codes(y: ArrayLike) -> tuple[NDArray[Any], NDArray[np.intp]]:
@@ -253,12 +257,16 @@ def classes_and_codes(y: ArrayLike) -> tuple[NDArray[Any], NDArray[np.intp]]:
     return classes, codes
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class ClassifierTargets(ClassifierMixin):
     """The loss says how labels become targets, and how outputs become probabilities.
 
     ``loss="auto"`` is squared loss, as in the papers: it was the most accurate on the UCI sets (docs/uci.md) and is the
-    fastest. ``"log_loss"`` is logistic for two classes and softmax cross-entropy for more, and gives probabilities.
+    fastest; its probabilities are the outputs, projected onto the simplex. ``"log_loss"`` is logistic for two classes
+    and softmax cross-entropy for more. Classifiers are dataclasses themselves, with the fields of both parents.
     """
+
+    class_weight: ClassWeight = parameter(None, check_class_weight)
 
     _numeric_targets = False
 
@@ -270,6 +278,10 @@ class ClassifierTargets(ClassifierMixin):
         loss = self._make_loss()
         return loss.encode(codes, loss.n_outputs(len(self.classes_)))
 
+    def _class_weighted(self, y: NDArray[Any], weight: NDArray[np.float64] | None) -> NDArray[np.float64] | None:
+        codes = np.searchsorted(self.classes_, np.ravel(y))
+        return class_weighted(self.class_weight, self.classes_, codes, weight)
+
     @answers_in_kind
     def decision_function(self, X: ArrayLike) -> NDArray[np.float64]:
         """Raw scores: shape (n,) for two classes (positive means the second), else (n, n_classes)."""
@@ -280,22 +292,27 @@ class ClassifierTargets(ClassifierMixin):
 
     @answers_in_kind
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """The most likely class of every sample."""
-        scores = self.decision_function(X)
-        index = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(1)
-        return self.classes_[index]
+        """The most likely class of every sample: the one with the largest score, and of equal ones the first."""
+        outputs = torch.from_numpy(self._outputs(X))
+        return self.classes_[self._make_loss().likeliest(outputs).numpy()]
 
-    @available_if(_has_probabilities)
+    @only_where(_check_probabilities)
     @answers_in_kind
     def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Class probabilities; only for the losses that define them, such as logistic and softmax."""
-        return self._make_loss().probabilities(torch.from_numpy(self._outputs(X))).numpy()
+        """The probability of every class (n, n_classes), the largest being that of :meth:`predict`.
 
-    @available_if(_has_probabilities)
+        Outputs of squared loss are projected onto the simplex, those of log loss go through the logistic function or
+        the softmax. Losses whose outputs tell no probabilities, such as hinge, do not have this method.
+        """
+        outputs = torch.from_numpy(self._outputs(X))
+        return self._make_loss().probabilities(outputs).numpy()
+
+    @only_where(_check_probabilities)
     @answers_in_kind
     def predict_log_proba(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Logarithms of :meth:`predict_proba`."""
-        return np.log(self.predict_proba(X))
+        """Logarithms of :meth:`predict_proba`, -inf where that is zero."""
+        with np.errstate(divide="ignore"):
+            return np.log(self.predict_proba(X))
 
     def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """The share of samples whose class is predicted right."""

@@ -12,17 +12,18 @@ import torch
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 from scipy.sparse import issparse
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 from torch import Tensor
 
 from bidual.architectures import ReluMLP
 from bidual.architectures.modules import RebuildableModule, ReluNetwork
 from bidual.estimators.base import ConvexEstimator
+from bidual.estimators.class_weights import ClassWeight, check_class_weight, class_weighted
 from bidual.estimators.inputs import as_plain_array, as_targets, full_samples
 from bidual.estimators.parameters import COUNT, FRACTION, POSITIVE, SECONDS, as_count, one_of
 from bidual.estimators.saving import read_saved
 from bidual.io import foreign
-from bidual.io.foreign import TwoLayerWeights, class_targets, from_module, number_targets
+from bidual.io.foreign import TwoLayerWeights, class_codes, from_module, number_targets
 from bidual.losses import Loss, resolve_loss
 from bidual.losses.datafit import Datafit
 from bidual.numerics.norms import L2
@@ -81,6 +82,8 @@ def certify(
     beta: float,
     loss: str | Loss = "squared",
     *,
+    sample_weight: ArrayLike | None = None,
+    class_weight: ClassWeight = None,
     tol: float = 1e-4,
     max_time: float | None = None,
     oracle: str = "auto",
@@ -104,6 +107,8 @@ def certify(
             gap, nothing worse.
         loss: "squared", "log_loss" (logistic, or softmax with several outputs), another name in
             ``bidual.losses.LOSSES``, or a Loss.
+        sample_weight, class_weight: as the network was trained with, in ``fit`` and in the constructor of a classifier
+            of this package; the objective is then the weighted sum of losses. They are not taken from the network.
         tol: the relative gap at which training for a better bound stops.
         max_time: a limit in seconds on that.
         oracle, n_starts: as in :class:`bidual.ConvexMLPClassifier`.
@@ -114,22 +119,44 @@ def certify(
     SECONDS("max_time", max_time)
     one_of(ORACLES)("oracle", oracle)
     COUNT("n_starts", n_starts)
+    check_class_weight("class_weight", class_weight)
     given = proof.certificate if isinstance(proof, NetworkCertificate) else proof
     if not isinstance(given, Certificate | None):
         raise TypeError(f"proof must be a Certificate, such as model.certificate_, got {type(given).__name__}.")
     network = _restored(network)
     weights = read_network(network)
     chosen = resolve_loss(loss, weights.n_outputs)
-    samples = _samples(X, weights)
-    Y = torch.from_numpy(_targets(y, weights, chosen, getattr(network, "classes_", None)))
-    if len(Y) != len(samples):
-        raise ValueError(f"X has {len(samples)} samples and y has {len(Y)}; they must be as many.")
-    problem = ReluProblem(samples, Datafit(chosen, Y, intercept=weights.output_bias is not None), float(beta))
-    plan = ReluPlan(samples, oracle, as_count(n_starts, "auto"))
+    targets = _targets(y, weights, chosen, getattr(network, "classes_", None), class_weight)
+    problem = _problem(_samples(X, weights), targets, sample_weight, chosen, weights.output_bias is not None, beta)
+    plan = ReluPlan(problem.X, oracle, as_count(n_starts, "auto"))
     limits = Limits(float(tol), max_time=None if max_time is None else float(max_time))
     known = getattr(network, "certificate_", None) if given is None else given
     with numerical_errors_as_value_error():
         return _certify(weights, problem, plan, limits, known)
+
+
+def _problem(
+    samples: Float[Tensor, "n d"],
+    targets: "_Targets",
+    sample_weight: ArrayLike | None,
+    loss: Loss,
+    intercept: bool,
+    beta: float,
+) -> ReluProblem:
+    """Of the samples that have a weight."""
+    if len(targets.Y) != len(samples):
+        raise ValueError(f"X has {len(samples)} samples and y has {len(targets.Y)}; they must be as many.")
+    weight = None
+    if sample_weight is not None:
+        weight = _check_sample_weight(sample_weight, targets.Y, dtype=np.float64, ensure_non_negative=True)
+        check_magnitude("sample_weight", weight)
+    weight = class_weighted(targets.class_weight, targets.classes, targets.codes, weight)
+    Y, there = torch.from_numpy(targets.Y), None if weight is None else torch.from_numpy(weight)
+    if there is not None:
+        samples, Y, there = (part[there > 0] for part in (samples, Y, there))
+    if not len(Y):
+        raise ValueError("all samples have weight zero; give some a positive weight.")
+    return ReluProblem(samples, Datafit(loss, Y, there, intercept), float(beta))
 
 
 def read_network(network: Network) -> TwoLayerWeights:
@@ -266,11 +293,25 @@ def _numbers(name: str, values: ArrayLike, dtype: type | None) -> np.ndarray:
         raise ValueError(f"{name} must be an array of numbers ({one_line(error)}).") from error
 
 
-def _targets(y: ArrayLike, weights: TwoLayerWeights, loss: Loss, classes: ArrayLike | None) -> np.ndarray:
+class _Targets(NamedTuple):
+    """One row per sample; where they come from labels, the classes with their weights and the place of each label."""
+
+    Y: np.ndarray
+    class_weight: ClassWeight = None
+    classes: np.ndarray = np.empty(0)
+    codes: np.ndarray = np.empty(0, dtype=np.intp)
+
+
+def _targets(
+    y: ArrayLike, weights: TwoLayerWeights, loss: Loss, classes: ArrayLike | None, class_weight: ClassWeight
+) -> _Targets:
     """Numbers with one column per output as they are, everything else as labels."""
     values = _numbers("y", as_targets(y), None)
     numeric = values.dtype.kind in "iufb"
     labels = classes is not None or not numeric or loss.classification or weights.n_outputs > 1
     if values.ndim == 1 and labels:
-        return class_targets(values, weights.n_outputs, loss, classes)
-    return number_targets(values, weights.n_outputs)
+        known, codes = class_codes(values, weights.n_outputs, classes)
+        return _Targets(loss.encode(codes, weights.n_outputs), class_weight, known, codes)
+    if class_weight is not None:
+        raise ValueError("class_weight is for labels, one per sample, but y holds numbers; use sample_weight.")
+    return _Targets(number_targets(values, weights.n_outputs))

@@ -92,6 +92,7 @@ def _finest(count: int) -> int:
     return max(k for k in range(1, _FINEST + 1) if count % k == 0)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class ConvexCNNClassifier(ClassifierTargets, ConvexCNN):
     """Two-layer convolutional classifier (convolution, activation, linear pooling, linear layer), certified.
 
@@ -111,9 +112,9 @@ class ConvexCNNClassifier(ClassifierTargets, ConvexCNN):
             smallest beta whose optimum is the zero network.
         n_gates: for "gated_relu", how many gates to sample, "auto" is 100.
         gates: for "gated_relu", own gates, one number per entry of a patch, shape (channels * kernel, P).
-        oracle, n_starts, penalty, loss, solver, tol, max_iter, max_time, hidden_bias, fit_intercept, random_state,
-            warm_start, verbose, device, callback: as in :class:`ConvexMLPClassifier`; for "relu" the solver is column
-            generation.
+        oracle, n_starts, penalty, loss, class_weight, solver, tol, max_iter, max_time, hidden_bias, fit_intercept,
+            random_state, warm_start, verbose, device, callback: as in :class:`ConvexMLPClassifier`; for "relu" the solver is
+            column generation.
 
     Attributes:
         certificate_, module_, beta_, beta_max_, n_neurons_, n_iter_, history_, solver_, classes_, n_features_in_: as in

@@ -27,7 +27,9 @@ class ConvexMLPClassifierCV(CrossValidated, ConvexMLPClassifier):
             are those of one after the other. docs/sweeps.md says how folds go to a cluster.
         callback: is called in the last fit only, not on folds.
 
-    The other parameters are those of :class:`ConvexMLPClassifier`.
+    The other parameters are those of :class:`ConvexMLPClassifier`. ``class_weight`` counts in all fits and, like
+    ``sample_weight``, in the held-out loss, which is the one that is trained; "balanced" weights are those of all
+    samples, for every fold.
 
     Attributes:
         beta_: the chosen beta; ``alpha_`` of LassoCV and RidgeCV.

@@ -47,6 +47,7 @@ class ConvexModel(ConvexEstimator):
         return X.reshape(len(X), prod(found)) if len(found) > 1 else X
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class ConvexClassifier(ClassifierTargets, ConvexModel):
     """A classifier of any architecture, trained to a certified global optimum of its convex program.
 
@@ -55,8 +56,8 @@ class ConvexClassifier(ClassifierTargets, ConvexModel):
     Args:
         architecture: a family with its settings, of ``bidual.architectures`` or a subclass of ``Architecture`` of your
             own (docs/add_an_architecture.md); None is a linear network.
-        beta, loss, solver, tol, max_iter, max_time, fit_intercept, warm_start, verbose, device, callback: as in
-            :class:`ConvexMLPClassifier`.
+        beta, loss, class_weight, solver, tol, max_iter, max_time, fit_intercept, warm_start, verbose, device,
+            callback: as in :class:`ConvexMLPClassifier`.
 
     Attributes:
         certificate_, module_, beta_, beta_max_, n_neurons_, n_iter_, history_, solver_, classes_, n_features_in_: as in

@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import softmax
 from sklearn.base import ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_array, check_consistent_length, check_random_state
@@ -20,9 +19,11 @@ from torch import Tensor
 from bidual.architectures.modules.layerwise import LayerwiseNetwork
 from bidual.estimators import layerwise_checks as checks
 from bidual.estimators.base import classes_and_codes
+from bidual.estimators.class_weights import ClassWeight, class_weights
 from bidual.estimators.inputs import answers_in_kind, as_plain_array, as_targets, refuse_sparse
 from bidual.estimators.parameters import FLAG, check_display, check_parameters, parameter, restored_if_refused, whole
 from bidual.estimators.saving import SavedEstimator
+from bidual.losses import Softmax
 from bidual.runtime.ranks import ALONE, Ranks
 from bidual.runtime.user_warnings import warn_user
 from bidual.training.layerwise.certificates import StageCertificate, certify_stage
@@ -51,6 +52,8 @@ class LayerwiseCNNClassifier(ClassifierMixin, SavedEstimator):
         downsample: the stages, counted from 1, that begin with invertible downsampling: 2 x 2 pixels become channels.
         kernel_size, pooling: sides of the filters, and of the grid that is pooled to.
         epochs, batch_size, momentum: of SGD, for every stage.
+        class_weight: None, "balanced" or a dict with positive weights of classes, which their losses are multiplied
+            with in training and in certificates; see :class:`bidual.ConvexMLPClassifier`.
         weight_decay: beside the mean loss; in the scaling of a sum over n samples beta is n times this.
         learning_rate: one for all stages, one each, or "auto": the best of a few over the first batches.
         drop, drop_every: the learning rate is multiplied by ``drop`` every so many epochs.
@@ -85,6 +88,7 @@ class LayerwiseCNNClassifier(ClassifierMixin, SavedEstimator):
     batch_size: int = parameter(128, whole(1))
     momentum: float = parameter(0.9, checks.MOMENTUM)
     weight_decay: float = parameter(5e-4, checks.weight_decay)
+    class_weight: ClassWeight = parameter(None, checks.class_weight)
     learning_rate: float | Sequence[float] | str = "auto"
     drop: float = parameter(0.2, checks.DROP)
     drop_every: int = parameter(15, whole(1))
@@ -112,24 +116,29 @@ class LayerwiseCNNClassifier(ClassifierMixin, SavedEstimator):
             return self._fit(X, y, ranks)
 
     def _fit(self, X: ArrayLike, y: ArrayLike, ranks: Ranks) -> Self:
-        images, labels = ranks.together(lambda: self._checked(X, y, ranks))
+        images, labels, weights = ranks.together(lambda: self._checked(X, y, ranks))
         device = torch.device(self.device) if ranks.size == 1 or self.device == "cpu" else ranks.device
         settings = self._settings()
         settings = replace(settings, seed=ranks.broadcast_json(settings.seed))  # rank 0's, should it be a random one
-        trainer = LayerwiseTrainer(settings, images, labels, len(self.classes_), device, ranks=ranks)
+        trainer = LayerwiseTrainer(
+            settings, images, labels, len(self.classes_), device, ranks=ranks, class_weights=weights
+        )
         self._store(self._run(trainer), ranks)
-        self.certificates_ = self._certificates(images, labels) if ranks.leads else ()
+        self.certificates_ = self._certificates(images, labels, weights) if ranks.leads else ()
         return self
 
-    def _checked(self, X: ArrayLike, y: ArrayLike, ranks: Ranks) -> tuple[Tensor, Tensor]:
-        """Images and labels, once nothing is wrong with them or the parameters."""
+    def _checked(self, X: ArrayLike, y: ArrayLike, ranks: Ranks) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Images, labels and weights of classes, once nothing is wrong with them or the parameters."""
         self._check_parameters(ranks)
         images = self._images(X, reset=True)
         self.classes_, codes = classes_and_codes(as_targets(y))
         check_consistent_length(images, codes)
         self._check_maps()
         checks.check_memory(self, self.sample_shape_)
-        return images, torch.tensor(codes, dtype=torch.long)
+        weights = None
+        if self.class_weight is not None:
+            weights = torch.tensor(class_weights(self.class_weight, self.classes_, codes))
+        return images, torch.tensor(codes, dtype=torch.long), weights
 
     def _check_parameters(self, ranks: Ranks = ALONE) -> None:
         """Refuse what makes no sense whatever the data are."""
@@ -140,17 +149,26 @@ class LayerwiseCNNClassifier(ClassifierMixin, SavedEstimator):
     @answers_in_kind
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """The most likely class of every image."""
-        scores = self.decision_function(X)
+        scores = self._scores(X)
         return self.classes_[scores.argmax(1)]
 
     @answers_in_kind
     def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
         """Class probabilities (n, n_classes)."""
-        return softmax(self.decision_function(X).astype(np.float64), axis=1)
+        return Softmax().probabilities(torch.from_numpy(self._scores(X)).double()).numpy()
+
+    def predict_log_proba(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Logarithms of :meth:`predict_proba`, -inf where that is zero."""
+        with np.errstate(divide="ignore"):
+            return np.log(self.predict_proba(X))
 
     @answers_in_kind
     def decision_function(self, X: ArrayLike) -> NDArray[np.float32]:
-        """The outputs before the softmax (n, n_classes), for two classes too."""
+        """The outputs before the softmax (n, n_classes); for two classes the second minus the first, shape (n,)."""
+        scores = self._scores(X)
+        return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
+
+    def _scores(self, X: ArrayLike) -> NDArray[np.float32]:
         check_is_fitted(self)
         return self._outputs(self.module_, self._images(X, reset=False))
 
@@ -201,13 +219,16 @@ class LayerwiseCNNClassifier(ClassifierMixin, SavedEstimator):
                 ConvergenceWarning,
             )
 
-    def _certificates(self, images: Tensor, labels: Tensor) -> tuple[StageCertificate, ...]:
+    def _certificates(
+        self, images: Tensor, labels: Tensor, weights: Tensor | None = None
+    ) -> tuple[StageCertificate, ...]:
         """Of the stages, as far as memory and the user's patience go: the network is there already."""
         order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))
         some, found = order[: self.certificate_samples], []
         try:
             for count in range(1, len(self.module_.stages) + 1 if len(some) else 1):
-                found.append(certify_stage(self.module_.upto(count), images[some], labels[some], self.weight_decay))
+                network = self.module_.upto(count)
+                found.append(certify_stage(network, images[some], labels[some], self.weight_decay, weights))
         except (KeyboardInterrupt, MemoryError, RuntimeError) as error:
             reason = str(error) or type(error).__name__
             warn_user(f"only {len(found)} stages were certified: {reason}", ConvergenceWarning)

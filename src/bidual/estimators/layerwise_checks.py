@@ -1,11 +1,13 @@
 """What can be refused of a layerwise classifier: single parameters, parameters together, and sizes beyond memory."""
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
 from bidual.estimators import parameters
+from bidual.estimators.class_weights import check_class_weight
 from bidual.estimators.parameters import is_auto, is_list, is_number, is_whole, must, whole
 from bidual.runtime.ranks import Ranks
 
@@ -28,6 +30,16 @@ def weight_decay(name: str, value: Any) -> None:
     """It must be positive: without a price the convex program has no certificate."""
     most = f", and below {_LARGEST:g}" if is_number(value) and value > 1 else ""
     must(f"a positive number{most}", lambda beta: is_number(beta) and 0 < beta < _LARGEST)(name, value)
+
+
+def class_weight(name: str, value: Any) -> None:
+    """A class of weight zero would be in all batches for nothing, and float32 has no weights that are too large."""
+    check_class_weight(name, value)
+    for label, weight in value.items() if isinstance(value, Mapping) else ():
+        if not 1 / _LARGEST < weight < _LARGEST:
+            raise ValueError(
+                f"{name} must be positive here, and below {_LARGEST:g}, got {weight!r} for class {label!r}."
+            )
 
 
 def device(name: str, value: Any) -> None:

@@ -150,6 +150,7 @@ class ConvexMLP(ConvexNetwork):
         return True
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class ConvexMLPClassifier(ClassifierTargets, ConvexMLP):
     """Two-layer network classifier trained to a certified global optimum of its convex program.
 
@@ -169,8 +170,12 @@ class ConvexMLPClassifier(ClassifierTargets, ConvexMLP):
             is passed to ``fit``.
         penalty: "nuclear" (weight decay); for "gated_relu" and "linear" also "frobenius" (one group per gate) or
             "per_output".
-        loss: "auto" (squared), "log_loss" (logistic, or softmax beyond two classes; gives ``predict_proba``), the
-            name of a loss in ``bidual.losses.LOSSES``, or a Loss.
+        loss: "auto" (squared), "log_loss" (logistic, or softmax beyond two classes), the name of a loss in
+            ``bidual.losses.LOSSES``, or a Loss. Those of hinge type and "absolute" have no ``predict_proba``.
+        class_weight: None, "balanced" (n / (k n_c) for a class with n_c of all n samples of k classes, counted with
+            their weights) or a dict with a number for some classes, the others having 1. Samples count with this times
+            their ``sample_weight``. A class of weight 0 is in ``classes_`` and is not trained on; two others must be
+            left.
         solver: "auto"; for "relu" one of "column_generation", "cone_program" (one output), "frank_wolfe",
             "cutting_planes", "copositive" (both squared loss) and "closed_form" (whitened data), otherwise a name in
             ``bidual.solvers.SOLVERS``.

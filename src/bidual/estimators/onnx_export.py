@@ -39,8 +39,9 @@ def head_of(estimator: Any) -> tuple[nn.Module, list[str]]:
     if not is_classifier(estimator):
         shape = getattr(estimator, "target_shape_", () if estimator._flat else (-1,))
         return _Regressor(network, shape), ["predictions"]
-    loss = estimator._make_loss() if hasattr(estimator, "predict_proba") else None
-    return _Classifier(network, loss), ["scores", "label", "probabilities"][: 2 + (loss is not None)]
+    loss = estimator._make_loss()
+    names = ["scores", "label", "probabilities"] if loss.gives_probabilities else ["scores", "label"]
+    return _Classifier(network, loss), names
 
 
 class _Regressor(nn.Module):
@@ -56,18 +57,17 @@ class _Regressor(nn.Module):
 class _Classifier(nn.Module):
     """decision_function, the index of predict, and predict_proba where a loss says what that is."""
 
-    def __init__(self, network: nn.Module, loss: Loss | None) -> None:
+    def __init__(self, network: nn.Module, loss: Loss) -> None:
         super().__init__()
         self.network, self.loss = network, loss
 
     def forward(self, X: Tensor) -> tuple[Tensor, ...]:
         outputs = self.network(X)
+        scores = outputs
         if outputs.shape[1] <= 2:
             scores = outputs[:, 0] if outputs.shape[1] == 1 else outputs[:, 1] - outputs[:, 0]
-            label = (scores > 0).to(torch.int64)
-        else:
-            scores, label = outputs, outputs.argmax(1)
-        return (scores, label) if self.loss is None else (scores, label, self.loss._probabilities(outputs))
+        label = self.loss.likeliest(outputs)
+        return (scores, label, self.loss.probabilities(outputs)) if self.loss.gives_probabilities else (scores, label)
 
 
 def _graph(head: nn.Module, names: list[str], estimator: Any) -> bytes:

@@ -62,6 +62,7 @@ class ConvexParallel(ConvexEstimator):
         return SubNetworkGates.sample(d, count, width, torch.Generator().manual_seed(self._seed())).to(X)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class ConvexParallelClassifier(ClassifierTargets, ConvexParallel):
     """Path-regularised parallel network classifier, certified.
 
@@ -83,8 +84,8 @@ class ConvexParallelClassifier(ClassifierTargets, ConvexParallel):
         n_starts: for "relu", from how many starts sub-networks are searched for; "auto" is 512.
         n_subnetworks: for "gated_relu", how many sub-networks are sampled; "auto" is 40.
         hidden_bias: whether first-layer units have a bias, which counts in the path norm.
-        loss, solver, tol, max_iter, max_time, fit_intercept, random_state, warm_start, verbose, device, callback: as in
-            :class:`ConvexMLPClassifier`; for "relu" the solver is column generation.
+        loss, class_weight, solver, tol, max_iter, max_time, fit_intercept, random_state, warm_start, verbose, device,
+            callback: as in :class:`ConvexMLPClassifier`; for "relu" the solver is column generation.
 
     Attributes:
         certificate_: for "relu" about all parallel networks of these widths. Where patterns were searched its gap can

@@ -7,6 +7,7 @@ import math
 import os
 import re
 import warnings
+from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -208,6 +209,9 @@ def pack(value: Any, name: str, tensors: Tensors) -> Any:
         if isinstance(value, room.base):
             settings = settings_of(value).items()
             return {what: room.name_of(value), "settings": {k: pack(v, f"{name}.{k}", tensors) for k, v in settings}}
+    if isinstance(value, Mapping) and all(isinstance(key, (bool, int, float, str, np.generic)) for key in value):
+        # JSON has only texts as keys
+        return {"pairs": [[pack(part, name, tensors) for part in pair] for pair in value.items()]}
     if isinstance(value, (list, tuple)) and not any(isinstance(item, (list, tuple, np.ndarray)) for item in value):
         items = [pack(item, f"{name}.{k}", tensors) for k, item in enumerate(value)]
         return {"tuple": items} if isinstance(value, tuple) else items
@@ -229,6 +233,8 @@ def unpack(value: Any, tensors: Tensors) -> Any:
         return tensors[value["tensor"]]
     if "array" in value:
         return tensors[value["array"]].numpy()
+    if "pairs" in value:
+        return {key: unpack(item, tensors) for key, item in value["pairs"]}
     if "tuple" in value:
         return tuple(unpack(item, tensors) for item in value["tuple"])
     for what, room in _ROOMS.items():

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -73,9 +73,10 @@ class Loss(ABC):
 
     How labels become targets: two classes share one output with targets -1 and +1 where ``one_output`` says so; else
     every class has an output, with target 1 for its own samples and ``other_class`` for those of the others.
-    ``classification`` says that only such targets are allowed, ``gives_probabilities`` that outputs have class
-    probabilities. A subclass with a ``name`` is known by it from then on, in this package or elsewhere; settings are
-    the fields of a frozen dataclass.
+    ``classification`` says that only such targets are allowed. ``gives_probabilities`` says that outputs tell class
+    probabilities: where classes are drawn with probabilities q, the outputs of least expected loss determine q, and
+    ``_probabilities`` finds it; the largest is that of the class of the largest output. A subclass with a ``name`` is
+    known by it from then on, in this package or elsewhere; settings are the fields of a frozen dataclass.
     """
 
     name: ClassVar[str]
@@ -196,11 +197,22 @@ class Loss(ABC):
             raise ValueError(f"{self.name} needs one output per class, but the network has one output; use 'logistic'.")
         return np.where(codes == 1, 1.0, -1.0)[:, None]
 
-    def probabilities(self, P: Matrix) -> Float[Tensor, "n k"]:
-        """The probability of every class, two of them for one output."""
+    def likeliest(self, P: Matrix) -> Int[Tensor, " n"]:
+        """The class of every row of outputs: the first of the largest, or for one output the second where it is > 0."""
+        return P.argmax(1) if P.shape[1] > 1 else (P[:, 0] > 0).to(torch.int64)
+
+    def check_probabilities(self) -> None:
+        """Raise a ValueError where outputs tell no probabilities."""
         if not self.gives_probabilities:
-            raise ValueError(f"{self.name} loss gives no probabilities; use 'log_loss'.")
-        return self._probabilities(P)
+            raise ValueError(
+                f"{self.name} loss gives no probabilities; use loss='log_loss' or 'squared', or the scores of "
+                "decision_function."
+            )
+
+    def probabilities(self, P: Matrix) -> Float[Tensor, "n k"]:
+        """The probability of every class, two of them for one output; the first of the largest is ``likeliest``."""
+        self.check_probabilities()
+        return _told_apart(self._probabilities(P), self.likeliest(P))
 
     def _probabilities(self, P: Tensor) -> Tensor:
         raise NotImplementedError
@@ -235,6 +247,13 @@ def imbalances(V: Matrix) -> list[float]:
 
 def _ratio(part: Tensor, whole: Tensor) -> Tensor:
     return torch.where(whole > 0, part / whole.clamp(min=torch.finfo(whole.dtype).tiny), torch.zeros_like(whole))
+
+
+def _told_apart(shares: Tensor, likeliest: Tensor) -> Tensor:
+    """Where rounding made the share of the likeliest class equal to an earlier one, it gets one or two units more."""
+    late = shares.argmax(1) != likeliest
+    own = torch.arange(shares.shape[1], device=shares.device) == likeliest[:, None]
+    return shares + 2.0**-52 * (late[:, None] & own).to(shares)
 
 
 def _same_shape(A: Tensor, Y: Tensor) -> None:

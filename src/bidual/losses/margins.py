@@ -2,7 +2,7 @@
 
 import torch
 from torch import Tensor
-from torch.nn.functional import softplus
+from torch.nn.functional import logsigmoid, softplus
 
 from bidual.losses.base import ConeRows, Epigraph, Loss
 from bidual.numerics.rootfinding import increasing_root
@@ -107,10 +107,11 @@ class Logistic(MarginLoss):
     gives_probabilities = True
 
     def _probabilities(self, P: Tensor) -> Tensor:
-        positive = torch.sigmoid(P)
+        """The sigmoid of the output; several are a problem each, and their sigmoids are scaled to add up to one."""
         if P.shape[1] == 1:
-            return torch.cat([1 - positive, positive], 1)
-        return positive / positive.sum(1, keepdim=True)
+            return torch.sigmoid(torch.cat([-P, P], 1))
+        logs = logsigmoid(P)
+        return torch.softmax(logs, 1)
 
     def _value(self, P: Tensor, Y: Tensor) -> Tensor:
         return softplus(-Y * P, threshold=40).sum(1)

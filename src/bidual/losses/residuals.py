@@ -6,6 +6,14 @@ import torch
 from torch import Tensor
 
 from bidual.losses.base import ConeRows, Epigraph, Loss
+from bidual.numerics.simplex import onto_simplex
+
+
+def _two_shares(f: Tensor, most: float) -> Tensor:
+    """1 - q and q for one output f within [-1, 1], where q / (1 - q) = min(1 + f, most) / min(1 - f, most)."""
+    sides = torch.cat([1 - f, 1 + f], 1).clamp(min=0)
+    sides = torch.minimum(sides, torch.tensor(most, dtype=f.dtype, device=f.device))  # ONNX rounds plain numbers
+    return sides / sides.sum(1, keepdim=True)
 
 
 class Squared(Loss):
@@ -15,6 +23,15 @@ class Squared(Loss):
     smoothness = 1.0
     translates = True
     half_square = True
+    gives_probabilities = True
+
+    def _probabilities(self, P: Tensor) -> Tensor:
+        """The nearest point of the simplex, which is no farther than P from any one-hot target.
+
+        With such targets the loss is half the Brier score |p - e_y|^2, whose expectation is least at p = q (Brier
+        1950). With one output f and targets -1 and +1 it is twice the squared error of (1 + f) / 2, clipped to [0, 1].
+        """
+        return _two_shares(P, 2.0) if P.shape[1] == 1 else onto_simplex(P)
 
     def _value(self, P: Tensor, Y: Tensor) -> Tensor:
         return 0.5 * (P - Y).square().sum(1)
@@ -97,6 +114,25 @@ class Huber(Loss):
     @property
     def slope(self) -> float:  # type: ignore[override]
         return self.delta
+
+    @property
+    def gives_probabilities(self) -> bool:  # type: ignore[override]
+        """Below delta = 1 the expected loss of two equally likely classes is least on a whole interval of outputs."""
+        return self.delta >= 1
+
+    def check_probabilities(self) -> None:
+        if not self.gives_probabilities:
+            raise ValueError(
+                f"huber loss with delta={self.delta:g} gives no probabilities; use a delta of at least 1, "
+                "loss='log_loss' or 'squared', or the scores of decision_function."
+            )
+
+    def _probabilities(self, P: Tensor) -> Tensor:
+        """Where the expected slope is zero: q min(1 - f, delta) = (1 - q) min(1 + f, delta) for one output f.
+
+        Residuals of one-hot targets reach 1 and not delta, so that several outputs are those of the squared loss.
+        """
+        return _two_shares(P, self.delta) if P.shape[1] == 1 else onto_simplex(P)
 
     def _value(self, P: Tensor, Y: Tensor) -> Tensor:
         r = (P - Y).abs()

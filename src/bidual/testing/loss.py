@@ -38,7 +38,26 @@ def check_loss(loss: Loss, generator: torch.Generator) -> None:
             _check_derivatives(loss, Y, generator)
             _check_smoothness(loss, Y, generator)
         _check_slope(loss, Y, generator)
+        _check_probabilities(loss, Y, generator)
     _check_row_shapes(loss)
+
+
+def _check_probabilities(loss: Loss, Y: Tensor, generator: torch.Generator) -> None:
+    """Of outputs of all sizes, and of some that differ by roundings only."""
+    if not loss.gives_probabilities:
+        require_refused("loss: probabilities that there are not", lambda: loss.probabilities(Y))
+        return
+    if Y.shape[1] == 1 and not loss.one_output:
+        return
+    for scale in (1e-17, 0.1, 1.0, 30.0, 3000.0):
+        for centre in (0.0, 1.0):
+            P = centre + scale * normal(Y.shape, generator)
+            shares = loss.probabilities(P)
+            require(shares.shape == (len(Y), max(Y.shape[1], 2)), "loss: a probability for every class")
+            require(bool((shares >= 0).all()), f"loss: probabilities are not negative, got {shares.min()}")
+            require_close(shares.sum(1), torch.ones_like(shares[:, 0]), "loss: probabilities add up to one", 1e-14)
+            same = torch.equal(shares.argmax(1), loss.likeliest(P))
+            require(same, "loss: the class of the largest output has the largest probability")
 
 
 def _check_slope(loss: Loss, Y: Tensor, generator: torch.Generator) -> None:

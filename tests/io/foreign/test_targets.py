@@ -4,10 +4,14 @@ import numpy as np
 import pytest
 
 from bidual.estimators.mlp import ConvexMLPClassifier
-from bidual.io.foreign import class_targets, number_targets
-from bidual.losses import LOSSES
+from bidual.io.foreign import class_codes, number_targets
+from bidual.losses import LOSSES, Loss
 
 TWO, THREE = np.array(["no", "yes", "yes"]), np.array(["a", "b", "c", "a"])
+
+
+def class_targets(labels: Any, n_outputs: int, loss: Loss, classes: list[str] | None = None) -> np.ndarray:
+    return loss.encode(class_codes(labels, n_outputs, classes)[1], n_outputs)
 
 
 @pytest.mark.parametrize("labels", [TWO, THREE], ids=["two", "three"])

@@ -5,6 +5,7 @@ import pytest
 import torch
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.utils.class_weight import compute_class_weight
 
 import bidual
 from bidual import LayerwiseCNNClassifier
@@ -36,6 +37,66 @@ def test_labels_probabilities_and_stages() -> None:
     assert len(staged) == 2
     np.testing.assert_array_equal(staged[-1], model.predict(X))
     assert not np.array_equal(staged[0], staged[1])
+
+
+def test_scores_of_two_classes_are_one_number() -> None:
+    X, y = data()
+    model = small(stages=1, downsample=()).fit(X, y == "row")
+    scores, shares = model.decision_function(X), model.predict_proba(X)
+    assert scores.shape == (60,)
+    np.testing.assert_allclose(shares[:, 1], 1 / (1 + np.exp(-scores.astype(float))), rtol=1e-5)
+    np.testing.assert_array_equal(model.predict(X), scores > 0)
+    np.testing.assert_array_equal(model.predict_log_proba(X), np.log(shares))
+
+
+def test_class_weights_count_in_training_and_in_certificates(tmp_path: Path) -> None:
+    X, y = data()
+    y = np.random.default_rng(0).permutation(y)  # there is nothing to learn but how often a class is
+    plain, heavy = (small(class_weight=each, learning_rate=0.01).fit(X, y) for each in (None, {"none": 50.0}))
+    place = heavy.classes_.tolist().index("none")
+    assert heavy.predict_proba(X)[:, place].mean() > 0.1 + plain.predict_proba(X)[:, place].mean()
+    order = torch.randperm(60, generator=torch.Generator().manual_seed(0))[:20]
+    with torch.no_grad():
+        outputs = heavy.module_(torch.tensor(X[order])).double()
+    target = torch.tensor(np.searchsorted(heavy.classes_, y[order]))
+    weight = torch.where(target == place, 50.0, 1.0)
+    loss = float((weight * torch.nn.functional.cross_entropy(outputs, target, reduction="none")).sum())
+    stage, head = heavy.module_.stages.last, heavy.module_.heads.last
+    squares = sum(float(p.detach().square().sum()) for p in (*stage.hidden.parameters(), head.output.weight))
+    assert heavy.certificates_[-1].objective == pytest.approx(loss + 20 * 5e-4 / 2 * squares, rel=1e-4)
+    assert heavy.certificates_[-1].dual <= heavy.certificates_[-1].objective
+    heavy.save(tmp_path / "m")
+    assert bidual.load(tmp_path / "m").class_weight == {"none": 50.0}
+
+
+def test_balanced_classes_are_those_of_scikit_learn() -> None:
+    X, y = data()
+    keep = (y != "none") | (np.arange(60) % 4 == 0)
+    X, y = X[keep], y[keep]
+    weights = dict(zip(np.unique(y), compute_class_weight("balanced", classes=np.unique(y), y=y), strict=True))
+    balanced, given = (small(class_weight=each).fit(X, y).decision_function(X) for each in ("balanced", weights))
+    np.testing.assert_array_equal(balanced, given)
+    assert not np.array_equal(balanced, small().fit(X, y).decision_function(X))
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("even", "'balanced' or a dict"),
+        ({"none": 0}, "positive here, and below 1e\\+30, got 0 for class 'none'"),
+        ({"none": -1}, "finite and not negative"),
+        ({"other": 1}, "names 'other', which is none of the classes"),
+    ],
+)
+def test_bad_class_weights(given: object, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        small(class_weight=given).fit(*data())
+
+
+def test_a_checkpoint_of_other_class_weights_is_refused(tmp_path: Path) -> None:
+    small(stages=1, downsample=(), checkpoint=tmp_path / "c").fit(*data())
+    with pytest.raises(ValueError, match="class_weights"):
+        small(stages=1, downsample=(), checkpoint=tmp_path / "c", resume=True, class_weight={"none": 2}).fit(*data())
 
 
 def test_the_result_is_one_ordinary_module() -> None:

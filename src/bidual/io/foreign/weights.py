@@ -10,8 +10,6 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from bidual.losses import Loss
-
 Targets = NDArray[np.float64]
 Numbers = Tensor | NDArray[np.generic] | Sequence[object]
 
@@ -84,15 +82,16 @@ def _copy(value: Numbers) -> Tensor:
     return tensor.to("cpu", torch.float64, copy=True).contiguous()
 
 
-def class_targets(labels: ArrayLike, n_outputs: int, loss: Loss, classes: ArrayLike | None = None) -> Targets:
-    """Labels as the matrix Y (n, c), encoded as the classifiers of this package do: see :meth:`Loss.encode`.
+def class_codes(
+    labels: ArrayLike, n_outputs: int, classes: ArrayLike | None = None
+) -> tuple[NDArray[Any], NDArray[np.intp]]:
+    """The classes in the order of the outputs, and the place of every label among them, for :meth:`Loss.encode`.
 
-    One output is for two classes, -1 for the first in sorted order and +1 for the second.
+    One output is for two classes, the first in sorted order and the second.
 
     Args:
         labels: one per sample.
         n_outputs: how many outputs the network has.
-        loss: says how classes become numbers.
         classes: in the order of the outputs, where it is known; otherwise whole numbers from 0 to c - 1 are the
             numbers of outputs, and other labels stand in sorted order.
     """
@@ -109,7 +108,7 @@ def class_targets(labels: ArrayLike, n_outputs: int, loss: Loss, classes: ArrayL
     codes = np.array([place.get(label, -1) for label in y.tolist()], dtype=np.intp)
     if (codes < 0).any():
         raise ValueError(f"the label {y[codes < 0].tolist()[0]!r} is none of the classes {known.tolist()}.")
-    return loss.encode(codes, n_outputs)
+    return known, codes
 
 
 def number_targets(values: ArrayLike, n_outputs: int) -> Targets:

@@ -28,7 +28,8 @@ class StageCertificate(Part):
         stage: from 1.
         n: images of the training set, not augmented.
         beta: the weight decay for a sum over them.
-        objective: of the stage as it is: the sum of losses + beta/2 times the sum of squares of filters and head.
+        objective: of the stage as it is: the sum of losses, weighted as in training, + beta/2 times the sum of squares
+            of filters and head.
         dual: a lower bound for all stages with these gates, of any number of filters.
         balanced: the objective once the filters of every gate are balanced; the network is the same.
     """
@@ -55,9 +56,11 @@ class StageCertificate(Part):
         )
 
 
-def certify_stage(network: LayerwiseNetwork, images: Tensor, labels: Tensor, weight_decay: float) -> StageCertificate:
-    """Judge the last stage of a network on images (n, channels, h, w) with labels (n,)."""
-    problem, Z = stage_problem(network, images, labels, weight_decay)
+def certify_stage(
+    network: LayerwiseNetwork, images: Tensor, labels: Tensor, weight_decay: float, class_weights: Tensor | None = None
+) -> StageCertificate:
+    """Judge the last stage of a network on images (n, channels, h, w) with labels (n,); weights are positive."""
+    problem, Z = stage_problem(network, images, labels, weight_decay, class_weights)
     certificate, objective = certify(problem, Z), _objective(problem, Z, network)
     if math.isfinite(objective) and certificate.dual > objective * (1 + 1e-9):
         raise SoundnessError(f"lower bound {certificate.dual!r} exceeds {objective!r}; please report this network.")
@@ -76,14 +79,15 @@ def _objective(problem: Problem, Z: Blocks, network: LayerwiseNetwork) -> float:
 
 @torch.no_grad()
 def stage_problem(
-    network: LayerwiseNetwork, images: Tensor, labels: Tensor, weight_decay: float
+    network: LayerwiseNetwork, images: Tensor, labels: Tensor, weight_decay: float, class_weights: Tensor | None = None
 ) -> tuple[Problem, Blocks]:
     r"""The convex program of the last stage (BM eq. 23, 130), in float64, and the point Z that the stage is.
 
-    min_Z sum_i l(sum_k <B_k^i, Z_k>, y_i) + n weight_decay sum_k |Z_k|_*,   B_k^i = P_a D_k^(i) X_i,   Z_k = U_k V_k^T.
+    min_Z sum_i w_i l(sum_k <B_k^i, Z_k>, y_i) + n weight_decay sum_k |Z_k|_*,   B_k^i = P_a D_k^(i) X_i,
+    Z_k = U_k V_k^T.
 
-    X_i are the patches of the stage's inputs and D_k^(i) its gates there, both computed by the network in its own
-    precision; they are constants of the program.
+    w_i is the weight of the class y_i. X_i are the patches of the stage's inputs and D_k^(i) its gates there, both
+    computed by the network in its own precision; they are constants of the program.
     """
     stage, head = network.stages.last, network.heads.last
     device = head.output.weight.device
@@ -96,7 +100,8 @@ def stage_problem(
     operator = PooledOperator(patches, n_outputs, patterns=patterns)
     Y = torch.nn.functional.one_hot(labels.long(), n_outputs).double().to(device)
     lifted = operator if stage.units == 1 else StackedOperator(operator, stage.units)
-    problem = Problem(lifted, Datafit(Softmax(), Y, intercept=True), Nuclear(), len(images) * weight_decay)
+    weight = None if class_weights is None else class_weights.to(labels.device)[labels].to(Y)
+    problem = Problem(lifted, Datafit(Softmax(), Y, weight, True), Nuclear(), len(images) * weight_decay)
     return problem, lifted_point(stage, head)
 
 

@@ -32,8 +32,8 @@ class StageDescent:
     r"""Minimises mean cross-entropy + 1/2 weight_decay (|U|^2 + |V|^2) over filters U and head V (BM eq. 126).
 
     By BM Lemma 3.1 that is the convex program (23) with beta = n weight_decay, as a sum over n samples, restricted to m
-    filters per gate. Ranks take shares of the same batches and add up their gradients, so that the steps are those of
-    one process up to rounding.
+    filters per gate. ``class_weights`` multiply the losses of classes in both. Ranks take shares of the same batches
+    and add up their gradients, so that the steps are those of one process up to rounding.
     """
 
     stage: GatedStage
@@ -42,6 +42,7 @@ class StageDescent:
     labels: Tensor
     settings: Settings
     ranks: Ranks = ALONE
+    class_weights: Tensor | None = None
 
     def optimiser(self, rate: float) -> torch.optim.SGD:
         """Weight decay on everything but the bias of the output, which has no price in the convex program."""
@@ -97,7 +98,8 @@ class StageDescent:
             with self.ranks.communicating("agreeing on gradients"), self._mixed():
                 logits = model(x, on)
                 full = logits.to(torch.promote_types(logits.dtype, torch.float32))
-                loss = functional.cross_entropy(full, y, reduction="sum")
+                weights = None if self.class_weights is None else self.class_weights.to(full)
+                loss = functional.cross_entropy(full, y, weights, reduction="sum")
             optimiser.zero_grad(set_to_none=True)
             mean = loss * self.ranks.size / len(rows)  # its mean over ranks, which gradients are of, is sum / |rows|
             with self.ranks.communicating("adding gradients"):

@@ -55,6 +55,7 @@ class LayerwiseTrainer:
         on_stage: is called after every stage with the number of stages and the network.
         ranks: the processes that share every batch, each with all images. Only rank 0 writes and calls back; all
             return the same network.
+        class_weights: (n_classes,), what the losses of a class are multiplied with; None for ones.
     """
 
     settings: Settings
@@ -66,11 +67,13 @@ class LayerwiseTrainer:
     on_epoch: OnEpoch | None = None
     on_stage: OnStage | None = None
     ranks: Ranks = ALONE
+    class_weights: Tensor | None = None
 
     @cached_property
     def configuration(self) -> dict[str, Any]:
         """Settings and data; a checkpoint is resumed only if its own are the same."""
-        return self.settings.to_json() | {"classes": self.n_classes} | fingerprint(self.images, self.labels)
+        weights = {} if self.class_weights is None else {"class_weights": self.class_weights.tolist()}
+        return self.settings.to_json() | {"classes": self.n_classes} | weights | fingerprint(self.images, self.labels)
 
     def watched(self, on_epoch: OnEpoch | None, folder: Path | None) -> Self:
         """The same training with another callback and folder."""
@@ -158,7 +161,8 @@ class LayerwiseTrainer:
         stage, head = state.last
         inputs = inputs_of(self.images, state.frozen(), stage, self.settings, self.device, self.ranks, state.kept)
         state.kept = isinstance(inputs, KeptInputs)
-        return StageDescent(stage, head, inputs, self.labels.to(self.device), self.settings, self.ranks)
+        labels = self.labels.to(self.device)
+        return StageDescent(stage, head, inputs, labels, self.settings, self.ranks, self.class_weights)
 
 
 class _State:
