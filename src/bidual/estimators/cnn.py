@@ -113,8 +113,8 @@ class ConvexCNNClassifier(ClassifierTargets, ConvexCNN):
         n_gates: for "gated_relu", how many gates to sample, "auto" is 100.
         gates: for "gated_relu", own gates, one number per entry of a patch, shape (channels * kernel, P).
         oracle, n_starts, penalty, loss, class_weight, solver, tol, max_iter, max_time, hidden_bias, fit_intercept,
-            random_state, warm_start, verbose, device, callback: as in :class:`ConvexMLPClassifier`; for "relu" the solver is
-            column generation.
+            random_state, warm_start, verbose, device, callback: as in :class:`ConvexMLPClassifier`; for "relu" the
+            solver is column generation.
 
     Attributes:
         certificate_, module_, beta_, beta_max_, n_neurons_, n_iter_, history_, solver_, classes_, n_features_in_: as in

@@ -132,7 +132,7 @@ class CrossValidated(_Family):
         scorer = scorer_of(self.scoring)
         weighs = (
             scorer is not None and np.ndim(given.get("sample_weight", 1)) > 0
-        )  # one number for all changes no score
+        )  # one number changes no score
         weight = {"sample_weight": given["sample_weight"]} if weighs else {}
         others = {name: given[name] for name in given.keys() - {"sample_weight"}}
         if _routing_enabled():
