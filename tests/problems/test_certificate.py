@@ -36,7 +36,17 @@ from bidual.testing import example_targets, own_checks_only
 from helpers.draws import normal
 
 PRICES = list(GAUGES)  # before other tests define more
-LOSSES: list[Loss] = [Squared(), Logistic(), Softmax(), SquaredHinge(), Hinge(), Huber(0.3), Absolute(), Quantile(0.8), Poisson()]
+LOSSES: list[Loss] = [
+    Squared(),
+    Logistic(),
+    Softmax(),
+    SquaredHinge(),
+    Hinge(),
+    Huber(0.3),
+    Absolute(),
+    Quantile(0.8),
+    Poisson(),
+]
 SHAPES = [(12, 3, 2), (4, 9, 3), (10, 1, 1), (8, 4, 1), (1, 3, 2), (20, 2, 4)]  # n, d, c
 EVERY_LOSS = pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.name)
 

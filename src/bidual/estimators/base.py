@@ -286,7 +286,8 @@ class RegressorTargets(RegressorMixin):
     def _make_loss(self) -> Loss:
         loss = resolve_loss(self.loss)
         if loss.classification:
-            raise ValueError(f"{loss.name} loss is for classifiers; use 'squared', 'huber', 'absolute', 'quantile' or 'poisson' here.")
+            others = "'squared', 'huber', 'absolute', 'quantile' or 'poisson'"
+            raise ValueError(f"{loss.name} loss is for classifiers; use {others} here.")
         return loss
 
     def _encode_targets(self, y: NDArray[Any]) -> NDArray[np.float64]:

@@ -23,8 +23,8 @@ from bidual.runtime.files import check_target, write_atomically
 def export(estimator: Any, path: str | os.PathLike[str]) -> None:
     """Write the fitted network as ONNX; the input is ``X``, float64 of shape (n, d), or of n images or sequences.
 
-    A regressor's output is ``predictions``, as ``predict`` (with Poisson loss the means). A classifier's are ``scores`` (as
-    ``decision_function``), ``label`` (an index into the metadata property "classes", a JSON list) and, where the
+    A regressor's output is ``predictions``, as ``predict`` (with Poisson loss the means). A classifier's are ``scores``
+    (as ``decision_function``), ``label`` (an index into the metadata property "classes", a JSON list) and, where the
     estimator has ``predict_proba``, ``probabilities``. Gates compare numbers with zero, so the graph stays in float64.
     """
     check_is_fitted(estimator)

@@ -69,14 +69,14 @@ class Loss(ABC):
     faster. ``separable`` says that l is a sum over the entries of the row, ``shift_invariant`` that
     adding one number to all entries changes nothing (intercepts then sum to zero, to be unique), ``translates`` that l
     is a function of p - y, and ``half_square`` that it is 1/2 |p - y|^2. Values are computed to gamma(c + 16) of
-    themselves, a weight included, at a p and y that were rounded before (see :meth:`compared_with`); exp and log count as
-    eight roundings, four units in the last place.
+    themselves, a weight included, at a p and y that were rounded before (see :meth:`compared_with`); exp and log count
+    as eight roundings, four units in the last place.
 
     How labels become targets: two classes share one output with targets -1 and +1 where ``one_output`` says so; else
     every class has an output, with target 1 for its own samples and ``other_class`` for those of the others.
     ``classification`` says that only such targets are allowed, ``gives_probabilities`` that outputs have class
-    probabilities, and ``counts`` that targets are numbers of at least zero, never classes. A subclass with a ``name`` is known by it from then on, in this package or elsewhere; settings are
-    the fields of a frozen dataclass.
+    probabilities, and ``counts`` that targets are numbers of at least zero, never classes. A subclass with a ``name``
+    is known by it from then on, in this package or elsewhere; settings are the fields of a frozen dataclass.
     """
 
     name: ClassVar[str]
@@ -211,7 +211,9 @@ class Loss(ABC):
     def encode(self, codes: NDArray[np.integer], n_outputs: int) -> NDArray[np.float64]:
         """The targets Y (n, n_outputs) of samples of classes 0, 1, ..."""
         if self.counts:
-            raise ValueError(f"{self.name} loss is for counts, not for classes; use 'squared' or 'log_loss' for labels.")
+            raise ValueError(
+                f"{self.name} loss is for counts, not for classes; use 'squared' or 'log_loss' for labels."
+            )
         if n_outputs > 1:
             return np.where(np.eye(n_outputs, dtype=bool)[codes], 1.0, self.other_class)
         if not self.one_output:

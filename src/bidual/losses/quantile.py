@@ -39,7 +39,7 @@ class Quantile(Loss):
 
     def _conjugate(self, V: Tensor, Y: Tensor) -> Tensor:
         slack = 1 + 4 * torch.finfo(V.dtype).eps  # V / w * w need not be V
-        inside = (V >= -self.quantile * slack) & (V <= (1 - self.quantile) * slack)
+        inside = (-self.quantile * slack <= V) & ((1 - self.quantile) * slack >= V)
         return torch.where(inside, V * Y, torch.inf).sum(1)
 
     def _terms(self, V: Tensor, Y: Tensor) -> Tensor:

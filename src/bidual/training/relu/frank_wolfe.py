@@ -164,7 +164,7 @@ class FrankWolfe(NeuronSolver):
 
 
 def refusal(problem: ReluProblem) -> str | None:
-    """Why Algorithm 1 is not for this loss, if it is not: its first steps go far, and an exponential overflows there."""
+    """Why Algorithm 1 is not for this loss, if it is not: its first steps go far, where an exponential overflows."""
     loss = problem.datafit.loss
     if not loss.smooth or loss.smoothness is not None:
         return None
