@@ -44,7 +44,7 @@ CASES = ["loss", "loss of classes", "gauge", "solver", "architecture", "architec
 def make(case: str, own: ModuleType) -> tuple[Any, np.ndarray]:
     directions = torch.tensor(np.random.default_rng(1).standard_normal((3, 8)))
     return {
-        "loss": lambda: (bidual.ConvexMLPRegressor(loss=own.Quantile(0.3), **GATED), NUMBERS),
+        "loss": lambda: (bidual.ConvexMLPRegressor(loss=own.Pinball(0.3), **GATED), NUMBERS),
         "loss of classes": lambda: (bidual.ConvexMLPClassifier(loss=own.LeastSquaresMargin(), **GATED), NAMES),
         "gauge": lambda: (bidual.ConvexMLPRegressor(penalty=own.Scaled(3.0), **GATED), NUMBERS),
         "solver": lambda: (bidual.ConvexMLPRegressor(solver=own.ProximalGradient(1.2), **EASY), NUMBERS),
@@ -57,7 +57,7 @@ def make(case: str, own: ModuleType) -> tuple[Any, np.ndarray]:
 
 
 def test_they_keep_their_contracts(own: ModuleType) -> None:
-    for loss in (own.Quantile(0.25), own.LeastSquaresMargin()):
+    for loss in (own.Pinball(0.25), own.LeastSquaresMargin()):
         check_loss(loss, torch.Generator().manual_seed(0))
     check_gauge(own.Scaled(3.0), torch.Generator().manual_seed(0))
     check_architecture(own.Absolute, torch.Generator().manual_seed(0))
@@ -120,13 +120,13 @@ def test_the_gauge_prices_the_network(own: ModuleType) -> None:
 
 
 def test_the_loss_is_what_its_name_says(own: ModuleType) -> None:
-    model = bidual.ConvexMLPRegressor(loss=own.Quantile(0.9), **GATED | {"beta": 1e-3}).fit(X, NUMBERS)
+    model = bidual.ConvexMLPRegressor(loss=own.Pinball(0.9), **GATED | {"beta": 1e-3}).fit(X, NUMBERS)
     assert np.mean(model.predict(X) + 1e-6 >= NUMBERS) >= 0.85
 
 
 def test_they_are_known_by_name(own: ModuleType) -> None:
-    assert (LOSSES["quantile"], GAUGES["scaled"], SOLVERS["proximal_gradient"]) == (
-        own.Quantile,
+    assert (LOSSES["pinball"], GAUGES["scaled"], SOLVERS["proximal_gradient"]) == (
+        own.Pinball,
         own.Scaled,
         own.ProximalGradient,
     )
@@ -139,7 +139,7 @@ def test_they_are_known_by_name(own: ModuleType) -> None:
 def test_networks_from_elsewhere_are_certified_with_an_own_loss(own: ModuleType) -> None:
     torch.manual_seed(0)
     network = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1)).double()
-    found = bidual.certify(network, X, NUMBERS, 0.5, loss=own.Quantile(0.3), max_time=1, n_starts=20)
+    found = bidual.certify(network, X, NUMBERS, 0.5, loss=own.Pinball(0.3), max_time=1, n_starts=20)
     assert 0 < found.lower_bound < found.objective
 
 
@@ -159,12 +159,12 @@ def test_a_class_that_is_not_imported_is_named(own: ModuleType, tmp_path: Path) 
         model, y = make(path.stem, own)
         model.fit(X, y).save(path)
     done = subprocess.run([sys.executable, "-c", LOADS, *paths], capture_output=True, text=True, check=True)
-    for line, what in zip(done.stdout.splitlines(), ("loss 'quantile'", "architecture 'absolute'"), strict=True):
+    for line, what in zip(done.stdout.splitlines(), ("loss 'pinball'", "architecture 'absolute'"), strict=True):
         assert f"unknown {what}; if it is a class of your own, import the module that defines it first." in line
 
 
 def test_what_cannot_be_saved_is_said(own: ModuleType, tmp_path: Path) -> None:
-    class Nameless(own.Quantile):  # type: ignore[name-defined, misc]
+    class Nameless(own.Pinball):  # type: ignore[name-defined, misc]
         pass
 
     class Hidden(own.LeastSquaresMargin):  # type: ignore[name-defined, misc]
@@ -173,7 +173,7 @@ def test_what_cannot_be_saved_is_said(own: ModuleType, tmp_path: Path) -> None:
         def __init__(self) -> None:
             self.secret = 1
 
-    for loss, words in ((Nameless(0.3), "'quantile' is not its own name as a loss"), (Hidden(), "a frozen dataclass")):
+    for loss, words in ((Nameless(0.3), "'pinball' is not its own name as a loss"), (Hidden(), "a frozen dataclass")):
         family = bidual.ConvexMLPClassifier if loss.classification else bidual.ConvexMLPRegressor
         model = family(loss=loss, **GATED).fit(X, NAMES if loss.classification else NUMBERS)
         with pytest.raises(ValueError, match=words):
@@ -184,8 +184,8 @@ def test_what_cannot_be_saved_is_said(own: ModuleType, tmp_path: Path) -> None:
 def test_objects_that_do_not_fit_are_refused(own: ModuleType) -> None:
     with pytest.raises(ValueError, match="solver must be 'auto' or one of"):
         bidual.ConvexMLPRegressor(solver=own.ProximalGradient()).fit(X, NUMBERS)
-    with pytest.raises(ValueError, match="quantile has kinks"):
-        bidual.ConvexMLPRegressor(solver=own.ProximalGradient(), loss=own.Quantile(), **GATED).fit(X, NUMBERS)
+    with pytest.raises(ValueError, match="pinball has kinks"):
+        bidual.ConvexMLPRegressor(solver=own.ProximalGradient(), loss=own.Pinball(), **GATED).fit(X, NUMBERS)
     with pytest.raises(ValueError, match="least_squares_margin loss is for classifiers"):
         bidual.ConvexMLPRegressor(loss=own.LeastSquaresMargin(), **GATED).fit(X, NUMBERS)
     with pytest.raises(ValueError, match="architecture must be an Architecture"):

@@ -41,7 +41,10 @@ SENSIBLE: dict[str, tuple[Any, ...]] = {
     "n_starts": ("auto", 1, 3),
     "oracle": ("auto", "exact", "search"),
     "penalty": ("nuclear", "frobenius", "per_output"),
-    "loss": ("auto", "squared", "log_loss", "hinge", "squared_hinge", "huber", "absolute", "softmax", "logistic"),
+    "loss": (
+        *("auto", "squared", "log_loss", "hinge", "squared_hinge", "huber", "absolute", "quantile", "poisson"),
+        *("softmax", "logistic"),
+    ),
     "solver": (
         *("auto", "kernel_admm", "eta_newton", "q_interior_point", "interior_point", "active_neurons", "fista"),
         *("primal_dual", "burer_monteiro", "column_generation", "cutting_planes", "frank_wolfe", "closed_form"),

@@ -21,11 +21,11 @@ from bidual.solvers.driver import Solver
 
 
 @dataclass(frozen=True)
-class Quantile(Loss):
+class Pinball(Loss):
     """max(q (y - p), (q - 1) (y - p)), least where a share q of the targets lies below; l*(v) = v y on [-q, 1 - q]."""
 
     q: float = 0.5
-    name = "quantile"
+    name = "pinball"
     translates = True
 
     @property

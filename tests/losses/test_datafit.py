@@ -4,12 +4,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from bidual.losses import Absolute, Hinge, Huber, Logistic, Loss, Softmax, Squared, SquaredHinge
+from bidual.losses import Absolute, Hinge, Huber, Logistic, Loss, Poisson, Quantile, Softmax, Squared, SquaredHinge
 from bidual.losses.datafit import Datafit
 from bidual.testing import example_targets, own_checks_only
 from helpers.draws import normal
 
-LOSSES = [Squared(), Logistic(), Softmax(), SquaredHinge(), Hinge(), Huber(0.1), Absolute()]
+LOSSES = [Squared(), Logistic(), Softmax(), SquaredHinge(), Hinge(), Huber(0.1), Absolute(), Quantile(0.8), Poisson()]
 EVERY_LOSS = pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.name)
 
 
@@ -52,7 +52,7 @@ def test_smoothness_bounds_gradient_changes_also_after_the_intercept(loss: Loss)
     weight = 0.1 + torch.rand(9, generator=rng(), dtype=torch.float64)
     fit = Datafit(loss, example_targets(loss, 9, 2, rng()), weight, True)
     if fit.smoothness is None:
-        assert loss.name in {"hinge", "absolute"}
+        assert loss.name in {"hinge", "absolute", "quantile", "poisson"}
         return
     for seed in range(20):
         P, Q = normal(9, 2, seed=seed), normal(9, 2, seed=100 + seed)

@@ -144,7 +144,7 @@ def test_dual_values_are_bounded_from_below(name: str, intercept: bool) -> None:
         product = (wide(V.numpy()) * wide(P.numpy())).sum()
         assert np.longdouble(value) <= real - product + distance * np.longdouble(length(P))
         assert distance <= 1e-13 * length(V)
-        if loss.smoothness is not None:
+        if loss.smooth:
             assert value >= float(real - product) - 1e-12 * (1 + float(real))
 
 

@@ -2,6 +2,7 @@
 
 import cvxpy as cp
 import numpy as np
+from scipy.special import xlogy
 
 from bidual.problems.problem import Problem
 
@@ -39,6 +40,11 @@ def _losses(loss: object, predictions: cp.Expression, Y: np.ndarray) -> cp.Expre
             entries = 0.5 * cp.huber(residuals, loss.delta)  # type: ignore[attr-defined]
         case "absolute":
             entries = cp.abs(residuals)
+        case "quantile":
+            q = loss.quantile  # type: ignore[attr-defined]
+            entries = cp.maximum(-q * residuals, (1 - q) * residuals)
+        case "poisson":
+            entries = cp.exp(predictions) - margins + (xlogy(Y, Y) - Y)
         case "hinge":
             entries = cp.pos(1 - margins)
         case "squared_hinge":

@@ -20,6 +20,8 @@ def random_targets(loss: Loss, n: int, c: int, generator: torch.Generator) -> Te
         return torch.nn.functional.one_hot(scores.argmax(1), c).double()
     if isinstance(loss, MarginLoss):
         return torch.where(scores >= 0, 1.0, -1.0).double()
+    if loss.counts:
+        return scores.mul(2).exp().floor().clamp(max=20)
     return 2 * scores
 
 

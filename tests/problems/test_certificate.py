@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from bidual.gauges import GAUGES, Bracket, Group, Nuclear
-from bidual.losses import Absolute, Hinge, Huber, Logistic, Loss, Softmax, Squared, SquaredHinge
+from bidual.losses import Absolute, Hinge, Huber, Logistic, Loss, Poisson, Quantile, Softmax, Squared, SquaredHinge
 from bidual.losses.datafit import Datafit
 from bidual.operators import GatedOperator, LiftedOperator, LinearOperator
 from bidual.patterns import activations, sample_gates
@@ -36,7 +36,17 @@ from bidual.testing import example_targets, own_checks_only
 from helpers.draws import normal
 
 PRICES = list(GAUGES)  # before other tests define more
-LOSSES: list[Loss] = [Squared(), Logistic(), Softmax(), SquaredHinge(), Hinge(), Huber(0.3), Absolute()]
+LOSSES: list[Loss] = [
+    Squared(),
+    Logistic(),
+    Softmax(),
+    SquaredHinge(),
+    Hinge(),
+    Huber(0.3),
+    Absolute(),
+    Quantile(0.8),
+    Poisson(),
+]
 SHAPES = [(12, 3, 2), (4, 9, 3), (10, 1, 1), (8, 4, 1), (1, 3, 2), (20, 2, 4)]  # n, d, c
 EVERY_LOSS = pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.name)
 
@@ -241,7 +251,7 @@ def test_extreme_units_give_no_false_bound(scale: float) -> None:
     assert certificate.dual <= certify(plain, plain.operator.zeros()).dual * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("loss", [Squared(), Huber(), Absolute()], ids=lambda loss: loss.name)
+@pytest.mark.parametrize("loss", [Squared(), Huber(), Absolute(), Quantile(0.8)], ids=lambda loss: loss.name)
 def test_a_large_offset_of_the_targets_does_not_hide_a_gap(loss: Loss) -> None:
     X, y = normal(30, 3), normal(30, 1, seed=1)
     gaps = []
@@ -284,7 +294,7 @@ def interpolated(loss: Loss, weight: float) -> Certificate:
 
 
 @pytest.mark.parametrize("weight", [1e20, 1e-100])
-@pytest.mark.parametrize("loss", [Squared(), Huber(0.3), Absolute()], ids=lambda loss: loss.name)
+@pytest.mark.parametrize("loss", [Squared(), Huber(0.3), Absolute(), Quantile(0.8)], ids=lambda loss: loss.name)
 def test_underflows_are_multiplied_with_weights(loss: Loss, weight: float) -> None:
     certificate = interpolated(loss, weight)
     assert certificate.dual <= certificate.primal

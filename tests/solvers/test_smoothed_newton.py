@@ -8,7 +8,7 @@ from bidual.problems.problem import Problem
 from bidual.solvers.smoothed_newton import SmoothedNewton, _evaluated, _hessian, _slope, _State
 from oracles.problems import SHAPES, gated_problem
 
-SMOOTH = [name for name in LOSSES if name not in ("hinge", "absolute")]
+SMOOTH = [name for name in LOSSES if LOSSES[name]().smooth]
 
 
 def moved(problem: Problem, state: _State, step: torch.Tensor) -> _State:

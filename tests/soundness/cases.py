@@ -9,13 +9,13 @@ import torch
 from numpy import ndarray
 from numpy.random import Generator
 
-from bidual.losses import LOSSES, Huber, Loss
+from bidual.losses import LOSSES
 from bidual.losses.datafit import Datafit
 from bidual.problems.certificate import Certificate
-from soundness.extended import data_term, wide
+from soundness.extended import data_term, quantile, wide
 
 BREAKDOWNS = (FloatingPointError, OverflowError, np.linalg.LinAlgError, torch.linalg.LinAlgError)  # said, not hidden
-TRANSLATING = ("squared", "absolute", "huber")
+TRANSLATING = ("squared", "absolute", "quantile", "huber")
 HEAVIEST = 60  # weights are up to two to this power, and down to its inverse
 
 
@@ -74,11 +74,12 @@ class Fit:
 
     def scaled(self, power: int) -> "Fit":
         """Targets times two to a power, where that only changes units."""
-        return Fit(self.loss, self.Y * 2.0**power, self.weight, self.intercept, self.delta * 2.0**power)
+        delta = self.delta if self.loss == "quantile" else self.delta * 2.0**power
+        return Fit(self.loss, self.Y * 2.0**power, self.weight, self.intercept, delta)
 
     def value_scale(self, power: int) -> float:
         """What the data term is multiplied with by :meth:`scaled`."""
-        return 2.0 ** (power if self.loss == "absolute" else 2 * power)
+        return 2.0 ** (power if self.loss in ("absolute", "quantile") else 2 * power)
 
     def of_moderate_weight(self) -> tuple["Fit", float]:
         """The same with weights of at most one, for solvers of absolute tolerances, and what they were divided by."""
@@ -92,7 +93,8 @@ class Fit:
         return self.datafit_in(torch.float64)
 
     def datafit_in(self, dtype: torch.dtype) -> Datafit:
-        made: Loss = Huber(self.delta) if self.loss == "huber" else LOSSES[self.loss]()
+        settings = {"huber": (self.delta,), "quantile": (quantile(self.delta),)}
+        made = LOSSES[self.loss](*settings.get(self.loss, ()))
         weight = None if self.weight is None else torch.from_numpy(self.weight).to(dtype)
         return Datafit(made, torch.from_numpy(self.Y).to(dtype), weight, self.intercept)
 

@@ -123,12 +123,12 @@ FAMILIES: dict[str, Family] = {
 def estimator_case(rng: Generator) -> Iterator[Issued]:
     """One fit of one estimator."""
     name, kind = str(rng.choice(list(FAMILIES))), kind_of(rng, double=True)
-    loss = str(rng.choice(["squared", "huber", "absolute"]))
+    loss = str(rng.choice(["squared", "huber", "absolute", "quantile", "poisson"]))
     parallel = name == "ConvexParallelRegressor"
     family, n = FAMILIES[name], int(rng.integers(2, 4) if parallel else rng.integers(3, 9))
     X = samples(rng, kind, n, int(np.prod(family.shape)), double=True).reshape(n, *family.shape)
     if name == "ConvexMLPClassifier":
-        loss = str(rng.choice([known for known in LOSSES if known != "softmax"]))
+        loss = str(rng.choice([known for known in LOSSES if known not in ("softmax", "poisson")]))
     y, Y = _targets(rng, name, loss, n)
     fit = Fit(loss, Y, sample_weights(rng, n), bool(rng.random() < 0.6))
     activation = str(rng.choice(family.activations))

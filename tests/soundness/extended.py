@@ -33,10 +33,32 @@ def _huber(R: ndarray, delta: float) -> ndarray:
     return np.where(size <= delta, size**2 / 2, delta * (size - wide(delta) / 2))
 
 
+def quantile(delta: float) -> float:
+    """Which quantile a Huber width stands for: one for the median."""
+    return delta / (1 + delta)
+
+
+def _pinball(R: ndarray, q: float) -> ndarray:
+    return np.maximum(-wide(q) * R, (1 - wide(q)) * R)
+
+
+def _poisson(P: ndarray, Y: ndarray) -> ndarray:
+    """y (exp(r) - 1 - r) with r = p - log y, by forty terms of its series where that cancels."""
+    R = P - np.log(np.where(Y > 0, Y, 1))
+    near = np.where(np.abs(R) < 2, R, 0)
+    series = np.ones_like(R)
+    for k in range(42, 2, -1):
+        series = 1 + near / k * series
+    far = np.exp(P) - np.where(Y > 0, Y * (1 + R), 0)
+    return np.where((np.abs(R) < 2) & (Y > 0), Y * near**2 / 2 * series, far)
+
+
 LOSSES: dict[str, Callable[[ndarray, ndarray, float], ndarray]] = {
     "squared": lambda P, Y, _: ((P - Y) ** 2 / 2).sum(1),
     "absolute": lambda P, Y, _: np.abs(P - Y).sum(1),
     "huber": lambda P, Y, delta: _huber(P - Y, delta).sum(1),
+    "quantile": lambda P, Y, delta: _pinball(P - Y, quantile(delta)).sum(1),
+    "poisson": lambda P, Y, _: _poisson(P, Y).sum(1),
     "hinge": lambda P, Y, _: _positive(1 - Y * P).sum(1),
     "squared_hinge": lambda P, Y, _: (_positive(1 - Y * P) ** 2 / 2).sum(1),
     "logistic": lambda P, Y, _: np.where(

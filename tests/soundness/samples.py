@@ -151,4 +151,7 @@ def targets(rng: Generator, loss: str, n: int, c: int) -> ndarray:
     if loss in ("logistic", "hinge", "squared_hinge"):
         return np.where(scores >= 0, 1.0, -1.0)
     offset = 10.0 ** rng.uniform(0, 6) if rng.random() < 0.1 else 0.0
+    if loss == "poisson":  # counts, or rates with zeros among them
+        rates = np.where(scores < -0.5, 0.0, np.exp(3 * scores) + offset)
+        return (np.floor(rates) if rng.random() < 0.6 else rates).astype(np.float32).astype(np.float64)
     return (2 * scores + offset).astype(np.float32).astype(np.float64)

@@ -22,7 +22,7 @@ def problem(loss: str, n: int = 6, seed: int = 0, beta: float = 0.3, sigma: floa
     return ParallelProblem(X, Datafit(LOSSES[loss](), y), beta, 1)
 
 
-@pytest.mark.parametrize("loss", ["absolute", "hinge", "huber", "logistic", "squared"])
+@pytest.mark.parametrize("loss", ["absolute", "hinge", "huber", "logistic", "quantile", "squared"])
 @pytest.mark.parametrize("seed", [0, 1])
 def test_the_ratio_never_exceeds_the_bound(loss: str, seed: int) -> None:
     full = problem(loss, seed=seed)

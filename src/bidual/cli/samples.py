@@ -82,7 +82,9 @@ def _loss(loss: str, task: str, n_outputs: int, saved: SavedModel | None) -> Los
         return saved.estimator._make_loss()
     found = resolve_loss(loss, n_outputs)
     if task == "regression" and found.classification:
-        raise ValueError(f"{found.name} loss is for classification; use squared, huber or absolute for numbers.")
+        raise ValueError(
+            f"{found.name} loss is for classification; use squared, huber, absolute, quantile or poisson for numbers."
+        )
     return found
 
 

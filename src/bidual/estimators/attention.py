@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.metrics import r2_score
-from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from bidual.architectures import GatedAttention, LinearAttention, ReluAttention
@@ -119,8 +118,7 @@ class ConvexAttentionRegressor(RegressorTargets, ConvexAttention):
     @answers_in_kind
     def predict(self, X: ArrayLike) -> NDArray[np.float64]:
         """Predicted targets, of the shape that y had."""
-        check_is_fitted(self)
-        outputs = self._outputs(X)
+        outputs = self._means(X)
         return outputs.reshape(len(outputs), *self.target_shape_)
 
     def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:

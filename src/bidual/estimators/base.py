@@ -89,6 +89,7 @@ class ConvexEstimator(SavedEstimator):
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = self._numeric_targets
         tags.input_tags.sparse = self._sparse_samples
+        tags.target_tags.positive_only = self._numeric_targets and _loss_has(self, "counts")
         return tags
 
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
@@ -244,6 +245,13 @@ def _check_probabilities(estimator: Any) -> None:
     resolve_loss(estimator.loss, 1).check_probabilities()
 
 
+def _loss_has(estimator: Any, ability: str) -> bool:
+    try:
+        return bool(getattr(resolve_loss(estimator.loss, 1), ability))
+    except ValueError:  # no loss at all, which fit refuses
+        return False
+
+
 def classes_and_codes(y: ArrayLike) -> tuple[NDArray[Any], NDArray[np.intp]]:
     """The classes in order, at least two, and the index of every label."""
     y = column_or_1d(y, warn=True)
@@ -320,14 +328,18 @@ class ClassifierTargets(ClassifierMixin):
 
 
 class RegressorTargets(RegressorMixin):
-    """Targets as they are, one output per column; ``loss="auto"`` is squared."""
+    """Targets as they are, one output per column; ``loss="auto"`` is squared.
+
+    ``score`` is R^2 of ``predict``, whatever the loss.
+    """
 
     _numeric_targets = True
 
     def _make_loss(self) -> Loss:
         loss = resolve_loss(self.loss)
         if loss.classification:
-            raise ValueError(f"{loss.name} loss is for classifiers; use 'squared', 'huber' or 'absolute' here.")
+            others = "'squared', 'huber', 'absolute', 'quantile' or 'poisson'"
+            raise ValueError(f"{loss.name} loss is for classifiers; use {others} here.")
         return loss
 
     def _encode_targets(self, y: NDArray[Any]) -> NDArray[np.float64]:
@@ -335,11 +347,15 @@ class RegressorTargets(RegressorMixin):
         self._flat = y.ndim == 1
         return np.asarray(y, dtype=np.float64).reshape(len(y), -1)
 
+    def _means(self, X: ArrayLike) -> NDArray[np.float64]:
+        """What the loss says that the network's outputs are about."""
+        outputs = self._outputs(X)
+        return self._make_loss().mean(torch.from_numpy(outputs)).numpy()
+
     @answers_in_kind
     def predict(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Predicted targets, of the shape that y had."""
-        check_is_fitted(self)
-        outputs = self._outputs(X)
+        """Predicted targets, of the shape that y had; with Poisson loss their means, exp of the network's outputs."""
+        outputs = self._means(X)
         return outputs[:, 0] if self._flat else outputs
 
     def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:

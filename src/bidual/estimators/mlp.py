@@ -208,6 +208,7 @@ class ConvexMLPRegressor(RegressorTargets, ConvexMLP):
     """Two-layer network regressor trained to a certified global optimum of its convex program.
 
     Parameters and attributes are those of :class:`ConvexMLPClassifier`, without classes. ``loss="auto"`` is squared
-    loss, one half of the sum of squares; "huber" and "absolute" are robust. Several targets at once are priced
-    together (``penalty="nuclear"``).
+    loss, one half of the sum of squares; "huber" and "absolute" are robust; ``bidual.losses.Quantile(0.9)`` predicts a
+    quantile, and "poisson" the mean of counts, with outputs of ``module_`` that are its logarithm. ``score`` is R^2
+    with every loss. Several targets at once are priced together (``penalty="nuclear"``).
     """

@@ -23,8 +23,8 @@ from bidual.runtime.files import check_target, write_atomically
 def export(estimator: Any, path: str | os.PathLike[str]) -> None:
     """Write the fitted network as ONNX; the input is ``X``, float64 of shape (n, d), or of n images or sequences.
 
-    A regressor's output is ``predictions``, shaped as ``predict``. A classifier's are ``scores`` (as
-    ``decision_function``), ``label`` (an index into the metadata property "classes", a JSON list) and, where the
+    A regressor's output is ``predictions``, as ``predict`` (with Poisson loss the means). A classifier's are ``scores``
+    (as ``decision_function``), ``label`` (an index into the metadata property "classes", a JSON list) and, where the
     estimator has ``predict_proba``, ``probabilities``. Gates compare numbers with zero, so the graph stays in float64.
     """
     check_is_fitted(estimator)
@@ -38,19 +38,21 @@ def head_of(estimator: Any) -> tuple[nn.Module, list[str]]:
     network = estimator.module_.for_onnx(getattr(estimator, "sample_shape_", (estimator.n_features_in_,)))
     if not is_classifier(estimator):
         shape = getattr(estimator, "target_shape_", () if estimator._flat else (-1,))
-        return _Regressor(network, shape), ["predictions"]
+        return _Regressor(network, shape, estimator._make_loss()), ["predictions"]
     loss = estimator._make_loss()
     names = ["scores", "label", "probabilities"] if loss.gives_probabilities else ["scores", "label"]
     return _Classifier(network, loss), names
 
 
 class _Regressor(nn.Module):
-    def __init__(self, network: nn.Module, shape: tuple[int, ...]) -> None:
+    """predict: what a loss makes of the outputs."""
+
+    def __init__(self, network: nn.Module, shape: tuple[int, ...], loss: Loss) -> None:
         super().__init__()
-        self.network, self.shape = network, shape
+        self.network, self.shape, self.loss = network, shape, loss
 
     def forward(self, X: Tensor) -> Tensor:
-        outputs = self.network(X)
+        outputs = self.loss.mean(self.network(X))
         return outputs.reshape(outputs.shape[0], *self.shape)
 
 

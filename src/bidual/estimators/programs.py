@@ -174,7 +174,7 @@ class NeuronProgram(Program):
 
     @property
     def trains_folds(self) -> bool:
-        return isinstance(self.problem, ReluProblem) and self.problem.datafit.smoothness is not None
+        return isinstance(self.problem, ReluProblem) and self.problem.datafit.loss.smooth
 
     def fold_modules(
         self, shares: Float[Tensor, "k n"], betas: Sequence[float], gain: float, max_time: float | None

@@ -2,6 +2,8 @@
 
 from bidual.losses.base import ConeRows, Epigraph, Loss
 from bidual.losses.margins import Hinge, Logistic, MarginLoss, SquaredHinge
+from bidual.losses.poisson import Poisson
+from bidual.losses.quantile import Quantile
 from bidual.losses.residuals import Absolute, Huber, Squared
 from bidual.losses.softmax import Softmax
 from bidual.runtime.registry import Registry
@@ -33,6 +35,8 @@ __all__ = [
     "Logistic",
     "Loss",
     "MarginLoss",
+    "Poisson",
+    "Quantile",
     "Softmax",
     "Squared",
     "SquaredHinge",

@@ -64,16 +64,18 @@ class Loss(ABC):
 
     Public methods take all rows at once, P (n, c) and Y (n, c), check the shapes and return one number or one row per
     sample; subclasses write the underscore twins. ``smoothness`` is a Lipschitz constant of the gradient, or None
-    where the loss has kinks; ``slope`` is one of the loss itself, per entry if it is separable and per row if not, or
-    None where it grows faster. ``separable`` says that l is a sum over the entries of the row, ``shift_invariant`` that
+    where it has none; ``smooth`` says whether there is a gradient everywhere, or the loss has kinks; ``slope`` is a
+    Lipschitz constant of the loss itself, per entry if it is separable and per row if not, or None where it grows
+    faster. ``separable`` says that l is a sum over the entries of the row, ``shift_invariant`` that
     adding one number to all entries changes nothing (intercepts then sum to zero, to be unique), ``translates`` that l
     is a function of p - y, and ``half_square`` that it is 1/2 |p - y|^2. Values are computed to gamma(c + 16) of
-    themselves, a weight included, at a p and y that were rounded before; exp and log count as eight roundings, four
-    units in the last place.
+    themselves, a weight included, at a p and y that were rounded before (see :meth:`compared_with`); exp and log count
+    as eight roundings, four units in the last place.
 
     How labels become targets: two classes share one output with targets -1 and +1 where ``one_output`` says so; else
     every class has an output, with target 1 for its own samples and ``other_class`` for those of the others.
-    ``classification`` says that only such targets are allowed. ``gives_probabilities`` says that outputs tell class
+    ``classification`` says that only such targets are allowed, ``counts`` that targets are numbers of at least zero,
+    never classes. ``gives_probabilities`` says that outputs tell class
     probabilities: where classes are drawn with probabilities q, the outputs of least expected loss determine q, and
     ``_probabilities`` finds it; the largest is that of the class of the largest output. A subclass with a ``name`` is
     known by it from then on, in this package or elsewhere; settings are the fields of a frozen dataclass.
@@ -84,6 +86,7 @@ class Loss(ABC):
     one_output: ClassVar[bool] = True
     other_class: ClassVar[float] = 0.0
     gives_probabilities: ClassVar[bool] = False
+    counts: ClassVar[bool] = False
     smoothness: float | None = None
     slope: float | None = None
     separable: ClassVar[bool] = True
@@ -97,6 +100,11 @@ class Loss(ABC):
         for name in ("balance", "repair", "hessian", "summed_hessian", "epigraph"):
             if f"_{name}" in vars(cls):
                 raise TypeError(f"{cls.__name__} defines _{name}, which nothing calls; call it {name}.")
+
+    @property
+    def smooth(self) -> bool:
+        """Whether the gradient is continuous; it may grow too fast for a Lipschitz constant."""
+        return self.smoothness is not None
 
     def value(self, P: Matrix, Y: Matrix) -> Rows:
         """l(p_i, y_i) for every row."""
@@ -152,6 +160,19 @@ class Loss(ABC):
         """sum_i w_i Hessian of l at p_i, what Newton's method for an intercept needs."""
         return torch.diag((weight * self._curvature(P, Y)).sum(0))
 
+    def local_smoothness(self, P: Matrix, reach: float) -> float | None:
+        """A Lipschitz constant of the gradient within ``reach`` of P, None where the loss has kinks."""
+        return self.smoothness
+
+    def compared_with(self, Y: Matrix) -> Matrix:
+        """What predictions are compared with: a computed value is the loss at a prediction that is off by at most three
+        roundings of itself and of these numbers, times the slope there; four are paid for."""
+        return Y
+
+    def best_offset(self, P: Matrix, Y: Matrix, weight: Float[Tensor, "n 1"]) -> Float[Tensor, " c"] | None:
+        """The b with the least sum of w_i l(p_i + b, y_i) where a formula has it, else None."""
+        return None
+
     def balance(self, V: Matrix, Y: Matrix, weight: Float[Tensor, "n 1"]) -> Matrix:
         r"""Change V, which lies in the weighted domain, so that 1^T V = 0 and it stays there.
 
@@ -191,11 +212,19 @@ class Loss(ABC):
 
     def encode(self, codes: NDArray[np.integer], n_outputs: int) -> NDArray[np.float64]:
         """The targets Y (n, n_outputs) of samples of classes 0, 1, ..."""
+        if self.counts:
+            raise ValueError(
+                f"{self.name} loss is for counts, not for classes; use 'squared' or 'log_loss' for labels."
+            )
         if n_outputs > 1:
             return np.where(np.eye(n_outputs, dtype=bool)[codes], 1.0, self.other_class)
         if not self.one_output:
             raise ValueError(f"{self.name} needs one output per class, but the network has one output; use 'logistic'.")
         return np.where(codes == 1, 1.0, -1.0)[:, None]
+
+    def mean(self, P: Tensor) -> Tensor:
+        """What outputs, in the last axis, say of targets: by default they are predictions themselves."""
+        return P
 
     def likeliest(self, P: Matrix) -> Int[Tensor, " n"]:
         """The class of every row of outputs: the first of the largest, or for one output the second where it is > 0."""

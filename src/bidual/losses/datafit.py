@@ -61,9 +61,18 @@ class Datafit:
 
     @property
     def smoothness(self) -> float | None:
-        """A Lipschitz constant of grad F, or None if F has kinks."""
+        """A Lipschitz constant of grad F, or None if there is none."""
         L = self.loss.smoothness
         return None if L is None else L * float(self.weights.max())
+
+    @cached_property
+    def bend(self) -> float:
+        """About how fast grad F changes: its Lipschitz constant, or where there is none the largest curvature at the
+        best constant; one for a loss with kinks."""
+        if self.smoothness is not None or not self.loss.smooth:
+            return self.smoothness or 1.0
+        constant = torch.zeros_like(self.targets) + self.offset(torch.zeros_like(self.targets))
+        return float((self.weights * self.loss.curvature(constant, self.targets)).max()) or 1.0
 
     @property
     def lipschitz(self) -> float | None:
@@ -97,7 +106,7 @@ class Datafit:
         rows = self.weights[:, 0] * self.loss.value(P + b, self.targets)
         if error == 0 and not any(bool(part.any()) for part in (P, b, self.targets, rows)):
             return 0.0  # nothing but zeros went in, and on those no operation rounds
-        sizes = length(P) + length(b) * len(P) ** 0.5 + length(self.targets)
+        sizes = length(P) + length(b) * len(P) ** 0.5 + length(self.loss.compared_with(self.targets))
         moved = rounded_up(error + gamma(4) * sizes)
         value = largest_sum(rows) * (1 + gamma(P.shape[1] + 16)) + self._underflow
         return rounded_up(value + self._steepness(P + b, moved) * moved)
@@ -114,10 +123,11 @@ class Datafit:
         numbers: they are right to a few roundings of the steepest slope.
         """
         bounds = [] if self.lipschitz is None else [rounded_up(self.lipschitz)]
-        if self.smoothness is not None:
+        near = self.loss.local_smoothness(P, reach)
+        if near is not None:
             saturated = 0.0 if self.lipschitz is None else gamma(P.shape[1] + 32) * self.lipschitz
             slope = length(self.weights * self.loss.grad(P, self.targets)) * 1.001 + saturated
-            bounds.append(rounded_up(slope + self.smoothness * reach))
+            bounds.append(rounded_up(slope + near * float(self.weights.max()) * reach))
         return min(bounds, default=math.inf)
 
     def dual_lower_bound(self, V: Matrix) -> tuple[float, float]:
@@ -134,7 +144,7 @@ class Datafit:
     def grad(self, P: Matrix) -> Matrix:
         """grad F(P). A loss with kinks is replaced by its Moreau envelope of tiny width, so that samples at a kink get
         the subgradient that balances the intercept instead of an arbitrary end of the subdifferential."""
-        if self.smoothness is not None:
+        if self.loss.smooth:
             return self.weights * self.loss.grad(P + self.offset(P), self.targets)
         slope = _envelope_slope(self.loss, width=1e-7 * (1 + float(P.abs().max())))
         b = _root_per_output(self, P, slope) if self.intercept else P.new_zeros(P.shape[1])
@@ -164,8 +174,9 @@ class Datafit:
         """The best intercept for the predictions P, in the units of the centred targets; zeros where there is none."""
         if not self.intercept:
             return P.new_zeros(P.shape[1])
-        if self.loss.half_square:
-            return (self.weights * (self.targets - P)).sum(0) / self.weights.sum()
+        formula = self.loss.best_offset(P, self.targets, self.weights)
+        if formula is not None:
+            return formula
         return _root_per_output(self, P, self.loss.grad) if self.loss.separable else _newton_intercept(self, P)
 
 

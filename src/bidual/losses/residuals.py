@@ -54,6 +54,9 @@ class Squared(Loss):
     def _curvature(self, P: Tensor, Y: Tensor) -> Tensor:
         return torch.ones_like(P)
 
+    def best_offset(self, P: Tensor, Y: Tensor, weight: Tensor) -> Tensor:
+        return (weight * (Y - P)).sum(0) / weight.sum()
+
     def balance(self, V: Tensor, Y: Tensor, weight: Tensor) -> Tensor:
         return V - weight * (V.sum(0) / weight.sum())
 

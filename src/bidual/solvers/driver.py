@@ -57,7 +57,7 @@ class Solver(ABC):
             for protocol in protocols:
                 if not isinstance(thing, protocol):
                     return f"{self.name} needs {part}s that are {protocol.__name__}; {type(thing).__name__} is not."
-        if self.needs_smooth_loss and problem.datafit.smoothness is None:
+        if self.needs_smooth_loss and not problem.datafit.loss.smooth:
             return f"{self.name} needs a smooth loss; {problem.datafit.loss.name} has kinks."
         if self.needs_squared_loss and not problem.datafit.loss.half_square:
             return f"{self.name} needs squared loss, got {problem.datafit.loss.name}."

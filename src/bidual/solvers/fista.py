@@ -1,7 +1,7 @@
 """Accelerated proximal gradient with restarts: needs only forward, adjoint and prox."""
 
 from dataclasses import dataclass
-from math import sqrt
+from math import isfinite, sqrt
 
 import torch
 from torch import Tensor
@@ -43,14 +43,17 @@ class FISTA(Solver):
         AZ = working.operator.forward(Z)
         norm = working.operator.norm_squared(torch.Generator().manual_seed(0))
         # half the bound is usually enough; backtracking raises it where it is not
-        guess = 0.5 * float(working.datafit.smoothness or 1.0) * max(norm, 1e-30)
+        guess = 0.5 * working.datafit.bend * max(norm, 1e-30)
         return _State(working, Z, AZ, Z, AZ, 1.0, guess)
 
     def step(self, problem: Problem, state: _State) -> _State:
         work = state.problem
+        at_q = work.datafit.value(state.AQ)
+        if not isfinite(at_q):  # extrapolated to where an exponential overflows
+            state.Q, state.AQ, state.momentum = state.Z, state.AZ, 1.0
+            at_q = work.datafit.value(state.AQ)
         V = work.datafit.grad(state.AQ)
         gradient = work.operator.adjoint(V)
-        at_q = work.datafit.value(state.AQ)
         rounding = 8 * sqrt(len(V)) * torch.finfo(V.dtype).eps
         for _ in range(100):
             Z = as_protocol(work.gauge, Proximable).prox(

@@ -118,7 +118,7 @@ class KernelADMM(Solver):
         small = problem.to(getattr(torch, self.dtype))
         kernel = ShiftedKernel.of(small.operator, small.datafit.intercept)
         direct = small.datafit.loss.half_square
-        tau = 1.0 if direct else 0.5 * (small.datafit.smoothness or 1.0)
+        tau = 1.0 if direct else 0.5 * small.datafit.bend
         beta_max = problem.beta_max
         ratio = min(problem.beta / beta_max, 1.0) if beta_max > 0 else 1.0
         size = float(small.datafit.weights.mean()) if direct else tau

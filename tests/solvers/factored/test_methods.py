@@ -47,7 +47,7 @@ def test_every_method_ends_certified_at_the_optimum(name, intercept):
     assert factored_point(solution).value == pytest.approx(optimum, rel=2 * tol)
 
 
-@pytest.mark.parametrize("loss", ["logistic", "softmax", "huber", "squared_hinge"])
+@pytest.mark.parametrize("loss", ["logistic", "softmax", "huber", "squared_hinge", "poisson"])
 @pytest.mark.parametrize("name", ["levenberg_marquardt", "lbfgs"])
 @pytest.mark.parametrize("intercept", [False, True])
 def test_other_smooth_losses(name, loss, intercept):

@@ -13,7 +13,7 @@ PAIRS = pytest.mark.parametrize("gauge", NORM_PAIRS)
 
 
 @PAIRS
-@pytest.mark.parametrize("loss", ["squared", "logistic", "huber"])
+@pytest.mark.parametrize("loss", ["squared", "logistic", "huber", "poisson"])
 def test_the_gradient_is_the_slope(gauge, loss):
     program = FactoredProgram(unjudged(loss, gauge), 3)
     point, direction = random_factors(program.problem, 3), random_factors(program.problem, 3, seed=7)

@@ -18,7 +18,7 @@ from bidual.training.relu.network_descent import Network, _Objective, _packed, d
 from oracles.cone_oracle import cone_optimum
 from oracles.relu_problems import circle, dictionary_optimum, relu_problem
 
-SMOOTH = [name for name in LOSSES if LOSSES[name]().smoothness is not None]
+SMOOTH = [name for name in LOSSES if LOSSES[name]().smooth]
 
 
 def on_images() -> ReluProblem:

@@ -125,7 +125,7 @@ def _without_dust(problem: Problem, Z: Tensor, V: Tensor) -> Tensor:
 
 def attempts(problem: Problem) -> tuple[Attempt, ...]:
     """The scalings to try, in order."""
-    if problem.datafit.smoothness is None:
+    if not problem.datafit.loss.smooth:
         return _KINKED
     epigraph = problem.datafit.loss.epigraph(problem.datafit.targets[:1])
     exponential = any(rows.cone == "exponential" for rows in epigraph.constraints)

@@ -39,7 +39,7 @@ class Method(ABC):
 
     def refusal(self, program: FactoredProgram) -> str | None:
         """Why this method cannot take the program, in one sentence; None if it can."""
-        if program.problem.datafit.smoothness is None:
+        if not program.problem.datafit.loss.smooth:
             return f"{self.name} needs a smooth loss; {program.problem.datafit.loss.name} has kinks."
         return self._refusal(program)
 

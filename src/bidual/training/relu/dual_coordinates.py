@@ -22,7 +22,7 @@ class DualCoordinates:
 
     def _slope(self, P: Matrix) -> Matrix:
         loss, Y = self.datafit.loss, self.datafit.targets
-        if loss.smoothness is not None:
+        if loss.smooth:
             return loss._grad(P, Y)
         return (P - loss._prox(P, Y, P.new_tensor(_WIDTH), P)) / _WIDTH
 
@@ -30,7 +30,7 @@ class DualCoordinates:
         """f + b with the intercept b that balances V; f itself where there is none."""
         if not self.datafit.intercept:
             return f
-        return f + (self.datafit.offset(f) if self.datafit.loss.smoothness is not None else self._middle(f))
+        return f + (self.datafit.offset(f) if self.datafit.loss.smooth else self._middle(f))
 
     def _middle(self, f: Matrix) -> Matrix:
         """The b where the summed slopes of the envelope change sign, by bisection: their derivatives may vanish."""
@@ -42,13 +42,18 @@ class DualCoordinates:
             low, high = torch.where(rising, low, b), torch.where(rising, b, high)
         return 0.5 * (low + high)
 
+    @property
+    def speed(self) -> float:
+        """About how fast V moves with f, where that can be much faster than f itself: exp(f) has no bounded slope."""
+        return max(self.datafit.bend, 1.0) if self.datafit.loss.smooth and self.datafit.smoothness is None else 1.0
+
     def point(self, f: Matrix) -> Matrix:
         """V(f)."""
         return self.datafit.weights * self._slope(self.shifted(f))
 
     def predictions(self, P: Matrix, V: Matrix) -> Matrix:
         """An f with V(f) about V, where V is a (sub)gradient of F at the predictions P."""
-        return P if self.datafit.loss.smoothness is not None else P + _WIDTH * V / self.datafit.weights
+        return P if self.datafit.loss.smooth else P + _WIDTH * V / self.datafit.weights
 
     def pull(self, f: Matrix, slope: Matrix) -> Matrix:
         r"""The gradient in f of a function with gradient ``slope`` in V.
@@ -79,4 +84,4 @@ class DualCoordinates:
     @property
     def _plain(self) -> bool:
         """Whether the Hessians are the diagonal matrices of the loss's curvatures."""
-        return self.datafit.loss.separable and self.datafit.loss.smoothness is not None
+        return self.datafit.loss.separable and self.datafit.loss.smooth

@@ -106,6 +106,8 @@ class FrankWolfe(NeuronSolver):
 
     def check(self, problem: ReluProblem) -> None:
         super().check(problem)
+        if reason := refusal(problem):
+            raise ValueError(f"{reason} Use solver='auto' or 'column_generation'.")
         problem.check_oracle(self.oracle)
         problem.check_plain("Algorithm 1")
 
@@ -159,6 +161,14 @@ class FrankWolfe(NeuronSolver):
 
     def finished(self, state: _State) -> Status | None:
         return Status.STALLED if state.over else None
+
+
+def refusal(problem: ReluProblem) -> str | None:
+    """Why Algorithm 1 is not for this loss, if it is not: its first steps go far, where an exponential overflows."""
+    loss = problem.datafit.loss
+    if not loss.smooth or loss.smoothness is not None:
+        return None
+    return f"frank_wolfe needs a loss whose slope has a Lipschitz constant; that of {loss.name} grows without bound."
 
 
 def _budget(low: float, high: float) -> float:

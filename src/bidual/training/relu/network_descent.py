@@ -27,6 +27,7 @@ _ALIKE, _SAME_OUTPUT = (
     0.99,
 )  # neurons with cosines above 1 - the first, and the second of their outputs, are merged
 _FAINT = 0.1  # of the slopes at the zero network, how large the predictions of a random network are
+_WORSE = 2.0  # times the loss of the zero network, what a random one may have
 _TINY = 1e-300
 
 
@@ -97,7 +98,11 @@ def wide_network(problem: ReluProblem, width: int, seed: int) -> Network:
     Z = torch.randn(operator.block_shape, generator=generator, dtype=torch.float64).to(problem.X)
     sizes = (torch.linalg.vector_norm(M) for M in (problem.dual_at_zero, operator.forward(Z)))
     slopes, predictions = (float(size) for size in sizes)
-    return Network(U, _FAINT * slopes / max(predictions, _TINY) * Z)
+    Z = _FAINT * slopes / max(predictions, _TINY) * Z
+    most = _WORSE * problem.datafit.value(torch.zeros_like(problem.datafit.targets))
+    while not problem.datafit.value(operator.forward(Z)) <= most and bool(Z.any()):
+        Z = Z / 2  # slopes of counts are no measure of their logarithms
+    return Network(U, Z)
 
 
 def merged(network: Network) -> Network:

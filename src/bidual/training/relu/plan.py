@@ -25,9 +25,8 @@ from bidual.runtime.numerical_errors import NUMERICAL
 from bidual.runtime.threads import one_thread
 from bidual.solvers.driver import Plan, Solver, Stage, run
 from bidual.training.copositive import Copositive
-from bidual.training.relu import closed_form, cutting_planes
+from bidual.training.relu import closed_form, cutting_planes, frank_wolfe
 from bidual.training.relu.column_generation import ColumnGeneration
-from bidual.training.relu.frank_wolfe import FrankWolfe
 from bidual.training.relu.lower_bounds import DualPoints, SpikeFreeBound, affordable_steps
 from bidual.training.relu.product_bound import JointProductBound, bytes_needed
 from bidual.types import Matrix
@@ -185,6 +184,8 @@ class ReluPlan(NeuronPlan):
             return closed_form.refusal(problem)
         if solver == "cone_program":
             return closed_form.cone_program_refusal(problem)
+        if solver == "frank_wolfe":
+            return frank_wolfe.refusal(problem)
         if solver != "cutting_planes":
             return None
         n, d = problem.X.shape
@@ -213,7 +214,7 @@ class ReluPlan(NeuronPlan):
         if name == "cone_program":
             return closed_form.ConeProgram(self.neuron_oracle)
         if name == "frank_wolfe":
-            return FrankWolfe(self.neuron_oracle)
+            return frank_wolfe.FrankWolfe(self.neuron_oracle)
         exact = self.exact or not self._cuttable(limits.max_time)
         return cutting_planes.CuttingPlanes(self.neuron_oracle if exact else self._sphere(limits.tol, limits.max_time))
 
@@ -259,7 +260,7 @@ class ReluPlan(NeuronPlan):
 
     def _search(self, problem: ReluProblem) -> ColumnGeneration:
         """With neurons that move where the loss is smooth, elsewhere by the quickest search."""
-        if problem.datafit.smoothness is not None:
+        if problem.datafit.loss.smooth:
             return ColumnGeneration(self._ridges(again=1), moving=self.seed)
         starts = _STARTS if isinstance(self.n_starts, str) else self.n_starts
         return ColumnGeneration(self._for_rows(lambda X: LocalSearch(X, starts=starts, seed=self.seed)))

@@ -130,6 +130,8 @@ class _Joint:
         if not bool((f.abs() < _FARTHEST).all()):
             return nothing
         V = self.dual.point(f)
+        if not bool(torch.isfinite(V).all()):
+            return nothing
         found = bound(self.W(V).numpy(), vector.numpy(), width)
         if found is None or not found[0] > 0:
             return nothing
@@ -292,5 +294,5 @@ def _begun(problem: ReluProblem, done: Solution) -> _Joint:
     V = dual.point(f)
     unit = float(torch.linalg.vector_norm(lift(V)))
     cells = inner.start(lift(V) / unit)
-    reach = _MOVE * float(torch.linalg.vector_norm(V))
+    reach = _MOVE * float(torch.linalg.vector_norm(V)) / dual.speed
     return _Joint(problem, inner, lift, f, cells, reach, unit, done.certificate.primal)
