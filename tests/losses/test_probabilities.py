@@ -12,6 +12,10 @@ WITH = [Squared(), Huber(), Huber(1.4), Huber(3.0), Logistic(), Softmax()]
 WITHOUT = ["absolute", "hinge", "squared_hinge"]
 
 
+def named(loss: Loss) -> str:
+    return f"{loss.name}-{getattr(loss, 'delta', '')}"
+
+
 def best_outputs(loss: Loss, q: np.ndarray) -> torch.Tensor:
     """What minimises sum_k q_k l(p, target of class k), by Nelder-Mead."""
     n_outputs = loss.n_outputs(len(q))
@@ -24,7 +28,7 @@ def best_outputs(loss: Loss, q: np.ndarray) -> torch.Tensor:
     return torch.tensor(minimize(expected, np.zeros(n_outputs), method="Nelder-Mead", options=options).x)[None]
 
 
-@pytest.mark.parametrize("loss", WITH, ids=repr)
+@pytest.mark.parametrize("loss", WITH, ids=named)
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_the_best_outputs_tell_the_probabilities(loss: Loss, n_classes: int) -> None:
     for q in rng.dirichlet(np.ones(n_classes), 4):
@@ -39,7 +43,7 @@ def test_losses_without_are_those_whose_best_outputs_do_not_tell() -> None:
     assert close.item() == pytest.approx(far.item(), abs=1e-6)
 
 
-@pytest.mark.parametrize("loss", [*(LOSSES[name]() for name in WITHOUT), Huber(0.9)], ids=repr)
+@pytest.mark.parametrize("loss", [*(LOSSES[name]() for name in WITHOUT), Huber(0.9)], ids=named)
 def test_others_refuse_and_say_what_to_use(loss: Loss) -> None:
     with pytest.raises(ValueError, match=r"^\w+ loss (with delta=0.9 )?gives no probabilities; use .*'log_loss'"):
         loss.probabilities(torch.zeros(1, 2, dtype=torch.float64))
@@ -67,7 +71,7 @@ def test_squared_outputs_are_projected() -> None:
         [[0.5, 0.5, 0.2]],
     ],
 )
-@pytest.mark.parametrize("loss", WITH, ids=repr)
+@pytest.mark.parametrize("loss", WITH, ids=named)
 def test_ties_of_rounding_are_told_apart(loss: Loss, rows: list[list[float]]) -> None:
     P = torch.tensor(rows, dtype=torch.float64)
     if P.shape[1] == 1 and not loss.one_output:
