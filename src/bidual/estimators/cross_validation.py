@@ -62,8 +62,8 @@ class _Metadata(NamedTuple):
 class CrossValidated(_Family):
     """Fits a path on every fold, picks the fraction of beta_max with the best mean score, and refits on all samples.
 
-    A mixin, left of the estimator that it makes cross-validated. The fractions are shared between folds; each fold
-    multiplies them by its own beta_max, so that a sum over fewer samples is not regularised harder.
+    A mixin, left of the estimator that it makes cross-validated. Folds share the fractions of beta_max, or where they
+    are trained together the beta per weight, so that a sum over fewer samples is not regularised harder.
     """
 
     betas: Sequence[float] | None = parameter(None, accepted_by(_check_betas))

@@ -21,7 +21,8 @@ class ConvexMLPClassifierCV(CrossValidated, ConvexMLPClassifier):
             together, such as ``GroupKFold``, need ``fit(X, y, groups=...)``.
         scoring: how networks are judged on held-out samples: None for the loss, the name of a scikit-learn scorer
             such as "roc_auc", or a function ``scorer(estimator, X, y)`` whose larger values are better.
-        cv_tol: the certified relative gap of the fits on folds; the last fit reaches ``tol``.
+        cv_tol: the certified relative gap of the fits on folds; the last fit reaches ``tol``. ReLU networks under a
+            smooth loss are not certified on folds: their descents end where ten steps gain less than a hundredth of it.
         max_time: a limit in seconds on every single fit, not on all of them together.
         n_jobs: folds that are fitted at the same time; None is 1, or what ``joblib.parallel_config`` says. The results
             are those of one after the other. docs/sweeps.md says how folds go to a cluster.
@@ -36,7 +37,7 @@ class ConvexMLPClassifierCV(CrossValidated, ConvexMLPClassifier):
         betas_: the grid it comes from, shape (n_betas,); ``alphas_`` of LassoCV.
         cv_scores_: the score of every beta on every fold, shape (n_betas, n_folds), larger is better: the negative
             held-out loss per sample, or what ``scoring`` says; ``mse_path_`` of LassoCV, ``scores_`` of
-            LogisticRegressionCV. A fold has its own beta_max; row k is the fraction ``betas_[k] / beta_max_`` of it.
+            LogisticRegressionCV. Folds use ``betas_`` times their share of all weights, or of beta_max.
         best_score_: the mean score of the chosen beta; as in RidgeCV.
         best_index_: its row in ``betas_`` and ``cv_scores_``; as in GridSearchCV, like the next.
         n_splits_: the number of folds.
