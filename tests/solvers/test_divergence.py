@@ -1,18 +1,22 @@
-"""Single precision can be too little for a kernel; the stage must end there, and the next one go on."""
+"""Single precision can be too little for a kernel, and exponentials overflow; solvers must end or begin elsewhere."""
+
+import math
 
 import numpy as np
+import pytest
 import torch
 
 from bidual import ConvexAttentionRegressor, regularization_path
-from bidual.gauges import Nuclear
-from bidual.losses import Squared
+from bidual.gauges import Group, Nuclear
+from bidual.losses import Poisson, Squared
 from bidual.losses.datafit import Datafit
-from bidual.operators import GatedOperator
+from bidual.operators import GatedOperator, LinearOperator
 from bidual.problems.problem import Problem
 from bidual.problems.solution import Limits, Status
-from bidual.solvers import KernelADMM
+from bidual.solvers import SOLVERS, KernelADMM
 from bidual.solvers.driver import solve
 from bidual.solvers.plan import solve_auto
+from helpers.draws import normal
 
 
 def turning_gates() -> np.ndarray:
@@ -68,3 +72,14 @@ def test_rounding_is_not_counted_as_neurons() -> None:
     exact = torch.linalg.svdvals(solve_auto(problem, Limits(1e-9)).Z)
     assert int((size > 1e-13 * size.max()).sum()) <= int((exact > 1e-7 * exact.max()).sum()) + 2
     assert solution.certificate.recheck(problem)
+
+
+@pytest.mark.parametrize("name", ["fista", "smoothed_newton", "kernel_admm", "primal_dual", "active_neurons"])
+def test_a_start_where_the_loss_overflows_is_not_used(name: str) -> None:
+    """Every step from there was NaN."""
+    X, Y = 100 * normal(20, 3), (2 * normal(20, 1, seed=1)).exp().floor()
+    problem = Problem(LinearOperator(X, 1), Datafit(Poisson(), Y), Group(), 100.0)
+    start = torch.full(problem.operator.block_shape, 50.0, dtype=torch.float64)
+    assert problem.primal(start) == math.inf
+    found = solve(problem, SOLVERS[name](), Limits(1e-4, 3000), start=start)
+    assert found.certificate.relative_gap <= 1e-4

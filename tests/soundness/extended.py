@@ -49,7 +49,8 @@ def _poisson(P: ndarray, Y: ndarray) -> ndarray:
     series = np.ones_like(R)
     for k in range(42, 2, -1):
         series = 1 + near / k * series
-    far = np.exp(P) - np.where(Y > 0, Y * (1 + R), 0)
+    with np.errstate(over="ignore"):
+        far = np.exp(P) - np.where(Y > 0, Y * (1 + R), 0)
     return np.where((np.abs(R) < 2) & (Y > 0), Y * near**2 / 2 * series, far)
 
 

@@ -196,7 +196,10 @@ class Progress:
         solver.check(problem)
         solver = solver.within(limits)
         start, dual = (None if point is None else point.to(_like(problem)) for point in (start, dual))
-        if self.best is None and (first := solver.first(problem, start, dual)) is not None:
+        first = solver.first(problem, start, dual) if self.best is None else None
+        if first is not None and start is not None and not math.isfinite(first.certificate.primal):
+            start, first = None, solver.first(problem, None, dual)  # no descent begins where a loss overflows
+        if first is not None:
             self._keep(solver, first)
         status, state = self._reached(limits), None
         if status is None:
