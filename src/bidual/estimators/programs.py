@@ -180,7 +180,8 @@ class NeuronProgram(Program):
         self, shares: Float[Tensor, "k n"], betas: Sequence[float], gain: float, max_time: float | None
     ) -> Iterator[list[RebuildableModule]]:
         assert isinstance(self.problem, ReluProblem)
-        paths = FoldPaths(self.problem.to(torch.float64), shares, self.plan.seed, gain, max_time)
+        each = shares.repeat_interleave(len(self.problem.datafit.targets) // shares.shape[1], 1)  # targets of a sample
+        paths = FoldPaths(self.problem.to(torch.float64), each, self.plan.seed, gain, max_time)
         for networks in paths.networks(betas):
             yield [self._module(network) for network in networks]
 
