@@ -131,7 +131,8 @@ def test_onnx_takes_images(tmp_path):
     model = ConvexCNNClassifier(**GATED).fit(IMAGES, LABELS)
     model.to_onnx(str(tmp_path / "model.onnx"))
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
-    scores, label = session.run(None, {"X": IMAGES})
+    scores, label, probabilities = session.run(None, {"X": IMAGES})
+    np.testing.assert_allclose(probabilities, model.predict_proba(IMAGES), atol=1e-9)
     np.testing.assert_allclose(scores, model.decision_function(IMAGES), atol=1e-9)
     np.testing.assert_array_equal(model.classes_[label], model.predict(IMAGES))
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.sparse import issparse
 
 from bidual import ZCAWhitening
 from bidual.estimators import ESTIMATORS
@@ -37,7 +38,7 @@ def _check_fitted(estimator: Any, X: Any) -> None:
     certificate = getattr(estimator, "certificate_", None)
     if certificate is not None:
         assert certificate.dual <= certificate.primal * (1 + 1e-8) or not np.isfinite(certificate.primal)
-    assert len(estimator.predict(X)) == len(np.asarray(X))
+    assert len(estimator.predict(X)) == (X if issparse(X) else np.asarray(X)).shape[0]
 
 
 X = np.random.default_rng(0).standard_normal((8, 2))

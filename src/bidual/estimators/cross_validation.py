@@ -130,7 +130,7 @@ class CrossValidated(_Family):
     def _routed(self, given: Mapping[str, Any]) -> _Metadata:
         """What goes to the splitter, and to the scorer; the held-out loss has its weights from the samples."""
         scorer = scorer_of(self.scoring)
-        weighs = scorer is not None and np.ndim(given.get("sample_weight", 1)) > 0  # one number changes no score
+        weighs = scorer is not None and np.asarray(given.get("sample_weight", 1)).ndim > 0  # a number changes nothing
         weight = {"sample_weight": given["sample_weight"]} if weighs else {}
         others = {name: given[name] for name in given.keys() - {"sample_weight"}}
         if _routing_enabled():

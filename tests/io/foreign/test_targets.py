@@ -54,3 +54,5 @@ def test_numbers() -> None:
     assert number_targets(np.ones((3, 2)), 2).dtype == np.float64
     with pytest.raises(ValueError, match="has 2 outputs, but there are 1 targets per sample"):
         number_targets([1, 2, 3], 2)
+    with pytest.raises(ValueError, match=r"one row per sample, got 3\.0; give an array"):
+        number_targets(3.0, 1)

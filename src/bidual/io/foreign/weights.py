@@ -114,6 +114,8 @@ def class_codes(
 def number_targets(values: ArrayLike, n_outputs: int) -> Targets:
     """Regression targets as the matrix Y (n, c)."""
     Y = np.asarray(values, dtype=np.float64)
+    if not Y.ndim:
+        raise ValueError(f"y must have one row per sample, got {values!r}; give an array of shape (n,) or (n, c).")
     Y = Y.reshape(len(Y), -1)
     if Y.shape[1] != n_outputs:
         raise ValueError(f"the network has {n_outputs} outputs, but there are {Y.shape[1]} targets per sample.")
