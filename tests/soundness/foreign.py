@@ -50,17 +50,19 @@ class Judge:
     beta: float
 
     def objective(self, weights: Weights) -> np.longdouble:
-        U, W = wide(weights.hidden), wide(weights.output)
-        P = relu_features(self.X, U) @ W.T + wide(weights.bias)
-        decay = ((U**2).sum() + (W**2).sum()) / 2
-        return self.fit.value_at(P, self._targets) + wide(self.beta) * decay
+        decay = ((wide(weights.hidden) ** 2).sum() + (wide(weights.output) ** 2).sum()) / 2
+        return self.fit.value_at(self._outputs(weights), self._targets) + wide(self.beta) * decay
+
+    def _outputs(self, weights: Weights) -> np.ndarray:
+        return relu_features(self.X, wide(weights.hidden)) @ wide(weights.output).T + wide(weights.bias)
 
     def allowed(self, weights: Weights) -> np.longdouble:
         """What rounding in double precision can change of the objective, about."""
         size = np.abs(wide(self.X)) @ np.abs(wide(weights.hidden)).T @ np.abs(wide(weights.output)).T
         size = size + np.abs(wide(weights.bias)) + np.abs(wide(self.fit.Y)) + 1
         error = (weights.hidden.size + 64) * _ROUNDING * size
-        return (error * (size + error)).sum() * (1 + wide(self.fit.delta)) + 1e-12 * self.objective(weights)
+        steep = np.exp(self._outputs(weights)) if self.fit.loss == "poisson" else wide(0.0)  # its slope grows like it
+        return (error * (size + error + steep)).sum() * (1 + wide(self.fit.delta)) + 1e-12 * self.objective(weights)
 
     @property
     def _targets(self) -> Datafit:
@@ -163,7 +165,8 @@ def _issued(
     own, allowed = judge.objective(given), judge.allowed(given)
     claimed = replace(found.certificate, primal=float(found.objective + allowed), dual=found.lower_bound)
     issued.certificates = [(claimed, own)]
-    issued.bounds = [Bound("objective of a network", own + allowed, np.longdouble(found.objective))]
+    if own + allowed < np.finfo(np.float64).max:  # beyond, it is infinite, as it should be
+        issued.bounds = [Bound("objective of a network", own + allowed, np.longdouble(found.objective))]
     if found.better is not None:
         better = Weights.of(found.better, bool(module[0].bias is not None))  # type: ignore[union-attr]
         reached, allowed = judge.objective(better), judge.allowed(better)
