@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from bidual.architectures.modules import RebuildableModule
 from bidual.estimators.base import ConvexEstimator, Samples
+from bidual.estimators.programs import NeuronProgram
 from bidual.estimators.scoring import HeldOut
 from bidual.runtime.crossovers import FOLDS
 from bidual.runtime.jobs import Task
@@ -60,7 +61,9 @@ def _scores_together(
     shares = shares if samples.weight is None else shares[:, samples.weight > 0]
     order, scores = np.argsort(-betas, kind="stable"), np.empty((len(folds), len(betas)))
     falling, gain = [float(beta) for beta in betas[order]], _GAIN * estimator.cv_tol
-    paths = estimator._program(samples).fold_modules(shares, falling, gain, estimator.max_time)
+    program = estimator._program(samples)
+    assert isinstance(program, NeuronProgram)
+    paths = program.fold_modules(shares, falling, gain, estimator.max_time)
     for index, modules in zip(order, paths, strict=True):
         networks = [_network(estimator, module, betas[index]) for module in modules]
         scores[:, index] = [fold.score(each, samples) for fold, each in zip(folds, networks, strict=True)]

@@ -101,14 +101,8 @@ class Program(ABC):
 
     @property
     def trains_folds(self) -> bool:
-        """Whether :meth:`fold_modules` has networks for the folds of a cross-validation."""
+        """Whether the folds of a cross-validation can be trained together, by :meth:`NeuronProgram.fold_modules`."""
         return False
-
-    def fold_modules(
-        self, shares: Float[Tensor, "k n"], betas: Sequence[float], gain: float, max_time: float | None
-    ) -> Iterator[list[RebuildableModule]]:
-        """Networks of all folds, not certified, for one of the falling betas after another; see :class:`FoldPaths`."""
-        raise NotImplementedError
 
     def _predict(self, last: list[Fitted], beta: float) -> WarmStart | None:
         """Where to start, from the last one or two fits of a path."""
@@ -179,6 +173,7 @@ class NeuronProgram(Program):
     def fold_modules(
         self, shares: Float[Tensor, "k n"], betas: Sequence[float], gain: float, max_time: float | None
     ) -> Iterator[list[RebuildableModule]]:
+        """Networks of all folds, not certified, for one of the falling betas after another; see :class:`FoldPaths`."""
         assert isinstance(self.problem, ReluProblem)
         each = shares.repeat_interleave(len(self.problem.datafit.targets) // shares.shape[1], 1)  # targets of a sample
         paths = FoldPaths(self.problem.to(torch.float64), each, self.plan.seed, gain, max_time)
