@@ -29,7 +29,7 @@ from sklearn.preprocessing import StandardScaler
 import bidual
 from bidual.reporting.plots import COLOURS, GREY, check_figure, figure_bytes, new_figure, plain
 from bidual.runtime.files import write_atomically
-from uci import _option, _row, load_set, set_names
+from uci import chosen_sets, common_parser, line_of, load_set
 
 LOSSES = {"squared": "squared", "log loss": "log_loss"}
 RIVALS: dict[str, Callable[[], BaseEstimator]] = {
@@ -166,11 +166,14 @@ def markdown(outcomes: Sequence[Outcome]) -> str:
     bins = pooled(outcomes)
     means = table.groupby(["model", "name"])[[*SCORES, "seconds"]].agg(lambda column: column.mean(skipna=False))
     means = means.groupby("model").agg(lambda column: column.mean(skipna=False))
-    lines = [_row(["model", *SCORES.values(), "calibration error", "seconds per fit"]), _row(["---", *["---:"] * 5])]
+    lines = [
+        line_of(["model", *SCORES.values(), "calibration error", "seconds per fit"]),
+        line_of(["---", *["---:"] * 5]),
+    ]
     for model, found in bins.items():
         row = means.loc[model]
         numbers = [f"{row[name]:.4f}" for name in SCORES]
-        lines.append(_row([model, *numbers, f"{calibration_error(found):.4f}", f"{row['seconds']:.2f}"]))
+        lines.append(line_of([model, *numbers, f"{calibration_error(found):.4f}", f"{row['seconds']:.2f}"]))
     lines += [f"- failed: {o.model} on {o.name}, split {o.split}: {o.error}" for o in outcomes if o.error]
     return "\n".join(lines) + "\n"
 
@@ -193,28 +196,16 @@ def figure(outcomes: Sequence[Outcome]) -> bytes:
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
-    default = Path(os.environ.get("BIDUAL_DATA", "../shared/data"))
-    parser.add_argument("--data-dir", type=Path, default=default, help="folder with uci/*.csv (or set BIDUAL_DATA)")
-    parser.add_argument("--sets", nargs="+", help="names of sets; all by default")
+    parser = common_parser(__doc__, jobs=1)
     parser.add_argument("--estimators", nargs="+", default=["ConvexMLPClassifierCV"], help="classifiers of bidual")
     parser.add_argument("--no-rivals", action="store_true", help="leave scikit-learn's classifiers out")
-    parser.add_argument("--splits", type=int, default=4)
-    parser.add_argument("--seed", type=int, default=0, help="of the splits")
-    parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--option", type=_option, nargs="+", default=[], help="KEY=VALUE for the estimators")
-    parser.add_argument("--out", type=Path, help="write every fit as JSON")
-    parser.add_argument("--markdown", type=Path, help="write the table")
     parser.add_argument("--figure", type=check_figure, help="write the reliability figure, a PNG")
     return parser.parse_args(arguments)
 
 
 def main(arguments: list[str] | None = None) -> None:
     args = parse(arguments)
-    folder = args.data_dir / "uci"
-    names = args.sets or set_names(folder)
-    if not names:
-        raise SystemExit(f"no CSV files in {folder}; give the folder that holds uci/ with --data-dir")
+    folder, names = chosen_sets(args)
     if unknown := [name for name in args.estimators if not hasattr(bidual, name)]:
         raise SystemExit(f"bidual has no {unknown[0]}; give names such as ConvexMLPClassifier")
     shared = (args.splits, args.seed, args.estimators, dict(args.option), not args.no_rivals)

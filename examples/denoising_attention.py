@@ -146,7 +146,7 @@ def run(
     fitted, held = sets[0], sets[2]
     ridge = Ridge().fit(token_rows(fitted.inputs), token_rows(fitted.clean))
     networks = {
-        "network on one token": ConvexMLPRegressor(activation="gated_relu", tol=tol),
+        "network on one token": ConvexMLPRegressor(activation="gated_relu", n_gates=200, tol=tol),
         LINEAR: ConvexAttentionRegressor(activation="linear", tol=tol),
         GATED: ConvexAttentionRegressor(tol=tol),
         OWN: ConvexAttentionRegressor(gates=rotation_gates(), tol=tol),

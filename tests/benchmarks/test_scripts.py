@@ -13,6 +13,7 @@ import floor
 import flops
 import scaling
 import scaling_report
+import uci
 from gated_problems import Case
 
 
@@ -66,6 +67,22 @@ def test_calibration_scores_are_those_of_scikit_learn():
     assert calibration.calibration_error(bins) < 0.1
     wrong = calibration.scores(np.array([[1.0, 0.0]]), np.array([0, 1]), np.array([1]), 8)
     assert (wrong["log_loss"], wrong["brier"], wrong["accuracy"]) == (pytest.approx(np.log(10)), 1.0, 0.0)
+
+
+def test_tables_of_accuracies_say_how_far_the_first_model_leads():
+    scores = {"ours": [(0.8, 0.6), (0.9, 0.9)], "theirs": [(0.6, 0.6), (0.9, 0.8)]}
+    outcomes = [
+        uci.Outcome(name, split, model, pairs[k][split], 1.0 + split, gap=0.01 if model == "ours" else None)
+        for k, name in enumerate(["first", "second"])
+        for split in range(2)
+        for model, pairs in scores.items()
+    ]
+    text = uci.markdown(outcomes)
+    assert "| **mean** | **0.8000** | **0.7250** |" in text
+    assert "| seconds per fit, median | 1.50 | 1.50 |" in text
+    assert "ours against theirs: +0.0750 with a standard error of 0.0250; 2 wins, 0 ties, 0 losses" in text
+    broken = [uci.Outcome("first", 2, "theirs", None, 0.1, error="ValueError: no"), *outcomes]
+    assert "failed: theirs on first, split 2: ValueError: no" in uci.markdown(broken)
 
 
 def test_calibration_writes_a_table_and_a_figure(tmp_path, capsys):

@@ -172,7 +172,7 @@ def test_a_saved_model_brings_the_weights_of_its_classes(bench: Bench) -> None:
     assert result.exit_code == 0
     weights = np.where(frame["label"] == "rare", 2.5, 0.625)
     np.testing.assert_allclose(bench.calls[0][5]["sample_weight"], weights)
-    assert "squared loss, class weights balanced, beta 0.7" in result.output
+    assert "logistic loss, class weights balanced, beta 0.7" in result.output
 
 
 def test_bad_input(bench: Bench) -> None:

@@ -27,7 +27,7 @@ def test_fit_chooses_beta_and_reports(table: Path, monkeypatch: pytest.MonkeyPat
     out = table.parent / "model.safetensors"
     code, text, err = run("fit", table, "--target", "label", "--out", out, *GATED)
     assert (code, err) == (0, "")
-    for fact in ("classification", "relative gap", "cv loss", "train accuracy", "neurons", "seconds", str(out)):
+    for fact in ("classification", "relative gap", "cv accuracy", "train accuracy", "neurons", "seconds", str(out)):
         assert fact in text
     assert type(load(out)).__name__ == "ConvexMLPClassifierCV"
 

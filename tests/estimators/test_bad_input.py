@@ -122,3 +122,9 @@ def test_cross_validation_and_paths():
 @pytest.mark.parametrize(("count", "said"), [(512, "512 B"), (2_500_000, "2.5 MB"), (3.2e13, "32 TB")])
 def test_bytes_are_said_in_units(count, said):
     assert human_bytes(count) == said
+
+
+@pytest.mark.parametrize("other", [None, 1], ids=["none", "number"])
+def test_labels_of_two_kinds(other):
+    labels = np.array(["a", other] * 10, dtype=object)
+    assert "labels must be all numbers or all strings" in refusal(ConvexMLPClassifier(), y=labels)

@@ -9,7 +9,7 @@ import torch
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from torch import nn
 
-from bidual import ConvexMLPRegressor, Scope, certify
+from bidual import ConvexMLPClassifier, ConvexMLPRegressor, Scope, certify
 from bidual.estimators.certifying import from_estimator
 
 
@@ -218,3 +218,11 @@ def test_where_the_proof_suffices_no_other_is_looked_for(proved) -> None:
     found = certify(model, X, y, 6.0, tol=enough)
     assert found.certificate.witness is model.certificate_.witness
     assert found.relative_gap <= enough
+
+
+def test_an_estimator_is_judged_by_the_loss_it_was_trained_with() -> None:
+    X = np.random.default_rng(0).standard_normal((20, 2))
+    model = ConvexMLPClassifier(beta=1.0).fit(X, X[:, 0] > 0)  # by log loss
+    own, squared = certify(model, X, X[:, 0] > 0, 1.0), certify(model, X, X[:, 0] > 0, 1.0, loss="squared")
+    assert own.objective == pytest.approx(model.certificate_.primal, rel=1e-6)
+    assert squared.objective != pytest.approx(own.objective, rel=1e-2)

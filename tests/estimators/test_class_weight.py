@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from sklearn.utils.class_weight import compute_class_weight, compute_sample_weight
 
 import bidual
@@ -79,7 +80,7 @@ def test_a_class_of_weight_zero_is_known_but_not_trained_on() -> None:
     np.testing.assert_array_equal(model.predict(X), without.predict(X))
     with pytest.raises(ValueError, match=r"at least two classes, got one class only: \[2\]"):
         MAKERS["general"](class_weight={0: 0, 1: 0}).fit(X, THREE)
-    with pytest.raises(ValueError, match="at least two classes"):
+    with pytest.raises(ValueError, match="at least two classes, got none that has a weight; add"):
         MAKERS["general"](class_weight={0: 0, 1: 0, 2: 0}).fit(X, THREE)
 
 
@@ -140,6 +141,15 @@ def test_certify_takes_the_same_weights(given: Any) -> None:
     by_sample = certify(model, X, TWO, 1.0, sample_weight=compute_sample_weight(given, TWO))
     assert by_sample.objective == pytest.approx(found.objective, rel=1e-9)
     assert certify(model, X, TWO, 1.0).objective != pytest.approx(found.objective, rel=1e-2)
+
+
+def test_certify_takes_weights_of_any_kind() -> None:
+    model, weight = bidual.ConvexMLPRegressor(max_time=1.0).fit(X[:12], X[:12, 0]), np.linspace(0.5, 2.0, 12)
+    one, other = (
+        certify(model, X[:12], X[:12, 0], 0.5, sample_weight=each, max_time=1.0)
+        for each in (weight, torch.tensor(weight, requires_grad=True))
+    )
+    assert one.objective == other.objective
 
 
 def test_certify_leaves_out_samples_without_weight() -> None:

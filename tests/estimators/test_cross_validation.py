@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import sklearn
+import torch
 from sklearn.base import clone
 from sklearn.exceptions import UnsetMetadataPassedError
 from sklearn.metrics import accuracy_score, get_scorer, get_scorer_names, log_loss, make_scorer, r2_score, roc_auc_score
@@ -35,6 +36,7 @@ from bidual import (
     ConvexMLPRegressorCV,
     load,
 )
+from bidual.estimators.cross_validation import _middle_of_best
 
 random = np.random.default_rng(0)
 X = random.standard_normal((40, 4))
@@ -95,7 +97,7 @@ CLASSES: dict[Any, Any] = {
     "roc_auc": lambda model, X, y, w: roc_auc_score(y, model.decision_function(X), sample_weight=w),
     "accuracy": lambda model, X, y, w: accuracy_score(y, model.predict(X), sample_weight=w),
     "neg_log_loss": lambda model, X, y, w: -log_loss(y, model.predict_proba(X), sample_weight=w),
-    None: lambda model, X, y, w: -log_loss(y, model.predict_proba(X), sample_weight=w),
+    None: lambda model, X, y, w: accuracy_score(y, model.predict(X), sample_weight=w),
 }
 NUMBERS: dict[Any, Any] = {
     "r2": lambda model, X, y, w: r2_score(y, model.predict(X), sample_weight=w),
@@ -120,6 +122,29 @@ def test_scores_are_those_of_single_fits(kind: str, weight: np.ndarray) -> None:
         assert np.ptp(expected[scoring]) > 5e-3  # or the comparison would say nothing
 
 
+@pytest.mark.parametrize(
+    ("scores", "chosen"),
+    [([1, 2, 2, 2, 1], 2), ([2, 2, 1, 2, 2], 1), ([1, 2, 2, 1, 1], 1), ([0, 0, 0, 0, 3], 4), ([0, np.inf, 0, 0, 0], 1)],
+)
+@pytest.mark.parametrize("falling", [True, False])
+def test_the_middle_of_equal_scores_is_chosen_or_the_larger_beta_of_two(
+    scores: list, chosen: int, falling: bool
+) -> None:
+    betas = np.array([16.0, 8.0, 4.0, 2.0, 1.0])
+    order = slice(None) if falling else slice(None, None, -1)
+    found = _middle_of_best(betas[order], np.array(scores, dtype=float)[order])
+    assert betas[order][found] == betas[chosen]
+
+
+def test_held_out_says_what_networks_were_judged_by() -> None:
+    model = ConvexMLPClassifierCV(**LINEAR).fit(X, y)
+    assert model.held_out[0] == "accuracy"
+    assert model.set_params(scoring="roc_auc").fit(X, y).held_out[0] == "roc_auc"
+    numbers = ConvexMLPRegressorCV(**LINEAR).fit(X, TARGETS)
+    assert numbers.held_out[0] == "loss"
+    np.testing.assert_array_equal(numbers.held_out[1], -numbers.cv_scores_)
+
+
 def test_a_function_sees_a_fitted_network_and_the_held_out_rows_as_they_came() -> None:
     frame = pd.DataFrame(X, columns=list("abcd"))
     seen = []
@@ -135,7 +160,8 @@ def test_a_function_sees_a_fitted_network_and_the_held_out_rows_as_they_came() -
     assert {frozenset(labels) for _, labels, *_ in seen} == {frozenset({"yes", "no"})}
     assert len(seen) == 9
     assert len({beta for *_, beta in seen}) == 9
-    assert model.best_index_ == 0  # the largest of equals, and fewest neurons
+    best = np.flatnonzero(model.cv_scores_.mean(1) == model.cv_scores_.mean(1).max())
+    assert model.best_index_ == best[(len(best) - 1) // 2]  # the middle one of the fewest neurons
 
 
 def test_scores_use_the_weights_only_where_the_scorer_takes_them() -> None:
@@ -406,3 +432,30 @@ def test_every_scorer_of_scikit_learn_that_can_score_a_trained_network_does(mode
                 scored += 1
                 assert np.isfinite(clone(model).set_params(scoring=name).fit(X, targets).cv_scores_).all()
     assert scored > 10
+
+
+def test_too_few_samples_for_folds_are_refused_in_one_sentence() -> None:
+    with pytest.raises(ValueError, match=r"with 2 folds needs as many samples of every class .*; give cv"):
+        ConvexMLPClassifierCV(**LINEAR | {"cv": None}).fit(X[:2], ["a", "b"])
+    with pytest.raises(ValueError, match=r"with 2 folds needs as many samples .*; give cv"):
+        ConvexMLPRegressorCV(**LINEAR | {"cv": None}).fit(X[:1], [1.0])
+
+
+@pytest.mark.parametrize("kind", ["to_sparse_csr", "to_sparse_csc", "to_sparse_coo", "requires_grad_"])
+def test_tensors_of_all_kinds_are_scored(kind: str) -> None:
+    given, targets = getattr(torch.tensor(X), kind)(), torch.tensor(TARGETS, requires_grad=True)
+    model = ConvexMLPRegressorCV(**LINEAR | {"tol": 1e-6}, cv_tol=1e-6, scoring="r2")
+    expected = clone(model).fit(X, TARGETS)
+    np.testing.assert_allclose(model.fit(given, targets).cv_scores_, expected.cv_scores_, atol=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("cv", KFold(3)), ("scoring", make_scorer(accuracy_score))], ids=["cv", "scoring"]
+)
+def test_splitters_and_functions_are_not_saved(name: str, value: Any, tmp_path: Path) -> None:
+    model = ConvexMLPClassifierCV(**LINEAR | {name: value}).fit(X, y)
+    message = rf"cannot save {name}=.*no functions, splitters.*; call set_params\({name}=None\) first"
+    with pytest.raises(ValueError, match=message):
+        model.save(tmp_path / "model.safetensors")
+    model.set_params(**{name: None}).save(tmp_path / "model.safetensors")
+    np.testing.assert_array_equal(load(tmp_path / "model.safetensors").predict(X), model.predict(X))

@@ -265,8 +265,8 @@ def test_arrays_of_other_libraries():
 
 DISPATCH = """
 import numpy as np, sklearn, torch
-from bidual import ConvexMLPClassifier, ConvexMLPRegressor
-X, y = torch.randn(40, 3, dtype=torch.float64), torch.arange(40) % 2
+from bidual import ConvexMLPClassifier, ConvexMLPClassifierCV, ConvexMLPRegressor, ZCAWhitening
+X, y = torch.randn(40, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64), torch.arange(40) % 2
 numbers, words = ConvexMLPRegressor(activation="linear"), ConvexMLPClassifier(activation="linear", loss="log_loss")
 with sklearn.config_context(array_api_dispatch=True):
     numbers.fit(X, y.double()), words.fit(X, y)
@@ -275,7 +275,14 @@ with sklearn.config_context(array_api_dispatch=True):
     assert isinstance(numbers.predict(X.numpy()), np.ndarray)
     assert words.score(X, y) == float((words.predict(X) == y).double().mean())
     assert words.fit(X, np.array(["a", "b"])[y.numpy()]).predict(X).dtype.kind == "U"
+    white = ZCAWhitening().fit_transform(X)
+    assert isinstance(white, torch.Tensor), type(white)
+    chosen = ConvexMLPClassifierCV(activation="linear", n_betas=2, cv=2, scoring="accuracy")
+    chosen.fit(X, (X[:, 0] > 0).long())
+    assert chosen.best_score_ > 0.8
+    assert isinstance(chosen.decision_function(X), torch.Tensor)
 assert isinstance(words.predict(X), np.ndarray)
+assert np.allclose(ZCAWhitening().fit_transform(X.requires_grad_()), white)
 """
 
 

@@ -153,3 +153,34 @@ def test_scikit_learn_is_told_that_counts_are_not_negative() -> None:
     assert ConvexMLPRegressor(loss="poisson").__sklearn_tags__().target_tags.positive_only
     assert not ConvexMLPRegressor(loss="quantile").__sklearn_tags__().target_tags.positive_only
     assert not ConvexMLPRegressor(loss="no loss").__sklearn_tags__().target_tags.positive_only
+
+
+@pytest.mark.parametrize("settings", [{}, {"activation": "linear"}], ids=["relu", "linear"])
+def test_counts_that_are_all_zero_are_refused(settings: dict[str, Any]) -> None:
+    model = ConvexMLPRegressor(loss="poisson", **settings)
+    with pytest.raises(ValueError, match="poisson loss needs a count above zero, got zeros only"):
+        model.fit(X, np.zeros(40))
+    with pytest.raises(ValueError, match="got zeros only"):
+        model.fit(X, np.where(X[:, 0] > 0, 0, COUNTS), sample_weight=X[:, 0] > 0)
+    bounded = model.set_params(fit_intercept=False, tol=1e-2).fit(X, np.zeros(40))  # by the weight decay
+    assert 0 < bounded.certificate_.dual <= bounded.certificate_.primal
+
+
+def test_labels_are_not_for_regressors() -> None:
+    with pytest.raises(ValueError, match=r"targets of a regressor must be numbers \(.*'a'.*\); use a classifier"):
+        ConvexMLPRegressor().fit(X, np.repeat("a", 40))
+
+
+@pytest.mark.parametrize("loss", ["squared", "huber", "poisson"])
+@pytest.mark.parametrize("scale", [1e-90, 1e60])
+def test_weights_beyond_float32_scale_the_problem(loss: str, scale: float) -> None:
+    model = ConvexMLPRegressor(loss=loss, activation="linear", tol=1e-3)
+    plain = model.fit(X, COUNTS).certificate_
+    scaled = model.fit(X, COUNTS, sample_weight=np.full(40, scale)).certificate_
+    assert scaled.relative_gap <= 1e-3
+    assert max(plain.dual, scaled.dual / scale) <= min(plain.primal, scaled.primal / scale) * (1 + 1e-9)
+
+
+def test_targets_beyond_float32_are_trained_on() -> None:
+    model = ConvexMLPRegressor(activation="linear", tol=1e-3).fit(X, 1e60 * NUMBERS)
+    assert model.certificate_.relative_gap <= 1e-3

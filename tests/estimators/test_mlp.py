@@ -221,7 +221,8 @@ def test_cross_validation_chooses_from_its_grid(three_classes, small):
     X, y = three_classes
     fit = ConvexMLPClassifierCV(n_betas=4, cv=2, **small).fit(X, y)
     assert fit.cv_scores_.shape == (4, 2)
-    assert fit.beta_ == fit.betas_[fit.cv_scores_.mean(1).argmax()]
+    assert fit.beta_ == fit.betas_[fit.best_index_]
+    assert fit.cv_scores_[fit.best_index_].mean() == fit.cv_scores_.mean(1).max()
     assert fit.certificate_.relative_gap <= 1e-5
 
 

@@ -45,7 +45,7 @@ def projected(p: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("y", [TWO, THREE], ids=["two", "three"])
 @pytest.mark.parametrize("family", MODELS)
 def test_squared_outputs_are_projected_onto_the_simplex(family: str, y: np.ndarray) -> None:
-    model = MODELS[family]("auto").fit(X, y)
+    model = MODELS[family]("squared").fit(X, y)
     scores, shares = model.decision_function(NEW), model.predict_proba(NEW)
     assert scores.shape == ((200,) if y is TWO else (200, 3))
     outputs = np.stack([(1 - scores) / 2, (1 + scores) / 2], 1) if y is TWO else scores

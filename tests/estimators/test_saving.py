@@ -184,8 +184,8 @@ def test_damaged_headers_are_refused(name: str, fitted: ConvexMLPClassifier, tmp
 
 def test_other_formats_are_refused_by_their_version(fitted: ConvexMLPClassifier, tmp_path: Path) -> None:
     save(fitted, path := tmp_path / "model.safetensors")
-    rewrite(path, lambda about: about.update(format=3, version="9.9"), inside=False)
-    with pytest.raises(UnreadableFileError, match=r"has model format 3 \(written by bidual 9\.9\).* reads format 2"):
+    rewrite(path, lambda about: about.update(format=4, version="9.9"), inside=False)
+    with pytest.raises(UnreadableFileError, match=r"has model format 4 \(written by bidual 9\.9\).* reads format 3"):
         load(path)
     old = json.dumps({"format": 1, "version": "0.1.0", "estimator": "ConvexMLPClassifier", "parameters": {}})
     save_file({"a": torch.zeros(2)}, path, {"bidual": old})
@@ -220,7 +220,7 @@ def test_a_failed_save_leaves_the_old_file(fitted: ConvexMLPClassifier, tmp_path
     save(fitted, path)
     before = path.read_bytes()
     unsaved = ConvexMLPRegressor(random_state=np.random.RandomState(0), **GATED).fit(X, X[:, 0])
-    with pytest.raises(ValueError, match=r"set_params\(random_state=...\)"):
+    with pytest.raises(ValueError, match=r"set_params\(random_state=None\)"):
         save(unsaved, path)
     assert path.read_bytes() == before
     assert [file.name for file in tmp_path.iterdir()] == [path.name]

@@ -184,7 +184,7 @@ def reports() -> tuple[bytes, ...]:
     path = {"task": "regression", "beta_max": 2.0, "seconds": 1.0, "path": [row, row | {"beta": 0.5}]}
     fit = {"task": "regression", "rows": 8, "features": 2, "beta": 0.1, "beta_max": 1.0, "primal": 1.0, "dual": 0.9}
     fit |= {"relative_gap": 0.1, "scope": "BLOCKS", "neurons": 3, "solver": "fista", "train_r2": 0.5, "seconds": 0.1}
-    fit |= {"cv": {"betas": [0.1, 0.2], "losses": [[0.1, 0.2], [0.3, None]]}}
+    fit |= {"cv": {"betas": [0.1, 0.2], "score": "loss", "values": [[0.1, 0.2], [0.3, None]]}}
     judged = {"task": "regression", "loss": "squared", "rows": 8, "features": 2, "neurons": 3, "outputs": 1}
     judged |= {"beta": 0.1, "objective": 1.0, "lower_bound": 0.9, "relative_gap": 0.1, "status": "done"}
     judged |= {"better_objective": 0.95, "seconds": 0.1, "out": None}

@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy.optimize import minimize
 
-from bidual.losses import LOSSES, Huber, Logistic, Loss, Softmax, Squared
+from bidual.losses import LOSSES, Hinge, Huber, Logistic, Loss, Softmax, Squared
 
 rng = np.random.default_rng(0)
 WITH = [Squared(), Huber(), Huber(1.4), Huber(3.0), Logistic(), Softmax()]
@@ -91,3 +91,8 @@ def test_a_tie_goes_to_the_first_class() -> None:
 def test_small_probabilities_are_kept() -> None:
     far = Logistic().probabilities(torch.tensor([[40.0], [-700.0]], dtype=torch.float64))
     np.testing.assert_allclose([far[0, 0], far[1, 1]], np.exp([-40.0, -700.0]), rtol=1e-12)
+
+
+def test_a_loss_that_promises_probabilities_must_have_them() -> None:
+    with pytest.raises(TypeError, match="Promise says gives_probabilities; define _probabilities"):
+        type("Promise", (Hinge,), {"gives_probabilities": True})

@@ -1,4 +1,5 @@
 import math
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -6,7 +7,7 @@ import pytest
 import torch
 from sklearn.metrics import mean_pinball_loss
 
-from bidual.losses import Absolute, Quantile
+from bidual.losses import Absolute, Huber, Quantile
 from bidual.losses.datafit import Datafit
 from bidual.testing import own_checks_only
 from helpers.draws import normal
@@ -45,3 +46,23 @@ def test_gradients_of_an_intercept_are_balanced_and_within_the_box() -> None:
 def test_a_quantile_outside_of_the_open_interval_is_refused(bad: Any) -> None:
     with own_checks_only(), pytest.raises(ValueError, match="quantile must be a number between 0 and 1, got"):
         Quantile(bad)
+
+
+@pytest.mark.parametrize("number", [np.float32(0.9), np.float64(0.9), Fraction(9, 10)], ids=lambda q: type(q).__name__)
+@pytest.mark.parametrize("loss", [Quantile, Huber])
+def test_a_setting_of_any_type_computes_in_float64(loss: Any, number: Any) -> None:
+    with own_checks_only():
+        made = loss(number)
+    P, Y = normal(6, 1), normal(6, 1, seed=1)
+    assert all(type(setting) is float for setting in vars(made).values())
+    for found in (made.value(P, Y), made.grad(P, Y), made.prox(P, Y, 0.5), made.conjugate(0.1 * Y, Y)):
+        assert found.dtype == torch.float64
+
+
+@pytest.mark.parametrize("bad", [0, -1.0, math.nan, math.inf, "1", None])
+def test_a_bad_delta_is_refused(bad: Any) -> None:
+    with (
+        own_checks_only(),
+        pytest.raises(ValueError, match=r"delta must be a positive finite number, got .*; use loss='absolute'"),
+    ):
+        Huber(bad)

@@ -246,3 +246,12 @@ def test_of_many_samples_some_are_enough_to_find_a_planted_neuron() -> None:
     grid = torch.nn.functional.normalize(torch.randn(20_000, 4, generator=generator, dtype=torch.float64), dim=1)
     best = max(float(((X @ some.T).clamp(min=0).T @ V).norm(dim=1).max()) for some in grid.split(2000))
     assert found >= best * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_search_climbs_longer_before_it_says_that_nothing_is_above_a_threshold(seed: int) -> None:
+    X, V = normal(120, 20, seed=seed), normal(120, 1, seed=100 + seed)
+    brief, long = (RidgeSearch(X, 48).steepest(V, above, None) for above in (0.0, 1e9))
+    assert long.bracket.lower > brief.bracket.lower * (1 + 1e-7)
+    U = long.neurons[:1]
+    assert long.bracket.lower == pytest.approx(float((V.T @ (X @ U.T).clamp(min=0)).norm()))  # and it is one

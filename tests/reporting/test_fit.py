@@ -77,17 +77,23 @@ def test_every_family(name: str, tmp_path: Path) -> None:
     assert not {"Confusion matrix", "Decision boundary", "Active patterns", "Attention maps"} & set(bare.sections)
 
 
-@pytest.mark.parametrize(("scoring", "words"), [(None, "loss smallest"), ("f1_macro", "f1_macro largest")])
+@pytest.mark.parametrize(("scoring", "words"), [(None, "accuracy largest"), ("neg_log_loss", "neg_log_loss largest")])
 def test_folds_are_shown_with_what_they_were_judged_by(scoring: str | None, words: str) -> None:
     (what, best), model = words.split(), bidual.ConvexMLPClassifierCV(n_betas=3, cv=2, scoring=scoring, **GATED)
     text = text_of(bidual.report(model.fit(X, LABELS)).html)
-    assert f"Mean {what} on held-out folds for 3 weight decays; the one with the {best} was chosen." in text
+    assert f"Mean {what} on held-out folds for 3 weight decays; one with the {best} was chosen." in text
     assert f">held-out {what}<" in text
+
+
+def test_folds_of_regressors_are_shown_with_their_loss() -> None:
+    model = bidual.ConvexMLPRegressorCV(n_betas=3, cv=2, **GATED).fit(X, X[:, 0])
+    text = text_of(bidual.report(model).html)
+    assert "Mean loss on held-out folds for 3 weight decays; one with the smallest was chosen." in text
 
 
 @pytest.fixture(scope="module")
 def fitted() -> bidual.ConvexMLPClassifier:
-    return bidual.ConvexMLPClassifier(tol=1e-3).fit(X, LABELS)
+    return bidual.ConvexMLPClassifier(loss="squared", tol=1e-3).fit(X, LABELS)
 
 
 def test_words_of_a_fit(fitted: bidual.ConvexMLPClassifier) -> None:

@@ -46,7 +46,7 @@ FIT = {
     "train_accuracy": 0.9,
     "seconds": 1.0,
     "out": "model.safetensors",
-    "cv": {"betas": [1.0, 0.1], "losses": [[1.0, 2.0], [0.5, 0.6]]},
+    "cv": {"betas": [1.0, 0.1], "score": "loss", "values": [[1.0, 2.0], [0.5, 0.6]]},
 }
 
 
@@ -92,7 +92,8 @@ def _page_or_sentence(value: Any, folder: Path) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize(
-    "value", [[], "x", {}, None, {"path": []}, {"path": {}}, FIT | {"cv": {"betas": [1], "losses": [[]]}}]
+    "value",
+    [[], "x", {}, None, {"path": []}, {"path": {}}, FIT | {"cv": {"betas": [1], "score": "loss", "values": [[]]}}],
 )
 def test_unknown_shapes(value: Any, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"x\.json"):

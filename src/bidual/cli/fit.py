@@ -22,7 +22,7 @@ def fit(
     out: Annotated[Path, t.option("The model file to write (safetensors).")],
     settings: t.Settings,
     task: t.Task = "auto",
-    beta: Annotated[str, typer.Option(help="The weight decay: cv, auto (a tenth of beta_max), or a number.")] = "cv",
+    beta: Annotated[str, typer.Option(help="The weight decay: cv, auto (a share of beta_max), or a number.")] = "cv",
     distributed: t.Distributed = False,
     checkpoint: Annotated[
         Path | None, t.option("With --distributed: where the best point is kept, and started from if it is there.")
@@ -98,9 +98,9 @@ def _payload(outcome: t.Outcome, out: Path) -> dict[str, Any]:
     if outcome.ranks is not None:
         payload["ranks"] = outcome.ranks
     if hasattr(estimator, "cv_scores_"):
-        scores = estimator.cv_scores_
-        payload["cv_loss"] = -float(scores[estimator.best_index_].mean())
-        payload["cv"] = {"betas": estimator.betas_.tolist(), "losses": (-scores).tolist()}
+        name, values = estimator.held_out
+        payload[f"cv_{name}"] = float(values[estimator.best_index_].mean())
+        payload["cv"] = {"betas": estimator.betas_.tolist(), "score": name, "values": values.tolist()}
     return payload
 
 
@@ -113,8 +113,9 @@ def _facts(outcome: t.Outcome, out: Path) -> dict[str, str]:
         "beta": f"{estimator.beta_:.4g}, that is {estimator.beta_ / max(estimator.beta_max_, 1e-300):.3g} of beta_max",
     }
     if hasattr(estimator, "cv_scores_"):
-        scores = -estimator.cv_scores_[estimator.best_index_]
-        facts["cv loss"] = f"{scores.mean():.4g} +- {scores.std():.2g} per sample over {len(scores)} held-out folds"
+        name, values = estimator.held_out
+        scores = values[estimator.best_index_]
+        facts[f"cv {name}"] = f"{scores.mean():.4g} +- {scores.std():.2g} over {len(scores)} held-out folds"
     return facts | {
         "certificate": str(estimator.certificate_),
         "network": f"{estimator.n_neurons_} neurons ({estimator.solver_}, {estimator.n_iter_} steps)",

@@ -67,10 +67,12 @@ class Settings:
     """The estimator's parameters that are options; None leaves its default."""
 
     activation: Annotated[str, typer.Option(help="relu, gated_relu or linear.")] = "relu"
-    n_gates: Annotated[int | None, option("gated_relu: how many gates to sample.")] = None
+    n_gates: Annotated[int | None, option("gated_relu: how many random gates to sample, in place of trained ones.")] = (
+        None
+    )
     oracle: Annotated[str | None, option("relu: how neurons are found: auto, exact or search.")] = None
     n_starts: Annotated[int | None, option("relu: starts of the search for neurons.")] = None
-    loss: Annotated[str, typer.Option(help="auto (squared), log_loss, or a name.")] = "auto"
+    loss: Annotated[str, typer.Option(help="auto (log_loss for relu classifiers, else squared), or a name.")] = "auto"
     class_weight: Annotated[
         str | None, option("Classification: balanced, so that every class counts alike however rare it is.")
     ] = None

@@ -103,7 +103,7 @@ def _train(
 ) -> Expected:
     """Fit the estimator and return what its network must predict."""
     estimator.beta_max_ = program.beta_max
-    estimator.beta_ = estimator._choose_beta()
+    estimator.beta_ = estimator._choose_beta(program)
     start, watch = None, None
     if checkpoint is not None:
         about = _configuration(estimator, program.problem.operator.block_shape, program.problem.datafit)

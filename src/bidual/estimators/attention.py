@@ -10,10 +10,11 @@ from sklearn.metrics import r2_score
 from torch import Tensor
 
 from bidual.architectures import GatedAttention, LinearAttention, ReluAttention
-from bidual.estimators.base import ClassifierTargets, RegressorTargets, Samples
+from bidual.estimators.base import Samples
 from bidual.estimators.inputs import answers_in_kind, as_plain_array, as_targets
 from bidual.estimators.parameters import one_of, parameter
 from bidual.estimators.shaped import ShapedSamples, check_shape
+from bidual.estimators.targets import ClassifierTargets, RegressorTargets
 from bidual.losses.datafit import Datafit
 from bidual.operators.patches import TokenPairs
 

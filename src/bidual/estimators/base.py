@@ -10,17 +10,13 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import issparse
-from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags, check_random_state
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor
 
 from bidual.estimators import parameters as checks
-from bidual.estimators.availability import only_where
-from bidual.estimators.class_weights import ClassWeight, check_class_weight, class_weighted
-from bidual.estimators.inputs import FORMATS, answers_in_kind, as_plain_array, as_samples, as_targets
+from bidual.estimators.inputs import FORMATS, as_plain_array, as_samples, as_targets
 from bidual.estimators.onnx_export import export
 from bidual.estimators.parameters import accepted_by, check_parameters, must, one_of, parameter, restored_if_refused
 from bidual.estimators.programs import Fitted, Program, WarmStart
@@ -80,7 +76,7 @@ class ConvexEstimator(SavedEstimator):
 
     _not_saved: ClassVar[dict[str, Any]] = {"callback": None}
     _relu_solvers: ClassVar[tuple[str, ...]] = RELU_SOLVERS
-    _auto_fraction = 0.1  # of beta_max: where most of the UCI sets peak (docs/uci.md)
+    _auto_fraction = 0.1  # of beta_max
     _largest = LARGEST  # number in a sample
     _numeric_targets: ClassVar[bool]
     _sparse_samples: ClassVar[bool] = True  # whether they may be
@@ -202,14 +198,15 @@ class ConvexEstimator(SavedEstimator):
     def _datafit(self, Y: Tensor, weight: Tensor | None) -> Datafit:
         return Datafit(self._make_loss(), Y, weight, self.fit_intercept)
 
-    def _choose_beta(self, program: Program | None = None) -> float:
-        if self.beta != "auto":
-            return float(self.beta)
+    def _choose_beta(self, program: Program) -> float:
+        return self._auto_beta(program) if self.beta == "auto" else float(self.beta)
+
+    def _auto_beta(self, program: Program) -> float:
         return self._auto_fraction * self.beta_max_ if self.beta_max_ > 0 else 1.0
 
     def _last_fit(self) -> WarmStart | None:
         last = getattr(self, "certificate_", None) if self.warm_start else None
-        return None if last is None else WarmStart(self.architecture_, last.point, last.dual_point)
+        return None if last is None else WarmStart(self.architecture_, last.point, last.dual_point, last.witness)
 
     def _store(self, fitted: Fitted) -> None:
         self._become(fitted)
@@ -241,123 +238,8 @@ class ConvexEstimator(SavedEstimator):
         return self._shaped(as_samples(samples, self._keeps_sparse, torch.device("cpu")))
 
 
-def _check_probabilities(estimator: Any) -> None:
-    resolve_loss(estimator.loss, 1).check_probabilities()
-
-
 def _loss_has(estimator: Any, ability: str) -> bool:
     try:
         return bool(getattr(resolve_loss(estimator.loss, 1), ability))
     except ValueError:  # no loss at all, which fit refuses
         return False
-
-
-def classes_and_codes(y: ArrayLike) -> tuple[NDArray[Any], NDArray[np.intp]]:
-    """The classes in order, at least two, and the index of every label."""
-    y = column_or_1d(y, warn=True)
-    check_classification_targets(y)
-    classes, codes = np.unique(y, return_inverse=True)
-    if len(classes) < 2:
-        raise ValueError(
-            f"a classifier needs samples of at least two classes, got one class only: {classes}; add samples of "
-            "another class, or weights that are not zero."
-        )
-    return classes, codes
-
-
-@dataclass(kw_only=True, eq=False, repr=False)
-class ClassifierTargets(ClassifierMixin):
-    """The loss says how labels become targets, and how outputs become probabilities.
-
-    ``loss="auto"`` is squared loss, as in the papers: it was the most accurate on the UCI sets (docs/uci.md) and is the
-    fastest; its probabilities are the outputs, projected onto the simplex. ``"log_loss"`` is logistic for two classes
-    and softmax cross-entropy for more. Classifiers are dataclasses themselves, with the fields of both parents.
-    """
-
-    class_weight: ClassWeight = parameter(None, check_class_weight)
-
-    _numeric_targets = False
-
-    def _make_loss(self) -> Loss:
-        return resolve_loss(self.loss, 1 if len(self.classes_) == 2 else len(self.classes_))
-
-    def _encode_targets(self, y: NDArray[Any]) -> NDArray[np.float64]:
-        self.classes_, codes = classes_and_codes(y)
-        loss = self._make_loss()
-        return loss.encode(codes, loss.n_outputs(len(self.classes_)))
-
-    def _class_weighted(self, y: NDArray[Any], weight: NDArray[np.float64] | None) -> NDArray[np.float64] | None:
-        codes = np.searchsorted(self.classes_, np.ravel(y))
-        return class_weighted(self.class_weight, self.classes_, codes, weight)
-
-    @answers_in_kind
-    def decision_function(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Raw scores: shape (n,) for two classes (positive means the second), else (n, n_classes)."""
-        outputs = self._outputs(X)
-        if outputs.shape[1] == 2:
-            return outputs[:, 1] - outputs[:, 0]
-        return outputs[:, 0] if outputs.shape[1] == 1 else outputs
-
-    @answers_in_kind
-    def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """The most likely class of every sample: the one with the largest score, and of equal ones the first."""
-        outputs = torch.from_numpy(self._outputs(X))
-        return self.classes_[self._make_loss().likeliest(outputs).numpy()]
-
-    @only_where(_check_probabilities)
-    @answers_in_kind
-    def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
-        """The probability of every class (n, n_classes), the largest being that of :meth:`predict`.
-
-        Outputs of squared loss are projected onto the simplex, those of log loss go through the logistic function or
-        the softmax. Losses whose outputs tell no probabilities, such as hinge, do not have this method.
-        """
-        outputs = torch.from_numpy(self._outputs(X))
-        return self._make_loss().probabilities(outputs).numpy()
-
-    @only_where(_check_probabilities)
-    @answers_in_kind
-    def predict_log_proba(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Logarithms of :meth:`predict_proba`, -inf where that is zero."""
-        with np.errstate(divide="ignore"):
-            return np.log(self.predict_proba(X))
-
-    def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
-        """The share of samples whose class is predicted right."""
-        return super().score(as_plain_array(X), as_targets(y), as_plain_array(sample_weight))
-
-
-class RegressorTargets(RegressorMixin):
-    """Targets as they are, one output per column; ``loss="auto"`` is squared.
-
-    ``score`` is R^2 of ``predict``, whatever the loss.
-    """
-
-    _numeric_targets = True
-
-    def _make_loss(self) -> Loss:
-        loss = resolve_loss(self.loss)
-        if loss.classification:
-            others = "'squared', 'huber', 'absolute', 'quantile' or 'poisson'"
-            raise ValueError(f"{loss.name} loss is for classifiers; use {others} here.")
-        return loss
-
-    def _encode_targets(self, y: NDArray[Any]) -> NDArray[np.float64]:
-        self._make_loss()
-        self._flat = y.ndim == 1
-        return np.asarray(y, dtype=np.float64).reshape(len(y), -1)
-
-    def _means(self, X: ArrayLike) -> NDArray[np.float64]:
-        """What the loss says that the network's outputs are about."""
-        outputs = self._outputs(X)
-        return self._make_loss().mean(torch.from_numpy(outputs)).numpy()
-
-    @answers_in_kind
-    def predict(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Predicted targets, of the shape that y had; with Poisson loss their means, exp of the network's outputs."""
-        outputs = self._means(X)
-        return outputs[:, 0] if self._flat else outputs
-
-    def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
-        """R^2, averaged over targets."""
-        return super().score(as_plain_array(X), as_targets(y), as_plain_array(sample_weight))

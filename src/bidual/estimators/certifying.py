@@ -37,6 +37,7 @@ from bidual.problems.solution import Limits
 from bidual.runtime.json_text import one_line
 from bidual.runtime.numerical_errors import check_magnitude, numerical_errors_as_value_error
 from bidual.training.relu.plan import ORACLES, ReluPlan
+from bidual.training.relu.start import NetworkStart
 from bidual.types import Matrix
 
 Network: TypeAlias = foreign.Network | ConvexEstimator
@@ -80,7 +81,7 @@ def certify(
     X: ArrayLike,
     y: ArrayLike,
     beta: float,
-    loss: str | Loss = "squared",
+    loss: str | Loss = "auto",
     *,
     sample_weight: ArrayLike | None = None,
     class_weight: ClassWeight = None,
@@ -105,8 +106,8 @@ def certify(
         y: their targets (n,) or (n, c), or labels.
         beta: the weight decay, in the scaling of a sum over samples. One that it was not trained with gives a larger
             gap, nothing worse.
-        loss: "squared", "log_loss" (logistic, or softmax with several outputs), another name in
-            ``bidual.losses.LOSSES``, or a Loss.
+        loss: "auto" (that of an estimator of this package, otherwise squared), "squared", "log_loss" (logistic, or
+            softmax with several outputs), another name in ``bidual.losses.LOSSES``, or a Loss.
         sample_weight, class_weight: as the network was trained with, in ``fit`` and in the constructor of a classifier
             of this package; the objective is then the weighted sum of losses. They are not taken from the network.
         tol: the relative gap at which training for a better bound stops.
@@ -125,7 +126,8 @@ def certify(
         raise TypeError(f"proof must be a Certificate, such as model.certificate_, got {type(given).__name__}.")
     network = _restored(network)
     weights = read_network(network)
-    chosen = resolve_loss(loss, weights.n_outputs)
+    own = network._make_loss() if isinstance(network, ConvexEstimator) and loss == "auto" else loss
+    chosen = resolve_loss(own, weights.n_outputs)
     targets = _targets(y, weights, chosen, getattr(network, "classes_", None), class_weight)
     problem = _problem(_samples(X, weights), targets, sample_weight, chosen, weights.output_bias is not None, beta)
     plan = ReluPlan(problem.X, oracle, as_count(n_starts, "auto"))
@@ -148,7 +150,8 @@ def _problem(
         raise ValueError(f"X has {len(samples)} samples and y has {len(targets.Y)}; they must be as many.")
     weight = None
     if sample_weight is not None:
-        weight = _check_sample_weight(sample_weight, targets.Y, dtype=np.float64, ensure_non_negative=True)
+        plain = as_plain_array(sample_weight)
+        weight = _check_sample_weight(plain, targets.Y, dtype=np.float64, ensure_non_negative=True)
         check_magnitude("sample_weight", weight)
     weight = class_weighted(targets.class_weight, targets.classes, targets.codes, weight)
     Y, there = torch.from_numpy(targets.Y), None if weight is None else torch.from_numpy(weight)
@@ -189,7 +192,7 @@ def _certify(
     start = L2.unit(neurons[neurons.any(1)])
     brought = None if proof is None else _again(problem, proof)
     prove = brought is None or _relative_gap(own.most, brought.dual) > limits.tol
-    done = plan.train(problem, limits, start=start, candidates=(own.gradient,), prove=prove)
+    done = plan.train(problem, limits, start=NetworkStart(start), candidates=(own.gradient,), prove=prove)
     if brought is not None:
         done = replace(done, certificate=done.certificate.with_dual_of(brought))
     certificate = done.certificate

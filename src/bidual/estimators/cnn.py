@@ -10,9 +10,9 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from bidual.architectures import GatedCNN, LinearCNN, ReluCNN
-from bidual.estimators.base import ClassifierTargets, RegressorTargets
 from bidual.estimators.parameters import Check, is_whole, must, parameter
 from bidual.estimators.shaped import ShapedSamples, check_shape
+from bidual.estimators.targets import ClassifierTargets, RegressorTargets
 from bidual.operators.patches import Convolution, ImagePatches
 
 _AXES = {2: "(channels, length)", 3: "(channels, height, width)"}

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 else:
     _Family = object
 
+_EQUAL = 1e-12  # a relative difference of scores that is rounding
 _OF_ONE_FIT = ("module_", "architecture_", "certificate_", "history_")
 
 
@@ -67,8 +68,8 @@ class CrossValidated(_Family):
     """
 
     betas: Sequence[float] | None = parameter(None, accepted_by(_check_betas))
-    n_betas: int = parameter(12, must("a positive whole number", lambda value: is_whole(value, 1)))
-    beta_ratio: float = parameter(3e-3, FRACTION)
+    n_betas: int = parameter(14, must("a positive whole number", lambda value: is_whole(value, 1)))
+    beta_ratio: float = parameter(1e-3, FRACTION)
     cv: Any = parameter(None, CV)
     scoring: str | Scorer | None = parameter(None, accepted_by(check_scoring))
     cv_tol: float = parameter(1e-2, FRACTION)
@@ -128,7 +129,7 @@ class CrossValidated(_Family):
         return partial(self._best_beta, samples, splits, held_out)
 
     def _routed(self, given: Mapping[str, Any]) -> _Metadata:
-        """What goes to the splitter, and to the scorer; the held-out loss has its weights from the samples."""
+        """What goes to the splitter, and to the scorer; scores without one have their weights from the samples."""
         scorer = scorer_of(self.scoring)
         weighs = scorer is not None and np.asarray(given.get("sample_weight", 1)).ndim > 0  # a number changes nothing
         weight = {"sample_weight": given["sample_weight"]} if weighs else {}
@@ -153,7 +154,7 @@ class CrossValidated(_Family):
     def _held_out(
         self, splits: Sequence[Split], X: Any, y: Any, metadata: Mapping[str, Any], samples: Samples
     ) -> list[HeldOut | None]:
-        """What a scorer judges of every fold; None for the held-out loss."""
+        """What a scorer judges of every fold; None for accuracy, or the loss of regressors."""
         scorer = scorer_of(self.scoring)
         if scorer is None:
             return [None for _ in splits]
@@ -165,10 +166,18 @@ class CrossValidated(_Family):
                 part.check(constant)
         return [*parts]
 
+    @property
+    def held_out(self) -> tuple[str, NDArray[np.float64]]:
+        """What networks were judged by on held-out samples, and its values (n_betas, n_folds): "loss", "accuracy", the
+        name of a scorer, or "score" for a function."""
+        if self.scoring is None:
+            return ("loss", -self.cv_scores_) if self._numeric_targets else ("accuracy", self.cv_scores_)
+        return self.scoring if isinstance(self.scoring, str) else "score", self.cv_scores_
+
     def _best_beta(
         self, samples: Samples, splits: Sequence[Split], held_out: Sequence[HeldOut | None], program: Program
     ) -> float:
-        """The beta of the best mean score; of equals, the largest."""
+        """The beta of the best mean score; of equals, which counts of samples often are, the middle one."""
         scale = self.beta_max_ or 1.0  # a constant target: the zero network is best for every beta
         # beta_max itself gives the zero network: the path starts one step below it
         grid = beta_grid(scale, self.n_betas + 1, self.beta_ratio)[1:] if self.betas is None else self.betas
@@ -178,7 +187,7 @@ class CrossValidated(_Family):
         self.cv_scores_ = self._run(fold_tasks(self._for_fold(), samples, self.betas_, scale, folds, together))
         self.n_splits_ = len(splits)
         scores = self.cv_scores_.mean(1)
-        self.best_index_ = max(range(len(scores)), key=lambda k: (scores[k], self.betas_[k]))
+        self.best_index_ = _middle_of_best(self.betas_, scores)
         self.best_score_ = float(scores[self.best_index_])
         return float(self.betas_[self.best_index_])
 
@@ -202,6 +211,13 @@ class CrossValidated(_Family):
         for name in _OF_ONE_FIT:
             fold.__dict__.pop(name, None)
         return fold
+
+
+def _middle_of_best(betas: NDArray[np.float64], scores: NDArray[np.float64]) -> int:
+    """The index of the best score; of several, the one whose beta is in the middle, or the larger of two."""
+    top = scores.max()
+    best = np.flatnonzero(scores >= (top - _EQUAL * abs(top) if np.isfinite(top) else top))
+    return int(best[np.argsort(-betas[best], kind="stable")[(len(best) - 1) // 2]])
 
 
 class _Constant(torch.nn.Module):

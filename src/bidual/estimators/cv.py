@@ -19,8 +19,9 @@ class ConvexMLPClassifierCV(CrossValidated, ConvexMLPClassifier):
         cv: folds, as in scikit-learn: their number, a splitter, or an iterable of (train, test); by default 5
             (stratified for classifiers), or as many as the smallest class has samples. Splitters that keep groups
             together, such as ``GroupKFold``, need ``fit(X, y, groups=...)``.
-        scoring: how networks are judged on held-out samples: None for the loss, the name of a scikit-learn scorer
-            such as "roc_auc", or a function ``scorer(estimator, X, y)`` whose larger values are better.
+        scoring: how networks are judged on held-out samples: None for accuracy, of regressors for the loss, the name
+            of a scikit-learn scorer such as "roc_auc", or a function ``scorer(estimator, X, y)`` whose larger values
+            are better.
         cv_tol: the certified relative gap of the fits on folds; the last fit reaches ``tol``. ReLU networks under a
             smooth loss are not certified on folds: their descents end where ten steps gain less than a hundredth of it.
         max_time: a limit in seconds on every single fit, not on all of them together.
@@ -29,14 +30,13 @@ class ConvexMLPClassifierCV(CrossValidated, ConvexMLPClassifier):
         callback: is called in the last fit only, not on folds.
 
     The other parameters are those of :class:`ConvexMLPClassifier`. ``class_weight`` counts in all fits and, like
-    ``sample_weight``, in the held-out loss, which is the one that is trained; "balanced" weights are those of all
-    samples, for every fold.
+    ``sample_weight``, in held-out accuracy and loss; "balanced" weights are those of all samples, for every fold.
 
     Attributes:
-        beta_: the chosen beta; ``alpha_`` of LassoCV and RidgeCV.
+        beta_: the chosen beta, of several with the best score the middle one; ``alpha_`` of LassoCV and RidgeCV.
         betas_: the grid it comes from, shape (n_betas,); ``alphas_`` of LassoCV.
-        cv_scores_: the score of every beta on every fold, shape (n_betas, n_folds), larger is better: the negative
-            held-out loss per sample, or what ``scoring`` says; ``mse_path_`` of LassoCV, ``scores_`` of
+        cv_scores_: the score of every beta on every fold, shape (n_betas, n_folds), larger is better: accuracy, the
+            negative loss per sample of regressors, or what ``scoring`` says; ``mse_path_`` of LassoCV, ``scores_`` of
             LogisticRegressionCV. Folds use ``betas_`` times their share of all weights, or of beta_max.
         best_score_: the mean score of the chosen beta; as in RidgeCV.
         best_index_: its row in ``betas_`` and ``cv_scores_``; as in GridSearchCV, like the next.
@@ -70,8 +70,8 @@ class ConvexAttentionClassifierCV(CrossValidated, ConvexAttentionClassifier):
 class ConvexAttentionRegressorCV(CrossValidated, ConvexAttentionRegressor):
     """:class:`ConvexAttentionRegressor` with beta chosen by cross-validation; see :class:`ConvexMLPClassifierCV`.
 
-    The held-out loss of predictions per token is a mean over tokens. Scorers of scikit-learn take targets of at most
-    two axes: pass y as (n, tokens * c) with ``output="tokens"``.
+    Held-out accuracy and loss of predictions per token are means over tokens. Scorers of scikit-learn take targets of
+    at most two axes: pass y as (n, tokens * c) with ``output="tokens"``.
     """
 
 

@@ -13,15 +13,20 @@ from bidual.architectures.modules import RebuildableModule
 from bidual.estimators.base import ConvexEstimator, Samples
 from bidual.estimators.programs import NeuronProgram
 from bidual.estimators.scoring import HeldOut
+from bidual.losses.datafit import Datafit
 from bidual.runtime.crossovers import FOLDS
 from bidual.runtime.jobs import Task
+from bidual.types import Matrix
 
 Scores = NDArray[np.float64]  # (folds, betas)
 _GAIN = 1e-3  # of cv_tol: at what gain of a step, relative to the objective, the networks of folds rest
 
 
 class Fold(NamedTuple):
-    """Which samples a fold trains on and holds out, and what judges its networks; None is the held-out loss."""
+    """Which samples a fold trains on and holds out, and what judges its networks.
+
+    None is accuracy, or for regressors the negative loss.
+    """
 
     train: NDArray[np.intp]
     test: NDArray[np.intp]
@@ -30,7 +35,8 @@ class Fold(NamedTuple):
     def score(self, network: ConvexEstimator, samples: Samples) -> float:
         if self.judge is not None:
             return self.judge.score(network)
-        return _negative_loss(network, samples.rows(torch.as_tensor(self.test, device=samples.X.device)).weighted())
+        held_out = samples.rows(torch.as_tensor(self.test, device=samples.X.device)).weighted()
+        return (_negative_loss if network._numeric_targets else _accuracy)(network, held_out)
 
 
 def fold_tasks(
@@ -91,8 +97,22 @@ def _path_scores(estimator: ConvexEstimator, samples: Samples, fractions: NDArra
 
 def _negative_loss(network: ConvexEstimator, held_out: Samples) -> float:
     """Per sample; of predictions per token, per token."""
-    datafit = network._datafit(held_out.Y, held_out.weight)
-    with torch.no_grad():
-        outputs = network.module_(held_out.X).reshape(datafit.targets.shape)
+    datafit, outputs = _outputs(network, held_out)
     weight = datafit.weights[:, 0]
+    assert datafit.shift is not None
     return -float((weight * datafit.loss.value(outputs - datafit.shift, datafit.targets)).sum() / weight.sum())
+
+
+def _accuracy(network: ConvexEstimator, held_out: Samples) -> float:
+    """Weighted."""
+    datafit, outputs = _outputs(network, held_out)
+    weight, loss = datafit.weights[:, 0], datafit.loss
+    right = loss.likeliest(outputs) == loss.likeliest(held_out.Y.reshape(outputs.shape))
+    return float((weight * right).sum() / weight.sum())
+
+
+def _outputs(network: ConvexEstimator, samples: Samples) -> tuple[Datafit, Matrix]:
+    """The data term, and the outputs of the network in the shape of its targets."""
+    datafit = network._datafit(samples.Y, samples.weight)
+    with torch.no_grad():
+        return datafit, network.module_(samples.X).reshape(datafit.targets.shape)

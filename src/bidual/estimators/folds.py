@@ -10,6 +10,7 @@ from sklearn.utils.metadata_routing import get_routing_for_object
 from torch import Tensor
 
 from bidual.estimators.parameters import is_whole, must
+from bidual.runtime.json_text import one_line
 
 Split = tuple[NDArray[np.intp], NDArray[np.intp]]  # row numbers to train on, and held-out ones
 _SHOWN = 60  # characters of a split that is refused
@@ -38,13 +39,25 @@ def make_splits(cv: Any, X: Any, y: Any, metadata: Mapping[str, Any], *, stratif
     """
     _check_groups(cv, "groups" in metadata)
     if is_whole(cv, 2):
-        pairs = check_cv(int(cv), y, classifier=stratified).split(X, y)
+        pairs = _numbered(int(cv), X, y, stratified)
     else:
         pairs = cv.split(X, y, **metadata) if _is_splitter(cv) else cv
     splits = [_checked(pair, len(y)) for pair in pairs]
     if not splits:
         raise ValueError(f"cv={cv!r} has no folds; an iterator can be read once only, use a list of (train, test).")
     return splits
+
+
+def _numbered(count: int, X: Any, y: Any, stratified: bool) -> list[Split]:
+    """The folds of scikit-learn, as a list, because it refuses too many of them only when the first is asked for."""
+    try:
+        return list(check_cv(count, y, classifier=stratified).split(X, y))
+    except ValueError as error:
+        of = " of every class" if stratified else ""
+        raise ValueError(
+            f"cross-validation with {count} folds needs as many samples{of} ({one_line(error)}); give cv a smaller "
+            "number that is at least 2, or a list of (train, test), or add samples."
+        ) from error
 
 
 def check_weights(splits: Iterable[Split], weight: NDArray[np.float64] | None) -> None:

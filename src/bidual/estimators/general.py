@@ -8,9 +8,10 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from bidual.architectures import Architecture, LinearMLP
-from bidual.estimators.base import ClassifierTargets, ConvexEstimator, RegressorTargets
+from bidual.estimators.base import ConvexEstimator
 from bidual.estimators.parameters import must, parameter
 from bidual.estimators.programs import FixedProgram, Program
+from bidual.estimators.targets import ClassifierTargets, RegressorTargets
 from bidual.losses.datafit import Datafit
 
 

@@ -13,16 +13,16 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_array, check_consistent_length, check_random_state
-from sklearn.utils.validation import _check_feature_names, check_is_fitted
+from sklearn.utils.validation import _check_feature_names, _check_n_features, check_is_fitted
 from torch import Tensor
 
 from bidual.architectures.modules.layerwise import LayerwiseNetwork
 from bidual.estimators import layerwise_checks as checks
-from bidual.estimators.base import classes_and_codes
 from bidual.estimators.class_weights import ClassWeight, class_weights
 from bidual.estimators.inputs import answers_in_kind, as_plain_array, as_targets, refuse_sparse
 from bidual.estimators.parameters import FLAG, check_display, check_parameters, parameter, restored_if_refused, whole
 from bidual.estimators.saving import SavedEstimator
+from bidual.estimators.targets import classes_and_codes
 from bidual.losses import Softmax
 from bidual.runtime.ranks import ALONE, Ranks
 from bidual.runtime.user_warnings import warn_user
@@ -60,7 +60,8 @@ class LayerwiseCNNClassifier(ClassifierMixin, SavedEstimator):
         crop, flip: augmentation by random shifts of up to so many pixels ("auto" is an eighth of the side) and mirror
             images.
         certificate_samples: random images that every stage is certified on; 0 for no certificates.
-        image_shape: (channels, height, width) of flat samples; not needed where X has these axes, or (n, h, w).
+        image_shape: (channels, height, width) of flat samples, one of them -1 if it should follow from the others; not
+            needed where X has these axes, or (n, h, w).
         checkpoint: a folder, written after every epoch.
         resume: go on with the checkpoint in that folder, to the same result bit for bit.
         random_state: of gates, starts, order and augmentation.
@@ -268,11 +269,14 @@ class LayerwiseCNNClassifier(ClassifierMixin, SavedEstimator):
             array = np.asarray(X)
         except ValueError as error:
             raise ValueError("all images must have one shape, which they do not; pad, cut or resize them.") from error
-        if array.dtype.kind not in "biuf" or array.ndim < 2 or not array.size:
+        if array.dtype.kind not in "biufcO" or array.ndim < 2:
             raise ValueError(
-                f"images must be numbers of shape (n, channels, h, w), got {array.dtype} of shape {array.shape}."
+                f"images must be numbers of shape (n, channels, h, w), got {array.dtype} of shape {array.shape}. "
+                "Reshape your data."
             )
-        check_array(array.reshape(len(array), -1), dtype=None)
+        if array.ndim == 2 and not reset:
+            _check_n_features(self, array, reset=False)
+        array = check_array(array.reshape(len(array), prod(array.shape[1:]))).reshape(array.shape)
         flat = not reset and array.shape[1:] == (self.n_features_in_,)
         shape = self.sample_shape_ if flat else self._shape_of(array.shape[1:])
         if reset:
@@ -284,10 +288,11 @@ class LayerwiseCNNClassifier(ClassifierMixin, SavedEstimator):
 
     def _shape_of(self, found: tuple[int, ...]) -> tuple[int, ...]:
         if self.image_shape is not None:
-            shape = tuple(int(side) for side in self.image_shape)
-            if prod(shape) != prod(found):
-                raise ValueError(f"image_shape={shape} does not fit images of shape {found}.")
-            return shape
+            given, size = tuple(int(side) for side in self.image_shape), prod(found)
+            known = prod(side for side in given if side != -1)
+            if size % known if -1 in given else size != known:
+                raise ValueError(f"image_shape={given} does not fit images of shape {found}.")
+            return tuple(size // known if side == -1 else side for side in given)
         if len(found) not in (2, 3):
             raise ValueError(
                 f"images must have shape (channels, height, width) or (height, width), got {found}; set image_shape."

@@ -16,9 +16,14 @@ MOMENTUM = must("a number from 0 to below 1", lambda value: is_number(value) and
 DROP = must("a number above 0 and at most 1", lambda value: is_number(value) and 0 < value <= 1)
 CROP = must("'auto' or a whole number of at least 0 pixels", lambda value: is_auto(value) or is_whole(value, 0))
 SHAPE = must(
-    "(channels, height, width) in positive whole numbers",
-    lambda value: value is None or (is_list(value) and len(value) == 3 and all(is_whole(side, 1) for side in value)),
+    "(channels, height, width) in positive whole numbers, at most one of them -1",
+    lambda value: value is None or _is_shape(value),
 )
+
+
+def _is_shape(value: Any) -> bool:
+    right = is_list(value) and len(value) == 3 and all(is_whole(side, 1) or side == -1 for side in value)
+    return right and sum(side == -1 for side in value) < 2
 
 
 def kernel(name: str, value: Any) -> None:

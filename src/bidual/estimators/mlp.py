@@ -11,16 +11,20 @@ from torch import Tensor
 
 from bidual.architectures import Architecture, GatedMLP, LinearMLP, ReluMLP
 from bidual.architectures.base import make_gauge
-from bidual.estimators.base import ClassifierTargets, ConvexEstimator, RegressorTargets
+from bidual.estimators.automatic_beta import automatic_beta
+from bidual.estimators.base import ConvexEstimator
 from bidual.estimators.inputs import full_samples
 from bidual.estimators.parameters import COUNT, accepted_by, as_count, check_memory, parameter
 from bidual.estimators.programs import FixedProgram, NeuronProgram, Program
+from bidual.estimators.targets import ClassifierTargets, RegressorTargets
 from bidual.gauges import Gauge
+from bidual.losses import Loss
 from bidual.losses.datafit import Datafit
 from bidual.numerics.sparse import is_sparse, take_rows, values_of
-from bidual.patterns import sample_gates, with_constant
+from bidual.patterns import activations, distinct, sample_gates, with_constant
 from bidual.problems.problem import ReluProblem
 from bidual.training.relu.plan import ReluPlan
+from bidual.training.relu.quick_gates import gates_of_quick_training
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -31,7 +35,8 @@ class ConvexNetwork(ConvexEstimator):
     gates: ArrayLike | None = parameter(None, activation="gated_relu")
     penalty: str | Gauge = parameter("nuclear", accepted_by(make_gauge))
 
-    _auto_gates = 200
+    _auto_gates = 200  # those of a quick training among them, where there is one (docs/uci.md)
+    _trains_gates: ClassVar[bool] = False  # whether they may
     _gate_rows: ClassVar[str]  # what a gate has one number for
     _families: ClassVar[dict[str, Any]]  # the architecture of each activation
 
@@ -71,28 +76,39 @@ class ConvexNetwork(ConvexEstimator):
         if self.activation == "linear":
             self._refuse_beyond_memory(X, 1, n_outputs)
             return FixedProgram.of(self._architecture(X, penalty=self.penalty), X, datafit)
-        gates = self._make_gates(X, datafit.weight, n_outputs)
+        gates = self._make_gates(X, datafit)
         return FixedProgram.of(self._architecture(X, penalty=self.penalty, gates=gates), X, datafit)
 
     def _architecture(self, X: Tensor, **settings: Any) -> Architecture:
         return self._families[self.activation](**self._settings(X), **settings)
 
-    def _make_gates(self, X: Tensor, weight: Tensor | None, n_outputs: int) -> Tensor:
-        """The last fit's gates if they may be kept, else the user's or sampled ones; a hidden bias is one row more."""
+    def _make_gates(self, X: Tensor, datafit: Datafit) -> Tensor:
+        """The last fit's gates if they may be kept, else the user's or new ones; a hidden bias is one row more."""
         last: Any = getattr(getattr(self, "architecture_", None), "gates", None)
-        settings = self._current_gate_settings()
+        trained = self._gates_are_trained(X, datafit)
+        settings = (trained, *self._current_gate_settings())
         same = last is not None and getattr(self, "_gate_settings", None) == settings
         width = self._seen(take_rows(X, slice(1)), None)[0].shape[1] + self._biased
         if self.warm_start and same and len(last) == width:
             return last
         self._gate_settings = settings
-        rows, weight = self._seen(X, weight)
+        rows, weight = self._seen(X, datafit.weight)
         count = self._gate_count() if self.gates is None else np.asarray(self.gates).shape[-1]
-        self._refuse_beyond_memory(X, count, n_outputs)
+        self._refuse_beyond_memory(X, count, datafit.targets.shape[1])
         if self.gates is not None:
             return self._given_gates(rows)
-        generator = torch.Generator().manual_seed(self._seed())
-        return sample_gates(rows, count, generator, bias=self._biased, weight=weight)
+        seed = self._seed()
+        drawn = sample_gates(rows, count, torch.Generator().manual_seed(seed), bias=self._biased, weight=weight)
+        if not trained:
+            return drawn
+        problem = self._relu_problem(X, datafit)
+        gates = torch.cat([gates_of_quick_training(problem, seed, self.max_time), drawn], 1)
+        return gates[:, distinct(activations(problem.X, gates))[:count]]
+
+    def _gates_are_trained(self, X: Tensor, datafit: Datafit) -> bool:
+        """By default, where a quick training can be: its descents need a smooth loss, and samples written out."""
+        own = self.gates is not None or self.n_gates != "auto"
+        return self._trains_gates and not own and datafit.loss.smooth and not is_sparse(X)
 
     def _gate_count(self) -> int:
         return as_count(self.n_gates, self._auto_gates)
@@ -129,6 +145,7 @@ class ConvexMLP(ConvexNetwork):
     """What the two-layer classifier and regressor share: parameters, and neurons that see whole samples."""
 
     _gate_rows = "n_features"
+    _trains_gates = True
     _families: ClassVar = {"linear": LinearMLP, "gated_relu": GatedMLP, "relu": ReluMLP}
 
     def _settings(self, X: Tensor) -> dict[str, Any]:
@@ -136,6 +153,11 @@ class ConvexMLP(ConvexNetwork):
 
     def _relu_problem(self, X: Tensor, datafit: Datafit) -> ReluProblem:
         return ReluProblem(with_constant(X) if self.hidden_bias else X, datafit, 1.0)
+
+    def _auto_beta(self, program: Program) -> float:
+        if isinstance(program, NeuronProgram) and isinstance(program.problem, ReluProblem):
+            return automatic_beta(program.problem, self.beta_max_)
+        return super()._auto_beta(program)
 
     def _seen(self, X: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor | None]:
         return X, weight
@@ -158,20 +180,26 @@ class ConvexMLPClassifier(ClassifierTargets, ConvexMLP):
     network's weights: over all ReLU networks of any width, or over all networks with given gates.
 
     Args:
-        activation: "relu", "gated_relu" (fixed random gates) or "linear". For "relu" the certificate is about all
+        activation: "relu", "gated_relu" (fixed gates) or "linear". For "relu" the certificate is about all
             activation patterns; on data of high rank its gap can be large although no better network was found.
-        beta: the weight decay, in the scaling of a sum over samples; "auto" is a tenth of ``beta_max_``, the smallest
-            beta whose optimum is the zero network. See :class:`ConvexMLPClassifierCV` to choose it from data.
+        beta: the weight decay, in the scaling of a sum over samples; "auto" is a share of ``beta_max_``, the smallest
+            beta whose optimum is the zero network: for "relu" a smaller one the better neurons tell the targets
+            (:func:`bidual.estimators.automatic_beta.automatic_beta`), otherwise a tenth. See
+            :class:`ConvexMLPClassifierCV` to choose it from data.
         oracle: for "relu", how the steepest neuron is found: "exact" (prove over all activation patterns, or refuse),
             "search" (local, with a proved bound), or "auto": exact where that is affordable.
         n_starts: for "relu", from how many starts neurons are searched for; "auto" is 256.
-        n_gates: for "gated_relu", how many gates to sample; "auto" is 200.
+        n_gates: for "gated_relu", how many random gates to sample. "auto" is 200 gates, the first of them (10 to 120)
+            the neurons of a quick ReLU training on the samples of the fit, the others random (docs/uci.md says how that
+            was chosen). All 200 are random for sparse X, for losses with kinks, in fits over several processes, and
+            where the best network is zero.
         gates: for "gated_relu", own gates in place of sampled ones, shape (n_features, P), in the units of the X that
             is passed to ``fit``.
         penalty: "nuclear" (weight decay); for "gated_relu" and "linear" also "frobenius" (one group per gate) or
             "per_output".
-        loss: "auto" (squared), "log_loss" (logistic, or softmax beyond two classes), the name of a loss in
-            ``bidual.losses.LOSSES``, or a Loss. Those of hinge type and "absolute" have no ``predict_proba``.
+        loss: "auto" (log loss for "relu", otherwise squared), "log_loss" (logistic, or softmax beyond two classes), the
+            name of a loss in ``bidual.losses.LOSSES``, or a Loss. Those of hinge type and "absolute" have no
+            ``predict_proba``.
         class_weight: None, "balanced" (n / (k n_c) for a class with n_c of all n samples of k classes, counted with
             their weights) or a dict with a number for some classes, the others having 1. Samples count with this times
             their ``sample_weight``. A class of weight 0 is in ``classes_`` and is not trained on; two others must be
@@ -182,10 +210,10 @@ class ConvexMLPClassifier(ClassifierTargets, ConvexMLP):
         tol: the certified relative duality gap to reach; a ConvergenceWarning says so if it was not.
         max_iter: a limit on solver steps, None for the solver's own.
         max_time: a limit in seconds, None for none.
-        hidden_bias: whether neurons (and sampled gates) have a bias; it is part of the weight decay, and one more
+        hidden_bias: whether neurons (and gates, if not given) have a bias; it is part of the weight decay, and one more
             dimension for the certificate.
         fit_intercept: whether outputs have an intercept, which is not penalised.
-        random_state: the seed of the gates, or of the search for neurons.
+        random_state: the seed of the gates or of the training that finds them, or of the search for neurons.
         warm_start: start from the last fit's gates or neurons, and its solution.
         verbose: show the gap against time.
         device: where tensors live, "cpu" or "cuda".
@@ -202,6 +230,10 @@ class ConvexMLPClassifier(ClassifierTargets, ConvexMLP):
         n_neurons_, n_iter_, history_, solver_: size of the network, steps, records of the gap, which solvers ran.
         classes_, n_features_in_: as in scikit-learn.
     """
+
+    @property
+    def _loss_named(self) -> str | Loss:
+        return "log_loss" if self.loss == "auto" and self.activation == "relu" else self.loss
 
 
 class ConvexMLPRegressor(RegressorTargets, ConvexMLP):

@@ -7,9 +7,10 @@ from torch import Tensor
 
 from bidual.architectures import GatedParallel, ParallelMLP
 from bidual.architectures.gated_parallel import SubNetworkGates
-from bidual.estimators.base import ClassifierTargets, ConvexEstimator, RegressorTargets
+from bidual.estimators.base import ConvexEstimator
 from bidual.estimators.parameters import COUNT, accepted_by, as_count, check_memory, one_of, parameter
 from bidual.estimators.programs import FixedProgram, NeuronProgram, Program
+from bidual.estimators.targets import ClassifierTargets, RegressorTargets
 from bidual.losses.datafit import Datafit
 from bidual.operators.parallel import as_widths
 from bidual.patterns import with_constant

@@ -13,12 +13,14 @@ from bidual.architectures import Architecture
 from bidual.architectures.modules import RebuildableModule
 from bidual.losses.datafit import Datafit
 from bidual.polar import Neurons
+from bidual.polar.products.witness import CellProof
 from bidual.problems.certificate import SoundnessError
 from bidual.problems.problem import NeuronProblem, Problem, ReluProblem
 from bidual.problems.solution import Limits, Solution
 from bidual.solvers.plan import solve_auto
 from bidual.training.relu.fold_networks import FoldNetwork, FoldPaths
 from bidual.training.relu.plan import NeuronPlan
+from bidual.training.relu.start import NetworkStart
 from bidual.types import Blocks, Matrix
 
 
@@ -28,6 +30,13 @@ class WarmStart(NamedTuple):
     architecture: Architecture
     point: Blocks
     dual: Matrix
+    witness: tuple[CellProof, ...] | None = None
+
+    @property
+    def network(self) -> NetworkStart | None:
+        """For programs over neurons; None where the architecture has gates instead."""
+        neurons = getattr(self.architecture, "neurons", None)
+        return None if neurons is None else NetworkStart(neurons, self.point, self.dual, self.witness)
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +60,8 @@ class Fitted:
 
     @property
     def start(self) -> WarmStart:
-        return WarmStart(self.architecture, self.solution.certificate.point, self.solution.certificate.dual_point)
+        found = self.solution.certificate
+        return WarmStart(self.architecture, found.point, found.dual_point, found.witness)
 
     @property
     def loss(self) -> float:
@@ -160,10 +170,8 @@ class NeuronProgram(Program):
         return self.plan.beta_max(self.problem)
 
     def train(self, beta: float, limits: Limits, *, start: WarmStart | None = None, **options: Any) -> Fitted:
-        neurons = None if start is None else getattr(start.architecture, "neurons", None)
-        if neurons is not None and neurons.shape[1] != self.problem.neuron_size:
-            neurons = None
-        done = self.plan.train(self.problem.with_beta(beta), limits, start=neurons, **options)
+        given = None if start is None else start.network
+        done = self.plan.train(self.problem.with_beta(beta), limits, start=given, **options)
         return Fitted(self.architecture(done.neurons), done)
 
     @property

@@ -50,7 +50,7 @@ class _Model(Header):
     encoder: list[dict[str, Any]] | None
 
 
-_FILE = Container("model", 2, _Model, "save the model again")
+_FILE = Container("model", 3, _Model, "save the model again")
 
 
 class SavedEstimator(BaseEstimator):
@@ -218,8 +218,8 @@ def pack(value: Any, name: str, tensors: Tensors) -> Any:
     if isinstance(value, (list, tuple)) or hasattr(value, "__array__"):
         return _pack_array(np.asarray(value), name, tensors)
     raise ValueError(
-        f"cannot save {name}={value!r}: a model file holds numbers, strings, arrays, losses, gauges and solvers; "
-        f"replace it with set_params({name}=...) before saving."
+        f"cannot save {name}={value!r}: a model file holds numbers, strings, arrays, losses, gauges and solvers, but "
+        f"no functions, splitters and other objects; call set_params({name}=None) first, which changes no prediction."
     )
 
 

@@ -9,12 +9,16 @@ from numbers import Real
 from typing import Any, Self
 
 import sklearn
+import torch
 from numpy.typing import NDArray
 from sklearn.base import is_classifier
 from sklearn.metrics import check_scoring as resolved
 from sklearn.metrics import get_scorer_names
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _check_method_params
+from torch import Tensor
+
+from bidual.estimators.inputs import as_plain_array
 
 Scorer = Callable[..., Any]
 
@@ -32,7 +36,7 @@ def check_scoring(value: Any) -> None:
 
 
 def scorer_of(scoring: str | Scorer | None) -> Scorer | None:
-    """The scorer of what :func:`check_scoring` allows; None for the held-out loss."""
+    """The scorer of what :func:`check_scoring` allows; None for what estimators have themselves."""
     return None if scoring is None else resolved(scoring=scoring)
 
 
@@ -81,7 +85,8 @@ class HeldOut:
 
     @classmethod
     def of(cls, scorer: Scorer, fold: int, rows: NDArray[Any], X: Any, y: Any, metadata: Mapping[str, Any]) -> Self:
-        """Some rows of samples that scikit-learn can index."""
+        """Some rows of what scikit-learn can index, and of tensors that are sparse or have a gradient."""
+        X, y = _indexable(X), _indexable(y)
         some = (_safe_indexing(X, rows), _safe_indexing(y, rows), _check_method_params(X, dict(metadata), rows))
         return cls(scorer, fold, *some, sklearn.get_config())
 
@@ -105,5 +110,12 @@ class HeldOut:
         except (TypeError, ValueError) as error:
             raise ValueError(
                 f"scoring={constant.scoring!r} cannot score the held-out part of fold {self.fold}: "
-                f"{' '.join(str(error).split())}"
+                f"{' '.join(str(error).split()).rstrip('.')}; use another scoring, or other folds."
             ) from error
+
+
+def _indexable(values: Any) -> Any:
+    """Sparse tensors as scipy has them, in rows, and others without their gradient; all else as it is."""
+    if not isinstance(values, Tensor):
+        return values
+    return values.detach() if values.layout is torch.strided else as_plain_array(values).tocsr()

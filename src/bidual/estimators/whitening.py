@@ -9,6 +9,7 @@ from scipy.linalg import svd
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, validate_data
 
+from bidual.estimators.inputs import answers_in_kind, as_plain_array
 from bidual.estimators.parameters import FLAG, must
 
 Array = NDArray[np.float64]
@@ -53,7 +54,7 @@ class ZCAWhitening(TransformerMixin, BaseEstimator):
     def fit(self, X: ArrayLike, y: object = None) -> Self:
         """Learn the map from samples X (n, d); y is ignored."""
         self._check_parameters()
-        samples: Array = validate_data(self, X, dtype=np.float64)
+        samples: Array = validate_data(self, as_plain_array(X), dtype=np.float64)
         n = len(samples)
         if self.center and n == 1:
             raise ValueError("center=True needs at least two samples, got n_samples=1. Use center=False.")
@@ -71,6 +72,7 @@ class ZCAWhitening(TransformerMixin, BaseEstimator):
         self.spike_free_ = n <= white.shape[1] and bool(np.allclose(white @ white.T, np.eye(n), rtol=0, atol=1e-6))
         return self
 
+    @answers_in_kind
     def transform(self, X: ArrayLike) -> Array:
         """The whitened samples (n, d), with the constant column behind them (n, d + 1) if there is one."""
         check_is_fitted(self)

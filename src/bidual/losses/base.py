@@ -95,11 +95,13 @@ class Loss(ABC):
     half_square: ClassVar[bool] = False
 
     def __init_subclass__(cls, **settings: Any) -> None:
-        """Refuse methods that only look like overrides; certificates rest on them."""
+        """Refuse methods that only look like overrides, because certificates rest on them, and promises not kept."""
         super().__init_subclass__(**settings)
         for name in ("balance", "repair", "hessian", "summed_hessian", "epigraph"):
             if f"_{name}" in vars(cls):
                 raise TypeError(f"{cls.__name__} defines _{name}, which nothing calls; call it {name}.")
+        if cls.gives_probabilities and cls._probabilities is Loss._probabilities:
+            raise TypeError(f"{cls.__name__} says gives_probabilities; define _probabilities, or leave that out.")
 
     @property
     def smooth(self) -> bool:
@@ -244,7 +246,8 @@ class Loss(ABC):
         return _told_apart(self._probabilities(P), self.likeliest(P))
 
     def _probabilities(self, P: Tensor) -> Tensor:
-        raise NotImplementedError
+        """Of a loss that gives them; ``__init_subclass__`` sees to it that such a loss has its own."""
+        raise NotImplementedError(f"{self.name} loss has no probabilities.")
 
     @abstractmethod
     def _value(self, P: Tensor, Y: Tensor) -> Tensor: ...

@@ -82,6 +82,12 @@ class Datafit:
         entries = self.targets.shape[1] if self.loss.separable else 1
         return self.loss.slope * math.sqrt(entries) * length(self.weights[:, 0])
 
+    def fits(self, dtype: torch.dtype) -> bool:
+        """Whether a precision has such large targets and such weights, so that none becomes infinite or zero."""
+        range_ = torch.finfo(dtype)
+        sizes, w = self.targets.abs(), self.weights
+        return not len(w) or bool(sizes.max() <= range_.max and w.max() <= range_.max and w.min() >= range_.tiny)
+
     def to(self, dtype: torch.dtype) -> Self:
         weight = None if self.weight is None else self.weight.to(dtype)
         assert self.shift is not None

@@ -24,6 +24,7 @@ class Quantile(Loss):
     def __post_init__(self) -> None:
         if not isinstance(self.quantile, Real) or not 0 < self.quantile < 1:
             raise ValueError(f"quantile must be a number between 0 and 1, got {self.quantile!r}; 0.5 is the median.")
+        object.__setattr__(self, "quantile", float(self.quantile))  # a float32 would round all that it meets
 
     @property
     def slope(self) -> float:  # type: ignore[override]
@@ -35,7 +36,7 @@ class Quantile(Loss):
 
     def _grad(self, P: Tensor, Y: Tensor) -> Tensor:
         R = P - Y
-        return (1 - self.quantile) * (R > 0) - self.quantile * (R < 0)
+        return (1 - self.quantile) * (R > 0).to(R.dtype) - self.quantile * (R < 0).to(R.dtype)
 
     def _conjugate(self, V: Tensor, Y: Tensor) -> Tensor:
         slack = 1 + 4 * torch.finfo(V.dtype).eps  # V / w * w need not be V

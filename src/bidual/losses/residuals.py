@@ -1,6 +1,8 @@
 """Losses of the residual p - y."""
 
+import math
 from dataclasses import dataclass
+from numbers import Real
 
 import torch
 from torch import Tensor
@@ -111,8 +113,12 @@ class Huber(Loss):
     translates = True
 
     def __post_init__(self) -> None:
-        if not self.delta > 0:
-            raise ValueError(f"delta must be positive, got {self.delta}. Use loss='absolute' for the limit delta -> 0.")
+        if not isinstance(self.delta, Real) or not 0 < self.delta < math.inf:
+            raise ValueError(
+                f"delta must be a positive finite number, got {self.delta!r}; use loss='absolute' for the limit "
+                "delta -> 0, and 'squared' for delta -> infinity."
+            )
+        object.__setattr__(self, "delta", float(self.delta))  # a float32 would round all that it meets
 
     @property
     def slope(self) -> float:  # type: ignore[override]

@@ -18,6 +18,7 @@ _TINY = 1e-300
 _NUMBERS = 30_000  # of starts times samples that are handled at a time: what fits into a cache
 _AWAY = (0.06, 0.2, 0.6)  # how far from a seed of length one a search starts
 _POWERS, _MARGIN = 6, 1.15  # steps to the largest eigenvalue, and what is added to it
+_STEEP, _MORE_STEPS = 1e-3, 120  # where nothing is steeper than the threshold by this share, ascents take so many steps
 _SAMPLE, _CLIMBS = 3000, 5  # samples that ascents see, and steps on all samples that follow where there are more
 
 
@@ -88,7 +89,8 @@ class RidgeSearch(NeuronOracle):
 
     Slower than :class:`LocalSearch`, which never stops on a ridge; at such a dual point the steepest neurons are on
     ridges. Of many samples the ascents see some, drawn anew for every question, and a few steps on all of them follow:
-    sums over many samples are nearly smooth. Lower bounds only.
+    sums over many samples are nearly smooth. Where ascents of thirty steps find nothing above the threshold, the best
+    of them take four times as many before the search says so. Lower bounds only.
     """
 
     X: Float[Tensor, "n d"]
@@ -111,10 +113,16 @@ class RidgeSearch(NeuronOracle):
         around = known if seeds is None or not len(seeds) else seeds
         starts = [known.cpu().numpy() @ basis, self._drawn(), self._around(around.cpu().numpy() @ basis)]
         some = self._sampled()
-        found = torch.from_numpy(ascend(X[some], V.cpu().numpy()[some], np.concatenate(starts)) @ basis.T).to(self.X)
+        samples, slopes = X[some], V.cpu().numpy()[some]
+        found = ascend(samples, slopes, np.concatenate(starts))
+        values = _objective(samples, slopes, found)[0]
+        if not (values > (1 + _STEEP) * above).any():
+            best = np.argsort(-values)[: self.starts]
+            found[best] = ascend(samples, slopes, found[best], steps=_MORE_STEPS)
+        climbed = torch.from_numpy(found @ basis.T).to(self.X)
         if len(X) > _SAMPLE:
-            found = LocalSearch(self.X, 1, _CLIMBS).climbed_from(found, V)
-        neurons = torch.cat([found, known[:1]])
+            climbed = LocalSearch(self.X, 1, _CLIMBS).climbed_from(climbed, V)
+        neurons = torch.cat([climbed, known[:1]])
         return SteepestNeurons.ranked(neurons, steepness(self.X, V, neurons), above)
 
     def _sampled(self) -> Int[ndarray, " m"] | slice:

@@ -102,8 +102,8 @@ class Problem:
         return replace(self, beta=beta)
 
     def to(self, dtype: torch.dtype) -> Self:
-        """The same problem in another precision; self if nothing changes."""
-        if self.operator.like.dtype == self.datafit.targets.dtype == dtype:
+        """The same problem in another precision; self if nothing changes, or if that cannot hold targets or weights."""
+        if self.operator.like.dtype == self.datafit.targets.dtype == dtype or not self.datafit.fits(dtype):
             return self
         return replace(self, operator=self.operator.to(dtype), datafit=self.datafit.to(dtype))
 

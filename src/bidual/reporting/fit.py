@@ -90,21 +90,18 @@ def _gaps(model: ConvexEstimator) -> Drawn | None:
 
 
 def _folds(model: ConvexEstimator) -> dict[str, Any]:
-    """The cross-validation of a fit: of losses, or of the scores that were asked for."""
-    scoring = getattr(model, "scoring", None)
-    if scoring is None:
-        return cross_validation(model.betas_, -model.cv_scores_, model.beta_)
-    name = scoring if isinstance(scoring, str) and scoring.isidentifier() else "score"
-    return cross_validation(model.betas_, model.cv_scores_, model.beta_, name)
+    """The cross-validation of a fit."""
+    name, values = model.held_out
+    return cross_validation(model.betas_, values, model.beta_, name)
 
 
 def cross_validation(
-    betas: NDArray[np.float64], values: NDArray[np.float64], chosen: float, score: str | None = None
+    betas: NDArray[np.float64], values: NDArray[np.float64], chosen: float, what: str
 ) -> dict[str, Any]:
     """Held-out losses, or values of a score, of shape (betas, folds), as a figure and the rows of a table."""
-    what, best = ("loss", "smallest") if score is None else (score, "largest")
-    caption = f"Mean {what} on held-out folds for {len(betas)} weight decays; the one with the {best} was chosen."
-    label = "held-out loss per sample" if score is None else f"held-out {score}"
+    best = "smallest" if what == "loss" else "largest"
+    caption = f"Mean {what} on held-out folds for {len(betas)} weight decays; one with the {best} was chosen."
+    label = "held-out loss per sample" if what == "loss" else f"held-out {what}"
     drawn = both(lambda: cv_figure(betas, values, chosen, label), f"{caption} Chosen: {number(chosen)}.")
     rows = [[float(b), float(row.mean()), float(row.std())] for b, row in zip(betas, values, strict=True)]
     return {"drawn": drawn, "caption": caption, "what": f"held-out {what}", "rows": rows, "folds": values.shape[1]}

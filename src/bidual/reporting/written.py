@@ -81,7 +81,8 @@ class _Certify(_Json):
 
 class _Folds(_Json):
     betas: Annotated[list[Positive], _Betas]
-    losses: Annotated[list[Annotated[list[Number], Field(min_length=1, max_length=1000)]], _Betas]
+    score: Annotated[str, Field(pattern=r"^[a-z0-9_]{1,60}$")]
+    values: Annotated[list[Annotated[list[Number], Field(min_length=1, max_length=1000)]], _Betas]
 
 
 class _Fit(_Json):
@@ -127,9 +128,9 @@ def written_report(path: Path, title: str | None) -> Report:
 def _fit(fit: _Fit, title: str | None, path: Path) -> Report:
     bounds, cv = Bounds(fit.primal, fit.dual, fit.relative_gap, Scope[fit.scope]), None
     if fit.cv is not None:
-        if len({len(fit.cv.betas), len(fit.cv.losses)}) > 1 or len(set(map(len, fit.cv.losses))) > 1:
-            raise ValueError(f"{path}: 'cv' must hold as many 'betas' as rows of 'losses'; write the file again.")
-        cv = cross_validation(np.array(fit.cv.betas), np.array(fit.cv.losses), fit.beta)
+        if len({len(fit.cv.betas), len(fit.cv.values)}) > 1 or len(set(map(len, fit.cv.values))) > 1:
+            raise ValueError(f"{path}: 'cv' must hold as many 'betas' as rows of 'values'; write the file again.")
+        cv = cross_validation(np.array(fit.cv.betas), np.array(fit.cv.values), fit.beta, fit.cv.score)
     lead = "The output of bidual fit; the model file itself shows more"
     return page("written_fit", title or "Report of a fit", lead, fit=fit, bounds=bounds, cv=cv)
 

@@ -46,7 +46,8 @@ class ProofCrossovers:
     """Between proofs for ReLU networks whose neurons were searched for (docs/product_bound.md).
 
     Attributes:
-        share, least: of the seconds of training, and seconds, that a proof is given without a limit of time.
+        share, least, most: of the seconds of training, and seconds, that a proof is given without a limit of time.
+        sphere: seconds of cutting the sphere and training with what it finds, without a limit of time.
         first: seconds that its first round may take in any case; about two on tables of some hundred rows.
         per_row: pairs of rows that have a multiplier, for every row.
         dense: rows beyond which products of clusters of rows take the place of products of rows ...
@@ -58,7 +59,9 @@ class ProofCrossovers:
     """
 
     share: float = 1.0
-    least: float = 1.0
+    least: float = 0.4
+    most: float = 10.0
+    sphere: float = 30.0
     first: float = 10.0
     per_row: int = 100
     dense: int = 600
@@ -67,6 +70,10 @@ class ProofCrossovers:
     most_outputs: int = 3
     helper_after: float = 2.0
     helper_left: float = 6.0
+
+    def seconds_after(self, training: float) -> float:
+        """That a proof is given without a limit of time."""
+        return min(max(self.share * training, self.least), self.most)
 
 
 @dataclass(frozen=True)

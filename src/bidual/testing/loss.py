@@ -87,6 +87,7 @@ def _check_slope(loss: Loss, Y: Tensor, generator: torch.Generator) -> None:
 def _check_subgradient(loss: Loss, P: Tensor, Y: Tensor, generator: torch.Generator) -> None:
     value, slope = loss.value(P, Y), loss.grad(P, Y)
     require(value.shape == Y.shape[:1] and slope.shape == Y.shape, "loss: one number and one row per sample")
+    require(value.dtype == slope.dtype == P.dtype, f"loss: float64 in and out, got {value.dtype} and {slope.dtype}")
     require(bool(torch.isfinite(value).all()), f"loss: value is finite, got {value.max()} at |p| = {P.abs().max():.3g}")
     require(bool((value >= 0).all()), f"loss: value is not negative, got {value.min()}")
     for step in (1e-3, 1.0) if _grows_without_bound(loss) else (1e-3, 1.0, 1e3):

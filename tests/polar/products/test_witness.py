@@ -8,13 +8,14 @@ from functools import cache
 import pytest
 import torch
 
+from bidual.polar.products.majorant import Majorant
 from bidual.polar.products.multipliers import Pairs
 from bidual.polar.products.oracle import ProductBound
 from bidual.polar.products.proof import proved_bound
 from bidual.polar.products.soft_bound import Cells
-from bidual.polar.products.witness import CellProof, ProductProof, covering
+from bidual.polar.products.witness import CellProof, ProductProof, covering, given_back, proof_of
 from bidual.polar.relaxations.reduction import Scaled
-from helpers.product_cases import draw
+from helpers.product_cases import draw, multipliers, places
 
 N, D, C = 8, 3, 1
 TENSORS = ["omega", "slack", "on_plus", "on_minus", "cone_plus", "cone_minus", "balance", "form_pairs", "form_cones"]
@@ -191,3 +192,19 @@ def test_witnesses_take_half_the_bytes_unless_numbers_leave_single_precision(clu
         for name in ("slack", "omega"):
             far = replace(kept.wide(), **{name: getattr(kept.wide(), name) * factor})
             assert far.compact() is far
+
+
+@pytest.mark.parametrize("clustered", [False, True])
+def test_multipliers_come_back_from_their_witness(clustered: bool) -> None:
+    X = torch.nn.functional.normalize(torch.cat([draw(9, 3), draw(9, 3) @ draw(3, 1, seed=2)], 1), dim=1)  # of rank 3
+    scaled = Scaled.of(X)
+    x = torch.from_numpy(scaled.x)
+    for place, V in places(2, clustered):
+        cell = replace(place.cell, X=x)
+        at = multipliers(place)
+        back, again = given_back(X, scaled, proof_of(X, scaled, cell, at), 2)
+        assert back.fixed == cell.fixed
+        torch.testing.assert_close(back.forms, cell.forms)
+        C, D = (Majorant(one, V, weights).C for one, weights in ((cell, at), (back, again)))
+        assert C is not None
+        torch.testing.assert_close(D, C, rtol=1e-4, atol=1e-5 * float(C.abs().max()))

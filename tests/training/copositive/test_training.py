@@ -96,8 +96,8 @@ def test_regressors(solver: str) -> None:
 @pytest.mark.parametrize("solver", ["copositive", "cutting_planes"])
 def test_classifiers(solver: str) -> None:
     X, y = make_classification(15, 2, n_informative=2, n_redundant=0, n_classes=2, random_state=0)
-    fit = ConvexMLPClassifier(solver=solver, hidden_bias=False, beta=0.5).fit(X, y)
-    best = ConvexMLPClassifier(solver="column_generation", hidden_bias=False, beta=0.5).fit(X, y)
+    fit = ConvexMLPClassifier(loss="squared", solver=solver, hidden_bias=False, beta=0.5).fit(X, y)
+    best = ConvexMLPClassifier(loss="squared", solver="column_generation", hidden_bias=False, beta=0.5).fit(X, y)
     assert fit.certificate_.relative_gap <= 1e-4
     assert fit.certificate_.primal == pytest.approx(best.certificate_.primal, rel=2e-4)
     np.testing.assert_array_equal(fit.predict(X), best.predict(X))

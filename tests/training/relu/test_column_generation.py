@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor
 
 from bidual.losses import LOSSES
 from bidual.patterns import enumerate as enumerate_patterns
-from bidual.polar import Faces, LocalSearch
+from bidual.polar import Faces, LocalSearch, RidgeSearch
 from bidual.problems.certificate import Certificate, Scope, certify
 from bidual.problems.problem import Problem, ReluProblem
 from bidual.problems.solution import Limits, Solution, Status
@@ -237,3 +238,28 @@ def test_an_oracle_for_other_samples_is_refused() -> None:
         solve(problem, ColumnGeneration(Faces(problem.X[:, :1].repeat(1, 2))), Limits(1e-6))
     with pytest.raises(ValueError, match="other samples"):
         solve(problem, ColumnGeneration(Faces(2 * problem.X)), Limits(1e-6))
+
+
+def searching(problem: ReluProblem, **settings: Any) -> ColumnGeneration:
+    return ColumnGeneration(RidgeSearch(problem.X, starts=24), moving=0, **settings)
+
+
+def test_a_search_that_goes_on_keeps_what_the_last_one_has_reached() -> None:
+    """Light neurons are the last digits: a search that began as a first round does would drop them."""
+    problem = relu_problem("squared", 60, 5, 1, seed=3, share=0.005)
+    done = solve(problem, searching(problem), Limits(1e-4))
+    assert done.search_gap is not None
+    solver = searching(problem).within(Limits(1e-4))
+    state = solver.resume(problem, done)
+    assert state.gap == done.search_gap
+    again = solver.step(problem, state).verdict
+    assert again.certificate.primal <= done.certificate.primal * (1 + 1e-8)
+
+
+def test_weights_of_a_start_are_where_its_master_problem_begins() -> None:
+    problem = relu_problem("squared", 40, 4, 1, seed=3, share=0.02)
+    done = solve(problem, searching(problem), Limits(1e-4))
+    state = searching(problem, weights=done.Z).init(problem, done.neurons, None)
+    assert torch.equal(state.Z, done.Z)
+    for other in (None, done.Z[1:], torch.cat([done.Z, done.Z], 2)):
+        assert not searching(problem, weights=other).init(problem, done.neurons, None).Z.any()

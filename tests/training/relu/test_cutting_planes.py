@@ -182,7 +182,8 @@ def test_single_precision_is_trained_in_double() -> None:
 @pytest.mark.parametrize("loss", [name for name in LOSSES if name != "squared"])
 def test_other_losses_are_refused(loss: str) -> None:
     problem = relu_problem(loss, 6, 2, 2, seed=0)
-    with pytest.raises(ValueError, match=f"CP eq. \\(73\\); got {loss}. Use solver='column_generation' or 'auto'"):
+    words = f"CP eq. \\(73\\); got {loss}, so set loss='squared'. Use solver='column_generation' or 'auto'"
+    with pytest.raises(ValueError, match=words):
         solve(problem, CuttingPlanes(Faces(problem.X)), Limits(1e-6))
 
 

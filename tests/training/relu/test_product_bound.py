@@ -26,6 +26,7 @@ from bidual.training.relu import product_bound
 from bidual.training.relu.dual_coordinates import DualCoordinates
 from bidual.training.relu.plan import ReluPlan
 from bidual.training.relu.product_bound import JointProductBound, bytes_needed
+from bidual.training.relu.start import NetworkStart, predictions_at
 from helpers.product_cases import draw
 
 
@@ -90,7 +91,7 @@ def fitted(tmp_path: Path) -> tuple[ConvexMLPClassifier, np.ndarray, np.ndarray]
     rng = np.random.default_rng(0)
     X = rng.standard_normal((60, 8))
     y = (X[:, 0] + 0.5 * X[:, 1] ** 2 + 0.3 * rng.standard_normal(60) > 0.4).astype(int)
-    return ConvexMLPClassifier(max_time=5).fit(X, y), X, y
+    return ConvexMLPClassifier(loss="squared", max_time=5).fit(X, y), X, y
 
 
 def test_the_witness_is_saved_and_rechecked_without_a_search(tmp_path: Path) -> None:
@@ -210,3 +211,66 @@ def test_a_round_after_which_other_cells_are_worse_is_repeated_on_all(monkeypatc
     assert replace(joint, f=10 * joint.f).gap > joint.gap
     assert joint.improved(0.1, 10, math.inf) is joint
     assert [len(active) for active in asked] == [1, len(joint.cells.places)]
+
+
+def proved_near(task: ReluProblem, share: float) -> tuple[Solution, NetworkStart]:
+    """A network, without a proof; and what several rounds of one leave behind for so many times its beta."""
+    plan, larger = ReluPlan(task.X, "search"), replace(task, beta=task.beta * share)
+    found = bounded(larger, plan.train(larger, prove=False))
+    start = NetworkStart(found.neurons, found.Z, found.certificate.dual_point, found.certificate.witness)
+    return plan.train(task, prove=False), start
+
+
+def bound_from(near: NetworkStart | None, task: ReluProblem, found: Solution, steps: int = 1) -> Solution:
+    return solve(task, JointProductBound(near=near), Limits(1e-9, steps), start=found)
+
+
+@pytest.mark.parametrize("name", ["squared", "logistic", "hinge"])
+def test_the_multipliers_of_a_neighbouring_beta_prove_at_once_what_takes_rounds(name: str) -> None:
+    task = problem(name, n=40)
+    found, start = proved_near(task, 1.2)
+    cold, warm = bound_from(None, task, found), bound_from(start, task, found)
+    exact = ReluPlan(task.X, "exact").train(task, Limits(1e-5)).certificate.primal
+    assert warm.certificate.dual <= exact
+    assert warm.certificate.relative_gap < 0.7 * cold.certificate.relative_gap
+    assert warm.certificate.recheck(found.problem)
+
+
+@pytest.mark.parametrize("name", ["squared", "logistic", "hinge"])
+def test_a_dual_point_is_that_of_its_predictions(name: str) -> None:
+    dual = DualCoordinates(problem(name).datafit)
+    V = dual.point(draw(14, 1, seed=5))
+    f = predictions_at(dual, V)
+    assert f is not None
+    torch.testing.assert_close(dual.point(f), V)
+
+
+def test_the_witness_of_other_samples_or_without_numbers_is_not_begun_with() -> None:
+    task = problem("squared", n=20)
+    found, start = proved_near(task, 1.2)
+    plain = bound_from(None, task, found).certificate
+    assert start.witness is not None
+    at = start.witness[0].at
+    broken = [replace(at, omega=at.omega * math.nan), replace(at, omega=at.omega[1:]), replace(at, slack=0 * at.slack)]
+    witnesses = [(replace(start.witness[0], at=other), *start.witness[1:]) for other in broken]
+    for witness in [*witnesses, start.witness[:1]]:
+        again = bound_from(replace(start, witness=witness), task, found).certificate
+        assert again.dual == plain.dual
+    assert bound_from(start, task, found).certificate.dual != plain.dual
+
+
+def test_of_a_start_is_kept_what_has_the_shapes_of_the_problem() -> None:
+    task = problem("squared", n=20)
+    _, start = proved_near(task, 1.2)
+    assert start.Z is not None
+
+    def kept(start: NetworkStart, task: ReluProblem) -> list[bool]:
+        fitting = start.fitting(task)
+        assert fitting is not None
+        return [part is not None for part in (fitting.Z, fitting.dual, fitting.witness)]
+
+    assert kept(start, task) == [True, True, True]
+    assert kept(start, problem("squared", n=14)) == [True, False, False]
+    assert kept(start, problem("squared", 2, n=20)) == [False, False, False]
+    assert kept(replace(start, Z=start.Z[1:]), task) == [False, True, True]
+    assert replace(start, neurons=start.neurons[:, 1:]).fitting(task) is None

@@ -1,7 +1,7 @@
 """The product bound at a given dual point."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -14,7 +14,7 @@ from bidual.polar.products.cells import orthants
 from bidual.polar.products.clusters import labels_of
 from bidual.polar.products.coordinates import Coordinates
 from bidual.polar.products.soft_bound import Cells, SoftBound
-from bidual.polar.products.witness import CellProof, bound_of_rows, proof_of
+from bidual.polar.products.witness import CellProof, bound_of_rows, covering, given_back, proof_of
 from bidual.polar.relaxations.reduction import ScaledOracle
 from bidual.runtime.crossovers import PROOFS
 from bidual.types import Matrix
@@ -53,6 +53,16 @@ class ProductBound(ScaledOracle):
         labels = labels_of(x, W, self.clusters) if in_clusters(self, *W.shape) else None
         cells = Cells(tuple(Coordinates.start(cell, W, labels) for cell in orthants(x, W.shape[1], self.most_outputs)))
         return cells.refreshed(W, _WIDTHS[0] * max(cells.bounds(W)), self.per_row)
+
+    def again(self, proofs: Sequence[CellProof], n_outputs: int, most: int) -> Cells | None:
+        """The cells of earlier :meth:`proofs` with their multipliers; None if they are not of such rows and outputs, or
+        more than ``most`` for every choice of signs."""
+        X = self.X.cpu()
+        if len(proofs) > most * len({one.signs for one in proofs}):
+            return None
+        if not covering(proofs, n_outputs) or not all(one.fits(X, n_outputs) for one in proofs):
+            return None
+        return Cells(tuple(Coordinates.of(*given_back(X, self._scaled, one, n_outputs)) for one in proofs))
 
     def _descended(self, cells: Cells, W: Matrix) -> Cells:
         for width in _WIDTHS:

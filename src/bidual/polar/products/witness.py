@@ -129,9 +129,7 @@ def proof_of(X: Float[Tensor, "n d"], scaled: Scaled, cell: Cell, at: Multiplier
     frame. What is bounded grows by the size too, so that all is multiplied by it once more.
     """
     size, frame = scaled.size, torch.from_numpy(scaled.frame).to(X)
-    there = Cell(X, cell.n_outputs, cell.signs, cell.fixed)
-    ratios = [there.unit(row) / (cell.unit(row) * size) for row, _ in cell.fixed]
-    forms = X.new_tensor([1.0] * cell.n_sign_forms + ratios)
+    forms = _forms_between(cell, replace(cell, X=X), size)
     pairs = replace(at.pairs, values=tuple(value / size for value in at.pairs.values))
     turned = replace(
         at,
@@ -148,3 +146,28 @@ def proof_of(X: Float[Tensor, "n d"], scaled: Scaled, cell: Cell, at: Multiplier
     signs = None if cell.signs is None else tuple(cell.signs.tolist())
     rows, row_signs = tuple(row for row, _ in cell.fixed), tuple(sign for _, sign in cell.fixed)
     return CellProof(signs, rows, row_signs, turned.compact())
+
+
+def _forms_between(cell: Cell, there: Cell, size: float) -> Float[Tensor, " k"]:
+    """What the cell's forms are multiplied with where x becomes size x and its cell ``there``."""
+    ratios = [there.unit(row) / (cell.unit(row) * size) for row, _ in cell.fixed]
+    return there.X.new_tensor([1.0] * cell.n_sign_forms + ratios)
+
+
+def given_back(X: Float[Tensor, "n d"], scaled: Scaled, proof: CellProof, c: int) -> tuple[Cell, Multipliers]:
+    """Back from :func:`proof_of`: the cell of x with so many outputs, and its multipliers up to single precision."""
+    size, frame, at = scaled.size, torch.from_numpy(scaled.frame).to(X), proof.at.wide()
+    cell = proof.cell(torch.from_numpy(scaled.x), c)
+    forms = _forms_between(cell, proof.cell(X, c), size).reciprocal()
+    return cell, replace(
+        at,
+        slack=at.slack * size,
+        pairs=replace(at.pairs, values=tuple(value * size for value in at.pairs.values)),
+        on_plus=at.on_plus * forms,
+        on_minus=at.on_minus * forms,
+        cone_plus=at.cone_plus @ frame,
+        cone_minus=at.cone_minus @ frame,
+        balance=at.balance / size,
+        form_pairs=forms[:, None] * at.form_pairs * forms / size,
+        form_cones=forms[:, None] * (at.form_cones @ frame) / size,
+    )

@@ -211,7 +211,8 @@ def check_squared(problem: ReluProblem, what: str, instead: str) -> None:
     """Refuse other losses, norms and readouts."""
     problem.check_plain(what)
     if not problem.datafit.loss.half_square:
-        raise ValueError(f"{what} is for the squared loss, got {problem.datafit.loss.name}; use {instead}.")
+        name = problem.datafit.loss.name
+        raise ValueError(f"{what} is for the squared loss, got {name}; use {instead}, or loss='squared'.")
 
 
 def _at_zero(problem: ReluProblem, cones: PatternCones) -> Relaxed:

@@ -27,6 +27,7 @@ from bidual.solvers.driver import Plan, Stage
 from bidual.training.relu.column_generation import ColumnGeneration
 from bidual.training.relu.lower_bounds import DualPoints
 from bidual.training.relu.plan import MOMENT, NeuronPlan, ReluPlan
+from bidual.training.relu.start import NetworkStart
 from bidual.types import Matrix
 
 PARALLEL_SOLVERS = ("column_generation",)
@@ -112,7 +113,13 @@ class ParallelPlan(NeuronPlan):
             raise ValueError(f"solver must be 'auto' or one of {sorted(PARALLEL_SOLVERS)}, got {solver!r}.")
 
     def stages(
-        self, problem: ParallelProblem, limits: Limits, solver: str, prove: bool, candidates: tuple[Matrix, ...]
+        self,
+        problem: ParallelProblem,
+        limits: Limits,
+        solver: str,
+        prove: bool,
+        candidates: tuple[Matrix, ...],
+        start: NetworkStart | None,
     ) -> Plan:
         outputs = problem.datafit.targets.shape[1]
         exact, steps = self.exact(outputs), _STEPS if limits.max_steps is None else limits.max_steps

@@ -36,6 +36,7 @@ _MASTER_SHARE = 0.03  # of the current gap, what the master problem may leave
 _WIDTH, _WIDE_STEPS, _STEPS = 100, 100, 40  # of the random network, of its descent, and of those between rounds
 _LIGHT = 0.01  # neurons below this share of the heaviest are dropped where neurons move, less the smaller the gap
 _FEWER = 0.9  # of them must be left at most, for another master problem
+_AGAIN = 2e-9  # above its last value, by which a network that is weighed again counts as better
 _LIMITS = Limits(1e-6)
 
 
@@ -89,12 +90,14 @@ class ColumnGeneration(NeuronSolver):
         seeds: neurons to begin with, besides those of the start.
         moving: a seed for the random network where neurons move, for smooth losses under weight decay; None where they
             do not.
+        weights: output weights of the start's neurons, near those that a master problem would find.
         limits: of the run.
     """
 
     oracle: NeuronOracle
     seeds: Neurons | None = None
     moving: int | None = None
+    weights: Blocks | None = None
     limits: Limits = _LIMITS
 
     name = "column_generation"
@@ -117,13 +120,20 @@ class ColumnGeneration(NeuronSolver):
             return _State(problem.restricted_to(wide.neurons), wide.Z, began)
         neurons = torch.cat([problem.X.new_zeros(0, problem.neuron_size), *given])
         master = problem.restricted_to(neurons)
-        return _State(master, master.operator.zeros(), began)
+        Z = master.operator.zeros()
+        if start is not None and self.weights is not None and self.weights.shape == (len(start), *Z.shape[1:]):
+            Z[: len(start)] = self.weights.to(Z)
+        return _State(master, Z, began)
 
     def resume(self, problem: NeuronProblem, done: Solution) -> _State:
         if self.seeds is not None:
             return super().resume(problem, done)
-        master = problem.restricted_to(done.neurons)
-        return _State(master, done.Z.to(problem.X), perf_counter())
+        state = _State(problem.restricted_to(done.neurons), done.Z.to(problem.X), perf_counter())
+        if done.search_gap is None:
+            return state
+        # as rough as a first round it would drop neurons that the last digits of the search before are made of
+        primal = (1 + _AGAIN) * done.certificate.primal
+        return replace(state, gap=min(max(done.search_gap, 0.0), 1.0), primal=primal)
 
     def _in_time(self, began: float) -> Callable[[], bool]:
         limit = self.limits.max_time

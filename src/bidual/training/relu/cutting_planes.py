@@ -250,7 +250,7 @@ def refusal(problem: ReluProblem, most: int = CuttingPlanes.most) -> str | None:
     """Why the method is not for a problem."""
     loss, (n, c) = problem.datafit.loss, problem.datafit.targets.shape
     if not loss.half_square:
-        return f"the cutting-plane method is for the squared loss, CP eq. (73); got {loss.name}."
+        return f"the cutting-plane method is for the squared loss, CP eq. (73); got {loss.name}, so set loss='squared'."
     problem.check_plain("the cutting-plane method")
     if n * c > most:
         return (

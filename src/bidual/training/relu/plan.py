@@ -14,7 +14,7 @@ from torch import Tensor
 from bidual.operators.patches import Patches
 from bidual.patterns.reduction import reduce_rank
 from bidual.patterns.spike_free import is_spike_free
-from bidual.polar import DiagonalBound, Faces, LocalSearch, NeuronOracle, Neurons, RidgeSearch, Sphere, oracle_for
+from bidual.polar import DiagonalBound, Faces, LocalSearch, NeuronOracle, RidgeSearch, Sphere, oracle_for
 from bidual.polar.base import Make, distinct_count
 from bidual.polar.exact.faces import affordable, slow
 from bidual.problems.problem import NeuronProblem, ReluProblem
@@ -29,7 +29,8 @@ from bidual.training.relu import closed_form, cutting_planes, frank_wolfe
 from bidual.training.relu.column_generation import ColumnGeneration
 from bidual.training.relu.lower_bounds import DualPoints, SpikeFreeBound, affordable_steps
 from bidual.training.relu.product_bound import JointProductBound, bytes_needed
-from bidual.types import Matrix
+from bidual.training.relu.start import NetworkStart
+from bidual.types import Blocks, Matrix
 
 ORACLES = ("auto", "exact", "search")
 RELU_SOLVERS = ("column_generation", "cone_program", "frank_wolfe", "closed_form", "cutting_planes", "copositive")
@@ -38,7 +39,7 @@ MOMENT = 0.1  # seconds that a stage has at least
 # where one way overtakes another; the limits of the exact oracle are in polar/exact/faces.py
 _ROUGH = 3e-3  # the search gap at which exact questions begin to pay
 _STARTS, _RIDGE_STARTS = 256, 48
-_MANY_NUMBERS, _SEARCH_TOL = 20_000, 1e-3
+_SEARCH_TOL = 1e-3  # of a search beyond the ranks of the sphere, where a proof seldom has more digits
 _SEARCH_SHARE = 0.5  # of the time, that a search may take beyond that gap where a proof follows
 _WHITE_SAMPLES = 200  # up to so many, the relaxation of spike-free data is a matter of seconds
 _TIGHTER = 0.3  # of the tolerance, what the oracle on the sphere may leave open
@@ -81,7 +82,15 @@ class NeuronPlan(ABC):
         """Refuse before any work what the named solver is not for."""
 
     @abstractmethod
-    def stages(self, problem: Any, limits: Limits, solver: str, prove: bool, candidates: tuple[Matrix, ...]) -> Plan:
+    def stages(
+        self,
+        problem: Any,
+        limits: Limits,
+        solver: str,
+        prove: bool,
+        candidates: tuple[Matrix, ...],
+        start: NetworkStart | None,
+    ) -> Plan:
         """The solvers to run one after another; see :meth:`train`."""
 
     @abstractmethod
@@ -103,7 +112,7 @@ class NeuronPlan(ABC):
         limits: Limits = DEFAULT_LIMITS,
         *,
         solver: str = "auto",
-        start: Neurons | None = None,
+        start: NetworkStart | None = None,
         callback: Callback | None = None,
         prove: bool = True,
         candidates: tuple[Matrix, ...] = (),
@@ -111,13 +120,15 @@ class NeuronPlan(ABC):
         """Train with a named solver, or the best ones for this problem, and certify over all patterns.
 
         Without ``prove`` nothing is done for the certificate that training does not need. ``candidates`` are further
-        dual points to try.
+        dual points to try. Of the ``start`` is used what has the problem's shapes.
         """
         problem = problem.to(torch.float64)
         self.check(problem, solver, limits.max_time)
+        start = None if start is None else start.fitting(problem)
         with one_thread(spare=True):  # many small products: threads would only wait for each other
-            stages = self.stages(problem, limits, solver, prove, candidates)
-            return run(problem, stages, limits.tol, start=start, callback=callback)
+            stages = self.stages(problem, limits, solver, prove, candidates, start)
+            neurons = None if start is None else start.neurons
+            return run(problem, stages, limits.tol, start=neurons, callback=callback)
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,14 +208,20 @@ class ReluPlan(NeuronPlan):
         return cutting_planes.refusal(problem) or (None if provable else many)
 
     def stages(
-        self, problem: ReluProblem, limits: Limits, solver: str, prove: bool, candidates: tuple[Matrix, ...]
+        self,
+        problem: ReluProblem,
+        limits: Limits,
+        solver: str,
+        prove: bool,
+        candidates: tuple[Matrix, ...],
+        start: NetworkStart | None,
     ) -> Plan:
         if solver in _BY_COLUMNS:
-            found = yield from self._found(problem, limits, solver, prove)
+            found = yield from self._found(problem, limits, solver, prove, start)
         else:
             found = yield Stage(self._solver(problem, limits, solver), limits)
         if prove and not found.solver.endswith(Copositive.name):  # a relaxation brings its own proof
-            yield from self._proofs(problem, limits, solver, candidates, found)
+            yield from self._proofs(problem, limits, solver, candidates, found, start)
 
     def _solver(self, problem: ReluProblem, limits: Limits, name: str) -> Solver:
         if name == "closed_form":
@@ -218,7 +235,9 @@ class ReluPlan(NeuronPlan):
         exact = self.exact or not self._cuttable(limits.max_time)
         return cutting_planes.CuttingPlanes(self.neuron_oracle if exact else self._sphere(limits.tol, limits.max_time))
 
-    def _found(self, problem: ReluProblem, limits: Limits, solver: str, prove: bool) -> Stages:
+    def _found(
+        self, problem: ReluProblem, limits: Limits, solver: str, prove: bool, start: NetworkStart | None
+    ) -> Stages:
         """On white data CP Theorem 2, or CP (20) where nothing exact is at hand; elsewhere by columns."""
         if solver == "auto" and self.readout is None and len(self.X) <= self.X.shape[1]:
             form = closed_form.closed_form(problem)
@@ -226,7 +245,7 @@ class ReluPlan(NeuronPlan):
                 yield Stage(form, limits)
             if prove and self._has_one_cone(problem):
                 return (yield Stage(Copositive(seed=self.seed), limits))
-        return (yield from self._by_columns(problem, limits, prove))
+        return (yield from self._by_columns(problem, limits, prove, None if start is None else start.Z))
 
     def _has_one_cone(self, problem: ReluProblem) -> bool:
         """Whether all patterns share a cone, and its semidefinite program is affordable but their list is not."""
@@ -237,15 +256,14 @@ class ReluPlan(NeuronPlan):
         """Whether the samples are few and spike-free, so that CP (20) applies."""
         return self.readout is None and len(self.X) <= self.X.shape[1] and is_spike_free(self.X).holds is True
 
-    def _by_columns(self, problem: ReluProblem, limits: Limits, prove: bool) -> Stages:
+    def _by_columns(self, problem: ReluProblem, limits: Limits, prove: bool, weights: Blocks | None) -> Stages:
         """By columns; where a question to the oracle is slow, a search finds most of the neurons first."""
         if self.exact and not slow(self._n_rows, self.rank):
-            return (yield Stage(ColumnGeneration(self.neuron_oracle), limits))
-        search, first = self._search(problem), limits
+            return (yield Stage(ColumnGeneration(self.neuron_oracle, weights=weights), limits))
+        search, first = replace(self._search(problem), weights=weights), limits
         if self.exact:
             first = replace(limits, tol=max(limits.tol, _ROUGH))
-        elif self.X.numel() > _MANY_NUMBERS and self.rank > _HIGHEST_RANK:
-            # where many numbers meet a search, its last digits take most of the time, and a proof seldom has them
+        elif self.rank > _HIGHEST_RANK:  # the last digits take most of the time, and a proof seldom has them
             first = limits = replace(limits, tol=max(limits.tol, _SEARCH_TOL))
         if prove and not self.exact and limits.max_time is not None:
             return (yield from self._before_proof(search, limits, limits.max_time))
@@ -269,7 +287,13 @@ class ReluPlan(NeuronPlan):
         return replace(search, oracle=self.neuron_oracle, moving=None if self.exact else search.moving)
 
     def _proofs(
-        self, problem: ReluProblem, limits: Limits, solver: str, candidates: tuple[Matrix, ...], found: Solution
+        self,
+        problem: ReluProblem,
+        limits: Limits,
+        solver: str,
+        candidates: tuple[Matrix, ...],
+        found: Solution,
+        start: NetworkStart | None,
     ) -> Plan:
         """The sphere where the rank is low, then CP (20) on white data, elsewhere products of rows."""
         if self.exact:
@@ -280,20 +304,22 @@ class ReluPlan(NeuronPlan):
         if self._cuttable(half):
             sphere = self._sphere(limits.tol, half)
             by_columns = ColumnGeneration(sphere) if solver in _BY_COLUMNS else DualPoints(sphere, (found.dual_point,))
-            found = yield Stage(by_columns, left)
+            found = yield Stage(by_columns, left if half is not None else replace(left, max_time=PROOFS.sphere))
         left = replace(limits.after(found.seconds, least=MOMENT), max_steps=None)
         if self._white and affordable_steps(problem, left.max_time):
             yield Stage(SpikeFreeBound(), left)
             return
-        seconds = None if limits.max_time is not None else max(PROOFS.share * found.seconds, PROOFS.least)
+        seconds = None if limits.max_time is not None else PROOFS.seconds_after(found.seconds)
         with suppress(*NUMERICAL):  # the network keeps the bound that it has
-            yield Stage(self._general_bound(problem, found, seconds), left)
+            yield Stage(self._general_bound(problem, found, seconds, start), left)
 
-    def _general_bound(self, problem: ReluProblem, found: Solution, seconds: float | None) -> Solver:
+    def _general_bound(
+        self, problem: ReluProblem, found: Solution, seconds: float | None, start: NetworkStart | None
+    ) -> Solver:
         """Products of rows, which are for the processor; on other devices and beyond memory one multiplier per row."""
         on_cpu = problem.X.device.type == "cpu"
         if on_cpu and bytes_needed(problem) <= available_bytes(problem.X.device) / 2:
-            return JointProductBound(seconds)
+            return JointProductBound(seconds, near=start)
         return DualPoints(problem.oracle(lambda X: DiagonalBound(X, steps=40)), (found.dual_point,))
 
     def _sphere(self, tol: float, max_time: float | None) -> NeuronOracle:

@@ -28,6 +28,7 @@ from bidual.runtime.crossovers import PROOFS
 from bidual.runtime.memory import available_bytes
 from bidual.training.relu.dual_coordinates import DualCoordinates
 from bidual.training.relu.lower_bounds import LowerBound
+from bidual.training.relu.start import NetworkStart, predictions_at
 from bidual.types import Matrix
 
 _FARTHEST = 1e6  # predictions beyond are not worth a look
@@ -40,6 +41,8 @@ _MEMORY, _LONG_MEMORY, _LONG = 20, 6, 1_000_000  # pairs that it keeps, of vecto
 _BEFORE_CELLS = 0.85  # cells are split once a round leaves more than this share of the gap
 _SPLIT_WIDTH = 0.03  # of the moments by which a row is chosen
 _MOST_SPLITS, _NEAR, _ACTIVE = 6, 0.015, 0.1  # cells within 1.5 % of the largest bound are split, within 10 % move
+_MOST_KNOWN = 2  # cells that an earlier proof hands on, for every choice of signs: every one makes all steps longer
+_USEFUL = 0.9  # an earlier proof that leaves more of the gap than this says little about the new problem
 _GAIN, _PATIENCE = 0.01, 4  # it stalls where so many rounds shrink the gap by less than a hundredth
 
 
@@ -76,6 +79,7 @@ class _Joint:
     unit: float  # what W and the bounds are divided by
     primal: float
     helper: Helper | None = None
+    known: bool = False  # whether the multipliers come from an earlier proof
 
     @property
     def dual(self) -> DualCoordinates:
@@ -155,6 +159,10 @@ class _Joint:
         return 1 + float(self.problem.datafit.conjugate_rows(scale * V).sum()) / self.primal
 
     @property
+    def is_split(self) -> bool:
+        return any(place.cell.fixed for place in self.cells.places)
+
+    @property
     def _bytes(self) -> int:
         """About what a descent on all cells keeps."""
         return 8 * sum(place.pairs.count**2 + (_MEMORY + 12) * len(place.vector) for place in self.cells.places)
@@ -173,7 +181,7 @@ class _Joint:
         """After a round on all cells, or once there are halves, on those that are near the largest bound; on all of
         them after all where V moved to where the others are worse."""
         bounds = self.bounds
-        least = (1 - _ACTIVE) * max(bounds) if any(place.cell.fixed for place in self.cells.places) else 0.0
+        least = (1 - _ACTIVE) * max(bounds) if self.is_split else 0.0
         active, width = [k for k, bound in enumerate(bounds) if bound >= least], width * max(bounds)
         found = self._moved_on(active, width, per_row, deadline)
         if len(active) == len(bounds) or found.gap <= self.gap:
@@ -191,10 +199,13 @@ class _Joint:
 
 def _rounds(joint: _Joint, per_row: int, ends: float, limit: float) -> Iterator[_Joint]:
     """Better and better bounds: V fixed, then V moving; cells are split where a round gains little."""
-    joint = joint.refreshed(_WARM * max(joint.bounds), per_row).warmed(_WARM_STEPS, limit)
+    again = joint.known and joint.is_split  # then it begins where rounds are long, and have been wide before
+    if not again:
+        joint = joint.refreshed(_WARM * max(joint.bounds), per_row).warmed(_WARM_STEPS, limit)
     yield joint
-    gap, widest = joint.gap, _WIDEST
-    deadline = min(max(ends, time.perf_counter() + PROOFS.first), limit)  # this round is worth more than all others
+    gap, widest = joint.gap, _LATER_WIDEST if joint.known else _WIDEST
+    first = ends if again else time.perf_counter() + PROOFS.first  # this round is worth more than all others
+    deadline = min(max(ends, first), limit)
     while True:
         width = min(max(_WIDTH_OF_GAP * gap, _NARROWEST), widest)
         joint = joint.improved(width, per_row, deadline)
@@ -222,10 +233,12 @@ class JointProductBound(LowerBound):
     Attributes:
         seconds: that it may take, its first round in any case; None for as long as it gains and the limits allow.
         max_time: the limit of the run.
+        near: the network of another beta, whose dual point and multipliers are begun with if they prove more.
     """
 
     seconds: float | None = None
     max_time: float | None = None
+    near: NetworkStart | None = None
     name = "product_bound"
     takes = ReluProblem
 
@@ -241,7 +254,7 @@ class JointProductBound(LowerBound):
         ends, limit = (math.inf if given is None else now + given for given in (self.seconds, self.max_time))
         before = Verdict(done.problem, done.certificate, done.dual_point, done.search_gap)
         helper = Helper(min(ends, limit))
-        joint = replace(_begun(problem, done), helper=helper)
+        joint = replace(_begun(problem, done, self.near), helper=helper)
         rounds = _rounds(joint, joint.oracle.per_row, ends, limit)
         return _State(done, before, rounds, ends, helper, [done.certificate.relative_gap])
 
@@ -284,15 +297,26 @@ def bytes_needed(problem: ReluProblem) -> int:
     return 8 * (numbers * (_MEMORY if numbers <= _LONG else _LONG_MEMORY) + 12 * numbers + 25 * count**2)
 
 
-def _begun(problem: ReluProblem, done: Solution) -> _Joint:
+def _begun(problem: ReluProblem, done: Solution, near: NetworkStart | None = None) -> _Joint:
+    """At the network's own dual point, or at that of an earlier proof if its multipliers prove more there."""
     oracle = problem.oracle(ProductBound)
     inner = oracle.inner if isinstance(oracle, Pooled) else oracle
     assert isinstance(inner, ProductBound)
     lift, dual = _Lift(oracle), DualCoordinates(problem.datafit)
     program = done.problem.to(torch.float64)
     f = dual.predictions(program.operator.forward(done.Z.to(torch.float64)), done.dual_point)
-    V = dual.point(f)
-    unit = float(torch.linalg.vector_norm(lift(V)))
-    cells = inner.start(lift(V) / unit)
-    reach = _MOVE * float(torch.linalg.vector_norm(V)) / dual.speed
-    return _Joint(problem, inner, lift, f, cells, reach, unit, done.certificate.primal)
+
+    def begun(f: Matrix, cells: Cells | None = None) -> _Joint:
+        V = dual.point(f)
+        unit, known = float(torch.linalg.vector_norm(lift(V))), cells is not None
+        cells = inner.start(lift(V) / unit) if cells is None else cells
+        reach = _MOVE * float(torch.linalg.vector_norm(V)) / dual.speed
+        return _Joint(problem, inner, lift, f, cells, reach, unit, done.certificate.primal, known=known)
+
+    if near is None or near.dual is None or near.witness is None:
+        return begun(f)
+    c, other = lift(dual.point(f)).shape[1], predictions_at(dual, near.dual)
+    cells = inner.again(near.witness, c, _MOST_KNOWN)
+    tried = [] if cells is None else [begun(point, cells) for point in (f, other) if point is not None]
+    tried = [joint for joint in tried if joint.gap < _USEFUL and all(map(math.isfinite, joint.bounds))]
+    return min(tried, key=lambda joint: joint.gap) if tried else begun(f)
