@@ -1,0 +1,68 @@
+"""A trained network of any family that can be certified: what it costs, and which problem its rivals solve."""
+
+from abc import ABC, abstractmethod
+from typing import NamedTuple
+
+from jaxtyping import Float
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from bidual.architectures.modules import RebuildableModule
+from bidual.losses.datafit import Datafit
+from bidual.polar import Neurons
+from bidual.problems.problem import NeuronProblem
+from bidual.problems.solution import Solution
+from bidual.training.relu.plan import NeuronPlan
+from bidual.types import Matrix
+
+
+class Objective(NamedTuple):
+    """Bounds of a network's objective in real arithmetic, and the gradient of its data term."""
+
+    least: float
+    most: float
+    gradient: Matrix
+
+
+class Found(NamedTuple):
+    """The network of a solution: as a module, and with the biases that the given network has."""
+
+    module: RebuildableModule
+    network: "GivenNetwork"
+
+
+class GivenNetwork(ABC):
+    """A trained network; its rivals are all networks of its family, of any width. A new family is one subclass."""
+
+    @property
+    @abstractmethod
+    def n_outputs(self) -> int: ...
+
+    @property
+    @abstractmethod
+    def output_bias(self) -> Float[Tensor, " c"] | None:
+        """None where it has none: then its rivals have none either."""
+
+    @abstractmethod
+    def samples(self, X: ArrayLike) -> Tensor:
+        """X in float64, or a refusal of samples that are not for this network."""
+
+    @abstractmethod
+    def problem(self, samples: Tensor, datafit: Datafit, beta: float) -> NeuronProblem:
+        """The training problem over all networks of its family."""
+
+    @abstractmethod
+    def plan(self, problem: NeuronProblem, oracle: str, n_starts: int | str) -> NeuronPlan:
+        """How that problem is solved."""
+
+    @abstractmethod
+    def neurons(self) -> Neurons:
+        """Its neurons, of any length, as the problem has them."""
+
+    @abstractmethod
+    def objective(self, problem: NeuronProblem) -> Objective:
+        """Of the network as it is, at its own output bias and scaling."""
+
+    @abstractmethod
+    def found(self, done: Solution) -> Found:
+        """The network of a solution of the problem, with the biases that this one has."""

@@ -1,0 +1,131 @@
+"""The lower bound of a given network's objective, and the search for a better one."""
+
+import math
+from dataclasses import replace
+
+from numpy.typing import ArrayLike
+
+from bidual.estimators.base import ConvexEstimator
+from bidual.estimators.certifying.given import GivenNetwork
+from bidual.estimators.certifying.reading import Network, given_network, restored
+from bidual.estimators.certifying.result import NetworkCertificate
+from bidual.estimators.certifying.targets import Targets, weighted
+from bidual.estimators.class_weights import ClassWeight, check_class_weight
+from bidual.estimators.parameters import COUNT, FRACTION, POSITIVE, SECONDS, as_count, one_of
+from bidual.losses import Loss, resolve_loss
+from bidual.numerics.norms import L2
+from bidual.polar.products.witness import ProductProof
+from bidual.problems.certificate import Certificate, Scope, SoundnessError, judge
+from bidual.problems.problem import NeuronProblem, ReluProblem
+from bidual.problems.solution import Limits
+from bidual.runtime.numerical_errors import numerical_errors_as_value_error
+from bidual.training.relu.plan import ORACLES, NeuronPlan
+from bidual.training.relu.start import NetworkStart
+from bidual.types import Matrix
+
+
+def certify(
+    network: Network,
+    X: ArrayLike,
+    y: ArrayLike,
+    beta: float,
+    loss: str | Loss = "auto",
+    *,
+    sample_weight: ArrayLike | None = None,
+    class_weight: ClassWeight = None,
+    tol: float = 1e-4,
+    max_time: float | None = None,
+    oracle: str = "auto",
+    n_starts: int | str = "auto",
+    proof: "Certificate | NetworkCertificate | None" = None,
+) -> NetworkCertificate:
+    """Bound the objective of a two-layer ReLU network from below, over all networks of its kind and any width.
+
+    Training goes on from the network's neurons; the residual of the best network found, moved to where more can be
+    proved, is the dual point. It is not trusted: what counts is the certified bound that it gives (CP eq. 11). Networks
+    of this package bring the witness of their own certificate, if it has one: on the same samples, loss and beta the
+    bound is no smaller than that of ``fit``, up to rounding.
+
+    Args:
+        network: a ``torch.nn.Sequential(Linear, ReLU, Linear)``, a fitted ``MLPRegressor`` or ``MLPClassifier``, an
+            estimator of this package, or a file (.safetensors, .onnx, .pt2). A layer without bias competes with
+            networks without that bias.
+        X: the samples it was trained on.
+        y: their targets (n,) or (n, c), or labels.
+        beta: the weight decay, in the scaling of a sum over samples. One that it was not trained with gives a larger
+            gap, nothing worse.
+        loss: "auto" (that of an estimator of this package, otherwise squared), "squared", "log_loss" (logistic, or
+            softmax with several outputs), another name in ``bidual.losses.LOSSES``, or a Loss.
+        sample_weight, class_weight: as the network was trained with, in ``fit`` and in the constructor of a classifier
+            of this package; the objective is then the weighted sum of losses. They are not taken from the network.
+        tol: the relative gap at which training for a better bound stops.
+        max_time: a limit in seconds on that.
+        oracle, n_starts: as in :class:`bidual.ConvexMLPClassifier`.
+        proof: a certificate whose witness is tried too, by default that of a network of this package.
+    """
+    POSITIVE("beta", beta)
+    FRACTION("tol", tol)
+    SECONDS("max_time", max_time)
+    one_of(ORACLES)("oracle", oracle)
+    COUNT("n_starts", n_starts)
+    check_class_weight("class_weight", class_weight)
+    known = proof.certificate if isinstance(proof, NetworkCertificate) else proof
+    if not isinstance(known, Certificate | None):
+        raise TypeError(f"proof must be a Certificate, such as model.certificate_, got {type(known).__name__}.")
+    network = restored(network)
+    given = given_network(network)
+    own = network._make_loss() if isinstance(network, ConvexEstimator) and loss == "auto" else loss
+    chosen = resolve_loss(own, given.n_outputs)
+    targets = Targets.of(y, given.n_outputs, chosen, getattr(network, "classes_", None), class_weight)
+    samples, datafit = weighted(given.samples(X), targets, sample_weight, chosen, given.output_bias is not None)
+    problem = given.problem(samples, datafit, float(beta))
+    plan = given.plan(problem, oracle, as_count(n_starts, "auto"))
+    limits = Limits(float(tol), max_time=None if max_time is None else float(max_time))
+    known = getattr(network, "certificate_", None) if known is None else known
+    with numerical_errors_as_value_error():
+        return _certify(given, problem, plan, limits, known)
+
+
+def _certify(
+    given: GivenNetwork, problem: NeuronProblem, plan: NeuronPlan, limits: Limits, proof: Certificate | None
+) -> NetworkCertificate:
+    neurons, own = given.neurons(), given.objective(problem)
+    start = L2.unit(neurons[neurons.any(1)])
+    brought = None if proof is None or not isinstance(problem, ReluProblem) else _again(problem, proof)
+    prove = brought is None or _relative_gap(own.most, brought.dual) > limits.tol
+    done = plan.train(problem, limits, start=NetworkStart(start), candidates=(own.gradient,), prove=prove)
+    if brought is not None:
+        done = replace(done, certificate=done.certificate.with_dual_of(brought))
+    certificate = done.certificate
+    if certificate.dual > own.most:
+        raise SoundnessError(f"lower bound {certificate.dual!r} exceeds {own.most!r}; please report this network.")
+    module, other = given.found(done)
+    found = other.objective(problem).most
+    gap, status = certificate.relative_gap, f"of the best network that was found, {done.shortfall(limits.tol)}"
+    if certificate.within(limits.tol):
+        status = f"the best network that was found is optimal up to {gap:.1e}"
+    improved = found < own.least
+    better, best = module if improved else None, found if improved else own.most
+    own_gap = _relative_gap(own.most, certificate.dual)
+    return NetworkCertificate(own.most, certificate.dual, own_gap, certificate, better, best, status)
+
+
+def _again(problem: ReluProblem, proof: Certificate) -> Certificate | None:
+    """What the witness of a certificate proves for this problem, at the zero network; None where there is none."""
+    V, witness = proof.dual_point.to(problem.X), proof.witness
+    if witness is None or V.shape != problem.datafit.targets.shape:
+        return None
+    oracle = problem.oracle(lambda X: ProductProof(X, witness))
+    nothing = problem.restricted_to(problem.X.new_zeros(1, problem.X.shape[1]))
+
+    def polar(W: Matrix) -> float:
+        return oracle.steepest(W).bracket.upper
+
+    return judge(nothing, nothing.operator.zeros(), V, polar, Scope.ALL_PATTERNS, witness=witness)
+
+
+def _relative_gap(objective: float, lower_bound: float) -> float:
+    """At most one, where an objective is beyond all numbers too."""
+    if not math.isfinite(objective):
+        return 1.0
+    return max(objective - lower_bound, 0.0) / objective if objective > 0 else 0.0

@@ -1,0 +1,44 @@
+"""Networks of every kind as given networks: torch modules, estimators of scikit-learn and of this package, files."""
+
+import os
+from pathlib import Path
+from typing import TypeAlias
+
+from sklearn.utils.validation import check_is_fitted
+
+from bidual.estimators.base import ConvexEstimator
+from bidual.estimators.certifying.given import GivenNetwork
+from bidual.estimators.certifying.two_layer import GivenTwoLayer
+from bidual.estimators.saving import read_saved
+from bidual.io import foreign
+from bidual.io.foreign import TwoLayerWeights, from_module
+
+Network: TypeAlias = foreign.Network | ConvexEstimator
+
+
+def given_network(network: Network) -> GivenNetwork:
+    """The network with what its family knows."""
+    return GivenTwoLayer(read_network(network))
+
+
+def read_network(network: Network) -> TwoLayerWeights:
+    """The weights of a torch module, of a fitted estimator of scikit-learn or of this package, or in a file."""
+    network = restored(network)
+    if isinstance(network, ConvexEstimator):
+        check_is_fitted(network)
+        return from_estimator(network)
+    return foreign.read_network(network)
+
+
+def restored(network: Network) -> Network:
+    """The estimator in a model file of this package, anything else as it is."""
+    saved = read_saved(Path(network)) if isinstance(network, (str, os.PathLike)) else None
+    return network if saved is None else saved.estimator
+
+
+def from_estimator(estimator: ConvexEstimator) -> TwoLayerWeights:
+    """The weights of a fitted estimator of this package; a bias that it was not allowed to use is None."""
+    weights = from_module(estimator.module_)
+    hidden_bias = weights.hidden_bias if getattr(estimator.architecture_, "bias", True) else None
+    output_bias = weights.output_bias if estimator.fit_intercept else None
+    return TwoLayerWeights(weights.hidden, weights.output, hidden_bias, output_bias)

@@ -1,0 +1,102 @@
+"""Two-layer ReLU networks on rows of numbers, from anywhere."""
+
+import math
+import sys
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy.typing import ArrayLike
+from scipy.sparse import issparse
+from torch import Tensor
+
+from bidual.architectures import ReluMLP
+from bidual.architectures.modules import ReluNetwork
+from bidual.estimators.certifying.given import Found, GivenNetwork, Objective
+from bidual.estimators.certifying.targets import as_numbers
+from bidual.estimators.inputs import as_plain_array, full_samples
+from bidual.io.foreign import TwoLayerWeights
+from bidual.losses.datafit import Datafit
+from bidual.numerics.rounding import TINY, gamma, largest_sum, length, rounded_up
+from bidual.numerics.sparse import from_scipy
+from bidual.patterns import with_constant
+from bidual.problems.problem import NeuronProblem, ReluProblem
+from bidual.problems.solution import Solution
+from bidual.runtime.numerical_errors import check_magnitude
+from bidual.training.relu.plan import ReluPlan
+
+
+@dataclass(frozen=True, eq=False)
+class GivenTwoLayer(GivenNetwork):
+    """x -> output (hidden x + hidden_bias)_+ + output_bias. A layer without bias competes with networks without it."""
+
+    weights: TwoLayerWeights
+
+    @property
+    def n_outputs(self) -> int:
+        return self.weights.n_outputs
+
+    @property
+    def output_bias(self) -> Float[Tensor, " c"] | None:
+        return self.weights.output_bias
+
+    def samples(self, X: ArrayLike) -> Float[Tensor, "n d"]:
+        """With a column of ones where neurons have a bias."""
+        plain, width = as_plain_array(X), self.weights.n_features
+        if issparse(plain):
+            full = full_samples(from_scipy(plain), "certify on fewer samples, which is valid for them")
+            plain = full.numpy()
+        array = as_numbers("X", plain, np.float64)
+        if array.ndim != 2 or not len(array) or array.shape[1] != width:
+            raise ValueError(f"X must have shape (n, {width}) for this network, got {array.shape}.")
+        if not np.isfinite(array).all():
+            raise ValueError("X must be finite, got NaN or infinity; drop or impute those samples.")
+        check_magnitude("X", array)
+        samples = torch.tensor(array)
+        return samples if self.weights.hidden_bias is None else with_constant(samples)
+
+    def problem(self, samples: Float[Tensor, "n d"], datafit: Datafit, beta: float) -> ReluProblem:
+        return ReluProblem(samples, datafit, beta)
+
+    def plan(self, problem: NeuronProblem, oracle: str, n_starts: int | str) -> ReluPlan:
+        return ReluPlan(problem.X, oracle, n_starts)
+
+    def neurons(self) -> Float[Tensor, "m d"]:
+        """The hidden weights, with the bias as one column more."""
+        hidden, bias = self.weights.hidden, self.weights.hidden_bias
+        return hidden if bias is None else torch.cat([hidden, bias[:, None]], 1)
+
+    def objective(self, problem: NeuronProblem) -> Objective:
+        r"""The network's own objective.
+
+        A term x u w of a prediction goes through d products and sums, m of them in the second layer, and one for the
+        bias: predictions are off by gamma(d + m + 8) times |X| |U|^T |W|^T, entry by entry. Squares are rounded once,
+        and added up exactly or nearly so.
+        """
+        data, U, W = problem.datafit, self.neurons(), self.weights.output
+        assert data.shift is not None
+        b = torch.zeros_like(data.shift) if self.output_bias is None else self.output_bias - data.shift
+        P = (problem.X @ U.T).clamp(min=0) @ W.T
+        sizes = (problem.X.abs() @ U.abs().T) @ W.abs().T
+        error = gamma(sum(U.shape) + 8) * length(sizes) + gamma(2) * length(b) * len(P) ** 0.5
+        squares = torch.cat([U.flatten(), W.flatten()]).square()
+        most = replace(data, intercept=False).upper_bound(P + b, rounded_up(error))
+        price = 0.5 * problem.beta * largest_sum(squares) * (1 + gamma(8)) + squares.numel() * TINY * (1 + problem.beta)
+        decay = 0.5 * problem.beta * min(float(squares.sum()), sys.float_info.max)
+        value = data.value_at(P, b) + decay
+        if not (math.isfinite(value) and math.isfinite(most + price)):
+            return Objective((1 - 1e-9) * decay, math.inf, data.grad(P))  # losses are not negative
+        most = rounded_up(most + price) if most or bool(squares.any()) else 0.0
+        return Objective(value - 2 * (most - value) - 1e-12 * value, most, data.grad(P))
+
+    def found(self, done: Solution) -> Found:
+        given = self.weights
+        module = ReluMLP(done.neurons, given.hidden_bias is not None).decode(
+            done.Z, done.problem.predictions(done.Z)[1]
+        )
+        assert isinstance(module, ReluNetwork)
+        hidden_bias = None if given.hidden_bias is None else module.hidden.bias
+        output_bias = None if given.output_bias is None else module.output.bias
+        weights = TwoLayerWeights.of(module.hidden.weight, module.output.weight, hidden_bias, output_bias)
+        return Found(module, GivenTwoLayer(weights))
