@@ -69,9 +69,9 @@ class Pulse:
         self._thread = Thread(target=self._beat, name="pulse", daemon=True)
         self._thread.start()
 
-    def stop(self) -> None:
+    def stop(self, wait: bool = True) -> None:
         self._ended.set()
-        self._thread.join(self.patience)
+        self._thread.join(self.patience if wait else 0)
 
     def meet(self) -> None:
         """Wait until every rank has come here as often as this one."""

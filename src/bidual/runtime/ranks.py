@@ -49,11 +49,12 @@ class Ranks:
         """A rank's share of so many things, as even as it can be; it may be empty."""
         return slice(count * self.rank // self.size, count * (self.rank + 1) // self.size)
 
-    def leave(self) -> None:
-        """End the connections; the process may go on alone."""
+    def leave(self, lost: bool = False) -> None:
+        """End the connections; the process may go on alone. Those to a rank that is ``lost`` may wait for its answer,
+        and are left to the end of the process, which reports the loss first."""
         if self.pulse is not None:
-            self.pulse.stop()
-        if self.size > 1 and dist.is_initialized():
+            self.pulse.stop(wait=not lost)
+        if self.size > 1 and not lost and dist.is_initialized():
             with suppress(RuntimeError):
                 dist.destroy_process_group()
 

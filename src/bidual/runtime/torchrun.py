@@ -41,15 +41,16 @@ def torchrun_ranks(timeout: float | None = None, device: str = "cpu") -> Iterato
             f"{AGAIN}"
         )
 
-    after = signal.signal(signal.SIGTERM, ended)
+    after, lost = signal.signal(signal.SIGTERM, ended), False
     try:
         yield _on(device, ranks, _timeout(timeout))
-    except (LostRankError, FailedTogetherError):
+    except (LostRankError, FailedTogetherError) as error:
         signal.signal(signal.SIGTERM, after := signal.SIG_IGN)
+        lost = isinstance(error, LostRankError)
         raise
     finally:
         signal.signal(signal.SIGTERM, after)
-        ranks.leave()
+        ranks.leave(lost)
 
 
 def _timeout(given: float | None) -> float:
