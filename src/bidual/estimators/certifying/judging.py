@@ -1,6 +1,7 @@
 """The lower bound of a given network's objective, and the search for a better one."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 from numpy.typing import ArrayLike
@@ -31,6 +32,7 @@ def certify(
     beta: float,
     loss: str | Loss = "auto",
     *,
+    head: Sequence[str] | None = None,
     sample_weight: ArrayLike | None = None,
     class_weight: ClassWeight = None,
     tol: float = 1e-4,
@@ -56,6 +58,9 @@ def certify(
             gap, nothing worse.
         loss: "auto" (that of an estimator of this package, otherwise squared), "squared", "log_loss" (logistic, or
             softmax with several outputs), another name in ``bidual.losses.LOSSES``, or a Loss.
+        head: the names of two linear layers of a larger torch module, such as ``("fc1", "fc2")``, with a ReLU between
+            them and nothing after. The module is run on X once, in evaluation mode, and these two layers are certified
+            on what the first one sees; the layers before stay as they are.
         sample_weight, class_weight: as the network was trained with, in ``fit`` and in the constructor of a classifier
             of this package; the objective is then the weighted sum of losses. They are not taken from the network.
         tol: the relative gap at which training for a better bound stops.
@@ -73,7 +78,7 @@ def certify(
     if not isinstance(known, Certificate | None):
         raise TypeError(f"proof must be a Certificate, such as model.certificate_, got {type(known).__name__}.")
     network = restored(network)
-    given = given_network(network)
+    given = given_network(network, head)
     own = network._make_loss() if isinstance(network, ConvexEstimator) and loss == "auto" else loss
     chosen = resolve_loss(own, given.n_outputs)
     targets = Targets.of(y, given.n_outputs, chosen, getattr(network, "classes_", None), class_weight)

@@ -1,6 +1,7 @@
 """Networks of every kind as given networks: torch modules, estimators of scikit-learn and of this package, files."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -8,6 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bidual.estimators.base import ConvexEstimator
 from bidual.estimators.certifying.given import GivenNetwork
+from bidual.estimators.certifying.head import GivenHead
 from bidual.estimators.certifying.two_layer import GivenTwoLayer
 from bidual.estimators.saving import read_saved
 from bidual.io import foreign
@@ -16,8 +18,10 @@ from bidual.io.foreign import TwoLayerWeights, from_module
 Network: TypeAlias = foreign.Network | ConvexEstimator
 
 
-def given_network(network: Network) -> GivenNetwork:
-    """The network with what its family knows."""
+def given_network(network: Network, head: Sequence[str] | None = None) -> GivenNetwork:
+    """The network with what its family knows, or the two layers of a larger module that ``head`` names."""
+    if head is not None:
+        return GivenHead.of(network, head)
     return GivenTwoLayer(read_network(network))
 
 

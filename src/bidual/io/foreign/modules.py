@@ -70,7 +70,7 @@ def _check_forward(module: nn.Module, weights: TwoLayerWeights) -> None:
     generator = torch.Generator().manual_seed(0)
     normal = torch.randn(16, weights.n_features, generator=generator, dtype=torch.float64)
     X = torch.cat([scale * normal for scale in _SCALES]).to(like.dtype)
-    expected, size = weights.forward(X), _magnitude(weights, X.to(torch.float64))
+    expected, size = weights.forward(X), weights.magnitude(X)
     found = _run(module, X.to(like.device))
     allowed = torch.finfo(like.dtype).eps ** 0.5 * size
     if found.numel() != expected.numel() or not bool(((found.view_as(expected) - expected).abs() <= allowed).all()):
@@ -80,15 +80,9 @@ def _check_forward(module: nn.Module, weights: TwoLayerWeights) -> None:
         )
 
 
-def _magnitude(weights: TwoLayerWeights, X: Tensor) -> Tensor:
-    """How large the terms are that an output is the sum of."""
-    parts = (weights.hidden, weights.output, weights.hidden_bias, weights.output_bias)
-    return TwoLayerWeights(*(None if part is None else part.abs() for part in parts)).forward(X.abs())  # type: ignore[arg-type]
-
-
 def _run(module: nn.Module, X: Tensor) -> Tensor:
     try:
-        with _evaluating(module), torch.no_grad():
+        with evaluating(module), torch.no_grad():
             return module(X).to("cpu", torch.float64).contiguous()
     except Exception as error:  # the module is the caller's code
         raise ValueError(
@@ -98,7 +92,7 @@ def _run(module: nn.Module, X: Tensor) -> Tensor:
 
 
 @contextmanager
-def _evaluating(module: nn.Module) -> Iterator[None]:
+def evaluating(module: nn.Module) -> Iterator[None]:
     """In evaluation mode; every part is put back into its own mode."""
     before = {part: part.training for part in module.modules()}
     try:

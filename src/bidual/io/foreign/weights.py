@@ -74,6 +74,11 @@ class TwoLayerWeights:
         neurons = linear(X.to(torch.float64), self.hidden, self.hidden_bias).relu()
         return linear(neurons, self.output, self.output_bias)
 
+    def magnitude(self, X: Float[Tensor, "n d"]) -> Float[Tensor, "n c"]:
+        """How large the terms are that an output is the sum of."""
+        parts = (self.hidden, self.output, self.hidden_bias, self.output_bias)
+        return type(self)(*(None if part is None else part.abs() for part in parts)).forward(X.abs())  # type: ignore[arg-type]
+
 
 def _copy(value: Numbers) -> Tensor:
     tensor = value.detach() if isinstance(value, Tensor) else torch.as_tensor(np.asarray(value))
