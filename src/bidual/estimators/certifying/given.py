@@ -43,6 +43,11 @@ class GivenNetwork(ABC):
     def output_bias(self) -> Float[Tensor, " c"] | None:
         """None where it has none: then its rivals have none either."""
 
+    @property
+    def head(self) -> tuple[str, str] | None:
+        """The names of its layers in a larger module; None where it is the whole of it."""
+        return None
+
     @abstractmethod
     def samples(self, X: ArrayLike) -> Tensor:
         """X in float64, or a refusal of samples that are not for this network."""

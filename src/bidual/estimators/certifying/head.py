@@ -29,18 +29,13 @@ class GivenHead(GivenTwoLayer):
     @classmethod
     def of(cls, model: Any, head: Sequence[str]) -> Self:
         """By the names of the two layers, as ``model.named_modules()`` has them."""
-        if not isinstance(model, nn.Module):
-            raise TypeError(f"head= names layers of a torch module, got a {type(model).__name__}; leave it out.")
-        names = tuple(head) if isinstance(head, (tuple, list)) else ()
-        if len(names) != 2 or not all(isinstance(name, str) for name in names):
-            raise ValueError(f"head must be the names of two linear layers, such as ('fc1', 'fc2'), got {head!r}.")
-        first, second = (_linear(model, name) for name in names)
-        if first.out_features != second.in_features:
-            raise ValueError(
-                f"the layers of head={names} do not follow each other: {names[0]!r} has {first.out_features} outputs, "
-                f"{names[1]!r} takes {second.in_features}; name the last two linear layers."
-            )
-        return cls(TwoLayerWeights.of(first.weight, second.weight, first.bias, second.bias), model, names)
+        first, second = head_layers(model, head)
+        weights = TwoLayerWeights.of(first.weight, second.weight, first.bias, second.bias)
+        return cls(weights, model, (head[0], head[1]))
+
+    @property
+    def head(self) -> tuple[str, str]:
+        return self.names
 
     def samples(self, X: ArrayLike) -> Float[Tensor, "n d"]:
         """The features that the first layer sees at X, with a column of ones where it has a bias."""
@@ -68,6 +63,22 @@ class GivenHead(GivenTwoLayer):
                 f"the outputs of {type(self.model).__name__} are not those of {first!r}, a ReLU and {second!r} on what "
                 f"{first!r} sees; a head is the last two linear layers, with nothing but a ReLU and Dropout between."
             )
+
+
+def head_layers(model: Any, head: Sequence[str]) -> tuple[nn.Linear, nn.Linear]:
+    """The two linear layers of these names, one of which takes what the other one gives."""
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"head= names layers of a torch module, got a {type(model).__name__}; leave it out.")
+    names = tuple(head) if isinstance(head, (tuple, list)) else ()
+    if len(names) != 2 or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"head must be the names of two linear layers, such as ('fc1', 'fc2'), got {head!r}.")
+    first, second = (_linear(model, name) for name in names)
+    if first.out_features != second.in_features:
+        raise ValueError(
+            f"the layers of head={names} do not follow each other: {names[0]!r} has {first.out_features} outputs, "
+            f"{names[1]!r} takes {second.in_features}; name the last two linear layers."
+        )
+    return first, second
 
 
 def _linear(model: nn.Module, name: str) -> nn.Linear:

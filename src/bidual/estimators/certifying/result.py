@@ -1,8 +1,13 @@
 """What `certify` returns: bounds of a network's objective, and a better network if one was found."""
 
+import math
 from dataclasses import dataclass
 
+from torch import nn
+
 from bidual.architectures.modules import RebuildableModule
+from bidual.estimators.certifying.loading import load_network
+from bidual.estimators.certifying.verdict import Comparison
 from bidual.problems.certificate import Certificate
 
 
@@ -21,6 +26,11 @@ class NetworkCertificate:
         better: that network, if its objective is surely smaller than the given one's; None otherwise.
         better_objective: its objective, or that of the given network, rounded up.
         status: how the search for a better network ended.
+        constant_objective: of a constant output without any neuron, with the bias that the network may have, rounded
+            up; NaN where it is not known.
+        kind: what its kind of network is called.
+        how: how the better network was found.
+        head: the names of its layers in a larger module, if that was certified.
     """
 
     objective: float
@@ -30,6 +40,30 @@ class NetworkCertificate:
     better: RebuildableModule | None
     better_objective: float
     status: str
+    constant_objective: float = math.nan
+    kind: str = "two-layer ReLU network"
+    how: str = ""
+    head: tuple[str, str] | None = None
+
+    @property
+    def verdict(self) -> str:
+        """The result in sentences: the gain that was found, and what is proved about the rest.
+
+        Percentages are shares of objectives, and never claim more than is proved.
+        """
+        return str(Comparison.of(self))
+
+    def load_into(self, model: nn.Module) -> None:
+        """Put the better network into a module of your own: a two-layer ReLU network that is wide enough.
+
+        Of a model that was certified with ``head=``, or one like it, the two layers of the head are changed.
+
+        Parameters are changed in place, so that dtype, device, names and optimisers stay; neurons that the module has
+        to spare become zero. Rounded to a coarser dtype, the objective may differ in its last digits.
+        """
+        if self.better is None:
+            raise ValueError("there is nothing to load: no network better than the given one was found; keep that one.")
+        load_network(self.better, model, self.head)
 
     def __str__(self) -> str:
         found = "" if self.better is None else f"; a network with objective {self.better_objective:.9g} was found"

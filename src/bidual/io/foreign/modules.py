@@ -32,6 +32,14 @@ def from_module(module: nn.Module) -> TwoLayerWeights:
     return _without_unused_biases(weights) if isinstance(module, RebuildableModule) else weights
 
 
+def linear_layers(module: nn.Module) -> tuple[nn.Linear, nn.Linear]:
+    """The hidden and the output layer of a module that :func:`from_module` reads."""
+    layers = [part for part in module.modules() if isinstance(part, nn.Linear)]
+    if len(layers) != 2:
+        raise ValueError(f"{type(module).__name__} uses one linear layer twice; give each layer weights of its own.")
+    return layers[0], layers[1]
+
+
 def _without_unused_biases(weights: TwoLayerWeights) -> TwoLayerWeights:
     """The networks of this package always have biases, zero where they were not allowed to be used."""
     biases = (weights.hidden_bias, weights.output_bias)
