@@ -5,31 +5,24 @@ import os
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before numpy and torch start their threads
 
 import argparse
-import json
-import time
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
-from joblib import Parallel, delayed
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import StratifiedShuffleSplit
 from sklearn.neural_network import MLPClassifier
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.pipeline import Pipeline
 
 import bidual
 from bidual.reporting.plots import COLOURS, GREY, check_figure, figure_bytes, new_figure, plain
 from bidual.runtime.files import write_atomically
-from uci import chosen_sets, common_parser, line_of, load_set
+from splits import Split, chosen_sets, line_of, measured, on_splits, parser_of_sets, write_outcomes
 
 LOSSES = {"squared": "squared", "log loss": "log_loss"}
 RIVALS: dict[str, Callable[[], BaseEstimator]] = {
@@ -56,10 +49,10 @@ class Outcome:
     name: str
     split: int
     model: str
-    log_loss: float
-    brier: float
-    accuracy: float
-    seconds: float
+    log_loss: float = float("nan")
+    brier: float = float("nan")
+    accuracy: float = float("nan")
+    seconds: float = 0.0
     gap: float | None = None
     error: str | None = None
     predicted: list[float] = field(default_factory=list, repr=False)
@@ -80,43 +73,16 @@ def _maker(family: Callable[..., BaseEstimator], settings: dict[str, Any]) -> Ca
     return lambda: family(**settings)
 
 
-def run_split(
-    folder: Path,
-    name: str,
-    index: int,
-    splits: int,
-    seed: int,
-    estimators: Sequence[str],
-    options: dict[str, Any],
-    rivals: bool,
-) -> list[Outcome]:
-    """All models on one split, on one thread."""
-    torch.set_num_threads(1)
-    X, y = load_set(folder, name)
-    shuffles = StratifiedShuffleSplit(splits, test_size=0.25, random_state=seed)
-    train, test = list(shuffles.split(X, y))[index]
+def run_split(chosen: dict[str, Callable[[], BaseEstimator]], split: Split) -> list[Outcome]:
+    """All models on one split."""
     return [
-        Outcome(name, index, model, **_measure(make(), X, y, train, test))
-        for model, make in models(estimators, options, rivals).items()
+        Outcome(split.name, split.index, model, **measured(make(), split, _scores)) for model, make in chosen.items()
     ]
 
 
-def _measure(
-    estimator: BaseEstimator, X: NDArray[np.float64], y: NDArray[Any], train: NDArray[Any], test: NDArray[Any]
-) -> dict[str, Any]:
-    pipeline = make_pipeline(StandardScaler(), estimator)
-    began = time.perf_counter()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a gap that was not reached is in the outcome
-            pipeline.fit(X[train], y[train])
-        seconds = time.perf_counter() - began
-        found = scores(pipeline.predict_proba(X[test]), pipeline.classes_, y[test], len(train))
-    except Exception as error:
-        failed = dict.fromkeys(SCORES, float("nan"))
-        return failed | {"seconds": time.perf_counter() - began, "error": f"{type(error).__name__}: {error}"}
-    certificate = getattr(estimator, "certificate_", None)
-    return found | {"seconds": seconds, "gap": None if certificate is None else float(certificate.relative_gap)}
+def _scores(model: Pipeline, split: Split) -> dict[str, Any]:
+    shares = model.predict_proba(split.X[split.test])
+    return scores(shares, model.classes_, split.y[split.test], len(split.train))
 
 
 def scores(shares: NDArray[np.float64], classes: NDArray[Any], y: NDArray[Any], n_train: int) -> dict[str, Any]:
@@ -196,7 +162,7 @@ def figure(outcomes: Sequence[Outcome]) -> bytes:
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
-    parser = common_parser(__doc__, jobs=1)
+    parser = parser_of_sets(__doc__)
     parser.add_argument("--estimators", nargs="+", default=["ConvexMLPClassifierCV"], help="classifiers of bidual")
     parser.add_argument("--no-rivals", action="store_true", help="leave scikit-learn's classifiers out")
     parser.add_argument("--figure", type=check_figure, help="write the reliability figure, a PNG")
@@ -205,19 +171,11 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 
 def main(arguments: list[str] | None = None) -> None:
     args = parse(arguments)
-    folder, names = chosen_sets(args)
     if unknown := [name for name in args.estimators if not hasattr(bidual, name)]:
         raise SystemExit(f"bidual has no {unknown[0]}; give names such as ConvexMLPClassifier")
-    shared = (args.splits, args.seed, args.estimators, dict(args.option), not args.no_rivals)
-    tasks = [(folder, name, index, *shared) for name in names for index in range(args.splits)]
-    parts = Parallel(n_jobs=args.jobs)(delayed(run_split)(*task) for task in tasks)
-    outcomes = [outcome for part in parts for outcome in part]
-    text = markdown(outcomes)
-    print(text)
-    if args.out:
-        write_atomically(args.out, json.dumps([asdict(outcome) for outcome in outcomes]).encode())
-    if args.markdown:
-        write_atomically(args.markdown, text.encode())
+    chosen = models(args.estimators, dict(args.option), not args.no_rivals)
+    outcomes = on_splits(partial(run_split, chosen), chosen_sets(args), args)
+    write_outcomes(outcomes, markdown(outcomes), args)
     if args.figure:
         write_atomically(args.figure, figure(outcomes))
 

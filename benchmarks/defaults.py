@@ -8,22 +8,20 @@ import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before numpy and torch start their threads
 
-import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from sklearn.model_selection import StratifiedKFold, StratifiedShuffleSplit
-from sklearn.preprocessing import StandardScaler
+from sklearn.model_selection import StratifiedKFold
 
 from bidual import ConvexMLPClassifier
 from bidual.estimators.automatic_beta import automatic_beta
-from uci import chosen_sets, common_parser, line_of, load_set
+from splits import Split, chosen_sets, line_of, on_splits, parser_of_sets, write_outcomes
 
 SHARES = np.geomspace(0.6, 6e-4, 16)  # of beta_max
 LOSSES = ("squared", "log_loss")
@@ -48,15 +46,15 @@ class Networks:
     automatic: float
 
 
-def networks(name: str, X: Numbers, y: NDArray[Any], train: NDArray[Any], test: NDArray[Any], used: str) -> Networks:
+def networks(split: Split, used: str, options: dict[str, Any]) -> Networks:
     """All networks of one split."""
-    scaler = StandardScaler().fit(X[train])
-    estimator = ConvexMLPClassifier(loss=used)
-    samples = estimator._validate_fit(scaler.transform(X[train]), y[train], None)
-    program, new = estimator._program(samples), torch.from_numpy(scaler.transform(X[test]))
-    count = int(np.clip(np.unique(y[train], return_counts=True)[1].min(), 2, 5))
-    folds = [held_out for _, held_out in StratifiedKFold(count).split(X[train], y[train])]
-    shares = torch.ones(count + 1, len(train))  # the last row is the whole training part
+    X, y, X_test, y_test = split.parts
+    estimator = ConvexMLPClassifier(**options | {"loss": used})
+    samples = estimator._validate_fit(X, y, None)
+    program, new = estimator._program(samples), torch.from_numpy(X_test)
+    count = int(np.clip(np.unique(y, return_counts=True)[1].min(), 2, 5))
+    folds = [held_out for _, held_out in StratifiedKFold(count).split(X, y)]
+    shares = torch.ones(count + 1, len(y))  # the last row is the whole training part
     for row, held_out in enumerate(folds):
         shares[row, held_out] = 0
     loss, beta_max = estimator._make_loss(), program.beta_max
@@ -68,11 +66,11 @@ def networks(name: str, X: Numbers, y: NDArray[Any], train: NDArray[Any], test: 
     with torch.no_grad():
         for k, modules in enumerate(program.fold_modules(shares, list(SHARES * beta_max), 1e-5, None)):
             for j, (module, rows) in enumerate(zip(modules[:-1], folds, strict=True)):
-                scores[0, k, j] = right(module, samples.X[rows], y[train][rows])
+                scores[0, k, j] = right(module, samples.X[rows], y[rows])
                 scores[1, k, j] = float(loss.value(module(samples.X[rows]), samples.Y[rows]).mean())
-            scores[2, k] = right(modules[-1], new, y[test])
+            scores[2, k] = right(modules[-1], new, y_test)
     automatic = automatic_beta(program.problem, beta_max) / beta_max
-    return Networks(name, used, scores[0], scores[1], scores[2, :, 0], automatic)
+    return Networks(split.name, used, scores[0], scores[1], scores[2, :, 0], automatic)
 
 
 def middle(found: Networks) -> int:
@@ -92,12 +90,9 @@ RULES: dict[str, Callable[[Networks], float]] = {
 }
 
 
-def every(args: argparse.Namespace) -> Iterator[Networks]:
-    folder, names = chosen_sets(args)
-    for name in names:
-        X, y = load_set(folder, name)
-        for train, test in StratifiedShuffleSplit(args.splits, test_size=0.25, random_state=args.seed).split(X, y):
-            yield from (networks(name, X, y, train, test, used) for used in LOSSES)
+def run_split(options: dict[str, Any], split: Split) -> list[Networks]:
+    """Networks of both losses."""
+    return [networks(split, used, options) for used in LOSSES]
 
 
 def table(found: list[Networks]) -> str:
@@ -111,12 +106,9 @@ def table(found: list[Networks]) -> str:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    args = common_parser(__doc__, jobs=1).parse_args(arguments)
-    torch.set_num_threads(1)
-    text = table(list(every(args)))
-    print(text)
-    if args.markdown:
-        Path(args.markdown).write_text(text)
+    args = parser_of_sets(__doc__).parse_args(arguments)
+    found = on_splits(partial(run_split, dict(args.option)), chosen_sets(args), args)
+    write_outcomes(found, table(found), args)
 
 
 if __name__ == "__main__":

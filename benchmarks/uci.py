@@ -7,35 +7,24 @@ import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before numpy and torch start their threads
 
-import argparse
-import ast
-import json
 import sys
-import time
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
-from joblib import Parallel, delayed
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
-from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import StratifiedShuffleSplit
 from sklearn.neural_network import MLPClassifier
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.pipeline import Pipeline
 from sklearn.svm import SVC
 
 from bidual.estimators import ConvexMLPClassifier
 from bidual.estimators.cv import ConvexMLPClassifierCV
-from bidual.runtime.files import write_atomically
+from splits import Split, chosen_sets, line_of, measured, on_splits, parser_of_sets, write_outcomes
 
 CONVEX: dict[str, Callable[..., BaseEstimator]] = {
     "ConvexMLPClassifierCV": ConvexMLPClassifierCV,
@@ -49,7 +38,6 @@ RIVALS: dict[str, Callable[[], BaseEstimator]] = {
     "SVC": SVC,
     "LogisticRegression": LogisticRegression,
 }
-SHIPPED = {"sklearn-breast-cancer": load_breast_cancer, "sklearn-wine": load_wine, "sklearn-digits": load_digits}
 
 
 @dataclass(frozen=True)
@@ -62,54 +50,26 @@ class Outcome:
     name: str
     split: int
     model: str
-    accuracy: float | None
-    seconds: float
+    accuracy: float | None = None
+    seconds: float = 0.0
     gap: float | None = None
     error: str | None = None
 
 
-def set_names(folder: Path) -> list[str]:
-    """The sets of a folder; corrected variants and shipped sets are run only where they are asked for by name."""
-    return sorted(path.stem for path in folder.glob("*.csv") if not path.stem.endswith("-corrected"))
-
-
-def load_set(folder: Path, name: str) -> tuple[NDArray[np.float64], NDArray[Any]]:
-    """Samples and labels of a shipped set, or of one CSV file with the columns ``f0, f1, ..., label``."""
-    if name in SHIPPED:
-        return SHIPPED[name](return_X_y=True)
-    table = pd.read_csv(folder / f"{name}.csv")
-    return table.drop(columns="label").to_numpy(dtype=np.float64), table["label"].to_numpy()
-
-
-def run_split(folder: Path, name: str, index: int, splits: int, seed: int, options: dict[str, Any]) -> list[Outcome]:
-    """All models on one split, on one thread."""
-    torch.set_num_threads(1)
-    X, y = load_set(folder, name)
-    shuffles = StratifiedShuffleSplit(splits, test_size=0.25, random_state=seed)
-    train, test = list(shuffles.split(X, y))[index]
-    outcomes = []
+def run_split(options: dict[str, Any], split: Split) -> list[Outcome]:
+    """All models on one split."""
     estimators = {key: make(**options) for key, make in CONVEX.items()} | {key: make() for key, make in RIVALS.items()}
-    for model, estimator in estimators.items():
-        outcomes.append(Outcome(name, index, model, **measured(estimator, X, y, train, test)))
-    print(f"{name}, split {index}: {outcomes[0].seconds:.1f} s", file=sys.stderr, flush=True)
+    outcomes = [outcome_of(model, estimator, split) for model, estimator in estimators.items()]
+    print(f"{split.name}, split {split.index}: {outcomes[0].seconds:.1f} s", file=sys.stderr, flush=True)
     return outcomes
 
 
-def measured(
-    estimator: BaseEstimator, X: NDArray[np.float64], y: NDArray[Any], train: NDArray[Any], test: NDArray[Any]
-) -> dict[str, Any]:
-    pipeline = make_pipeline(StandardScaler(), estimator)
-    began = time.perf_counter()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a gap that was not reached is in the outcome
-            pipeline.fit(X[train], y[train])
-    except Exception as error:
-        return {"accuracy": None, "seconds": time.perf_counter() - began, "error": f"{type(error).__name__}: {error}"}
-    seconds = time.perf_counter() - began
-    certificate = getattr(estimator, "certificate_", None)
-    gap = None if certificate is None else float(certificate.relative_gap)
-    return {"accuracy": float(pipeline.score(X[test], y[test])), "seconds": seconds, "gap": gap}
+def outcome_of(model: str, estimator: BaseEstimator, split: Split) -> Outcome:
+    return Outcome(split.name, split.index, model, **measured(estimator, split, _accuracy))
+
+
+def _accuracy(model: Pipeline, split: Split) -> dict[str, Any]:
+    return {"accuracy": float(model.score(split.X[split.test], split.y[split.test]))}
 
 
 def accuracies(outcomes: Sequence[Outcome]) -> pd.DataFrame:
@@ -147,66 +107,10 @@ def markdown(outcomes: list[Outcome]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def line_of(cells: list[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
-
-
-def option_of(text: str) -> tuple[str, Any]:
-    key, found, value = text.partition("=")
-    if not found:
-        raise argparse.ArgumentTypeError(f"an option is KEY=VALUE, got {text!r}")
-    try:
-        return key, ast.literal_eval(value)
-    except (ValueError, SyntaxError):
-        return key, value
-
-
-def common_parser(description: str | None, jobs: int) -> argparse.ArgumentParser:
-    """Options of every script that fits classifiers on splits of the sets."""
-    parser = argparse.ArgumentParser(description=description)
-    default = Path(os.environ.get("BIDUAL_DATA", "../shared/data"))
-    parser.add_argument("--data-dir", type=Path, default=default, help="folder with uci/*.csv (or set BIDUAL_DATA)")
-    parser.add_argument("--sets", nargs="+", help="names of sets; all by default")
-    parser.add_argument("--splits", type=int, default=4)
-    parser.add_argument("--seed", type=int, default=0, help="of the splits")
-    parser.add_argument("--jobs", type=int, default=jobs)
-    parser.add_argument("--option", type=option_of, nargs="+", default=[], help="KEY=VALUE for the convex networks")
-    parser.add_argument("--out", type=Path, help="write every fit as JSON")
-    parser.add_argument("--markdown", type=Path, help="write the table")
-    return parser
-
-
-def chosen_sets(args: argparse.Namespace) -> tuple[Path, list[str]]:
-    """Their folder, and the names of those that :func:`common_parser` was asked for."""
-    folder = args.data_dir / "uci"
-    names = args.sets or set_names(folder)
-    if not names:
-        raise SystemExit(f"no CSV files in {folder}; give the folder that holds uci/ with --data-dir")
-    return folder, names
-
-
 def main(arguments: list[str] | None = None) -> None:
-    args = common_parser(__doc__, jobs=2).parse_args(arguments)
-    folder, names = chosen_sets(args)
-    tasks = [
-        (folder, name, index, args.splits, args.seed, dict(args.option))
-        for name in names
-        for index in range(args.splits)
-    ]
-    outcomes = [
-        outcome for part in Parallel(n_jobs=args.jobs)(delayed(run_split)(*task) for task in tasks) for outcome in part
-    ]
-    written(outcomes, args)
-
-
-def written(outcomes: list[Outcome], args: argparse.Namespace) -> None:
-    """The table on the screen, and what was asked for in files."""
-    text = markdown(outcomes)
-    print(text)
-    if args.out:
-        write_atomically(args.out, json.dumps([asdict(outcome) for outcome in outcomes], indent=1).encode())
-    if args.markdown:
-        write_atomically(args.markdown, text.encode())
+    args = parser_of_sets(__doc__, jobs=2).parse_args(arguments)
+    outcomes = on_splits(partial(run_split, dict(args.option)), chosen_sets(args), args)
+    write_outcomes(outcomes, markdown(outcomes), args)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
     python benchmarks/uci_proofs.py [--sets NAME ...] [--seconds 10] [--data FOLDER] [--out FILE]
 
-Every set is standardised and taken whole. A default ``ConvexMLPClassifier`` (beta = beta_max / 10) is fitted with the
+Every set is standardised and taken whole. A ``ConvexMLPClassifier`` with beta = beta_max / 10 is fitted with the
 proof that it gives itself; then the same network is proved once more, from nothing, in ``--seconds``.
 """
 
@@ -22,7 +22,7 @@ HEAD = (
     "| set | rows | training, s | search gap | gap of the fit | its proof, s | gap of one in {seconds:g} s | its s |\n"
     "|---|---|---|---|---|---|---|---|"
 )
-AUTO = 0.1  # of beta_max, what beta="auto" is
+SHARE = 0.1  # of beta_max
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Outcome:
 
 
 def outcome(name: str, seconds: float, data: Path) -> Outcome:
-    task, plan = problem(ConvexMLPClassifier, uci(name, None, data), AUTO)
+    task, plan = problem(ConvexMLPClassifier, uci(name, None, data), SHARE)
     limits = Limits(ConvexMLPClassifier().tol)
     began = time.perf_counter()
     found = plan.train(task, limits, prove=False)
