@@ -36,6 +36,7 @@ ROOMS = (
         "What is proved about a network, trained here or elsewhere.",
         ("bidual.problems.certificate", "bidual.estimators.certifying", "bidual.io.foreign"),
     ),
+    Room("torch", "Beside torch", "Networks of torch loops, taken to their optimum.", ("bidual.torch",)),
     Room(
         "paths", "Paths", "One certified network per weight decay.", ("bidual.estimators.paths", "bidual.solvers.plan")
     ),

@@ -29,6 +29,7 @@ BANDS = (  # lowest first; within a band a room may import from those to its lef
     ("use", "#f6e4e4", {
         "io": "tables, networks",
         "estimators": "fit, certify, save",
+        "torch": "finish a module",
         "distributed": "fits over ranks",
         "reporting": "HTML pages",
         "testing": "contracts",

@@ -1,11 +1,12 @@
 """A trained network of any family that can be certified: what it costs, and which problem its rivals solve."""
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from jaxtyping import Float
 from numpy.typing import ArrayLike
-from torch import Tensor
+from torch import Tensor, nn
 
 from bidual.architectures.modules import RebuildableModule
 from bidual.losses.datafit import Datafit
@@ -71,3 +72,19 @@ class GivenNetwork(ABC):
     @abstractmethod
     def found(self, done: Solution) -> Found:
         """The network of a solution of the problem, with the biases that this one has."""
+
+    @abstractmethod
+    def rival(self, module: nn.Module) -> "GivenNetwork":
+        """Another network of the same kind, with the same biases, given as a module."""
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """The training problem that a network is judged by."""
+
+    given: GivenNetwork
+    problem: NeuronProblem
+
+    def objective(self, module: nn.Module) -> Objective:
+        """Of another network of the kind, on the same samples."""
+        return self.given.rival(module).objective(self.problem)

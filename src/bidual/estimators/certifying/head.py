@@ -1,7 +1,7 @@
 """Two-layer heads of larger networks: the part before them is run once, and the head is judged on its features."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import torch
@@ -29,13 +29,15 @@ class GivenHead(GivenTwoLayer):
     @classmethod
     def of(cls, model: Any, head: Sequence[str]) -> Self:
         """By the names of the two layers, as ``model.named_modules()`` has them."""
-        first, second = head_layers(model, head)
-        weights = TwoLayerWeights.of(first.weight, second.weight, first.bias, second.bias)
-        return cls(weights, model, (head[0], head[1]))
+        return cls(_weights(*head_layers(model, head)), model, (head[0], head[1]))
 
     @property
     def head(self) -> tuple[str, str]:
         return self.names
+
+    def rival(self, module: nn.Module) -> Self:
+        """The head of another module; what is before it must compute the same features."""
+        return replace(self.with_weights(_weights(*head_layers(module, self.names))), model=module)
 
     def samples(self, X: ArrayLike) -> Float[Tensor, "n d"]:
         """The features that the first layer sees at X, with a column of ones where it has a bias."""
@@ -79,6 +81,10 @@ def head_layers(model: Any, head: Sequence[str]) -> tuple[nn.Linear, nn.Linear]:
             f"{names[1]!r} takes {second.in_features}; name the last two linear layers."
         )
     return first, second
+
+
+def _weights(first: nn.Linear, second: nn.Linear) -> TwoLayerWeights:
+    return TwoLayerWeights.of(first.weight, second.weight, first.bias, second.bias)
 
 
 def _linear(model: nn.Module, name: str) -> nn.Linear:

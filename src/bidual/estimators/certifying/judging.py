@@ -8,7 +8,7 @@ import torch
 from numpy.typing import ArrayLike
 
 from bidual.estimators.base import ConvexEstimator
-from bidual.estimators.certifying.given import GivenNetwork
+from bidual.estimators.certifying.given import GivenNetwork, Question
 from bidual.estimators.certifying.reading import Network, given_network, restored
 from bidual.estimators.certifying.result import NetworkCertificate
 from bidual.estimators.certifying.targets import Targets, weighted
@@ -116,7 +116,7 @@ def _certify(
     data = problem.datafit
     constant = data.upper_bound(torch.zeros_like(data.targets), 0.0)
     how = f"{module.n_neurons} neurons, by training on from yours for {done.seconds:.3g} seconds"
-    words = module.words, how, given.head
+    words = module.words, how, given.head, Question(given, problem)
     return NetworkCertificate(own.most, certificate.dual, own_gap, certificate, better, best, status, constant, *words)
 
 

@@ -12,9 +12,29 @@ from bidual.io.foreign import TwoLayerWeights, from_module
 from bidual.io.foreign.modules import linear_layers
 
 
-def load_network(found: RebuildableModule, model: nn.Module, head: Sequence[str] | None) -> None:
-    """The weights of ``found`` in the two linear layers of ``model``, or in those that ``head`` names, in place."""
-    put_weights(_used(from_module(found)), *layers_of(model, head))
+def load_network(found: RebuildableModule, model: nn.Module, head: Sequence[str] | None, widen: bool = False) -> None:
+    """The weights of ``found`` in the two linear layers of ``model``, or in those that ``head`` names, in place.
+
+    With ``widen`` layers that are too narrow are given new parameters.
+    """
+    weights, (first, second) = _used(from_module(found)), layers_of(model, head)
+    _check_layers(weights, first, second, widen)
+    if weights.n_neurons > first.out_features:
+        _widen(first, second, weights.n_neurons)
+    put_weights(weights, first, second)
+
+
+def _widen(first: nn.Linear, second: nn.Linear, width: int) -> None:
+    """New parameters for so many neurons, of the same dtype, on the same device, and trained if the old ones were."""
+    for layer, name, shape in (
+        (first, "weight", (width, first.in_features)),
+        (first, "bias", (width,)),
+        (second, "weight", (second.out_features, width)),
+    ):
+        old = getattr(layer, name)
+        if old is not None:
+            setattr(layer, name, nn.Parameter(old.new_zeros(shape), requires_grad=old.requires_grad))
+    first.out_features = second.in_features = width
 
 
 def layers_of(model: nn.Module, head: Sequence[str] | None) -> tuple[nn.Linear, nn.Linear]:
@@ -27,7 +47,6 @@ def layers_of(model: nn.Module, head: Sequence[str] | None) -> tuple[nn.Linear, 
 
 def put_weights(weights: TwoLayerWeights, first: nn.Linear, second: nn.Linear) -> None:
     """Weights in two layers that follow each other; neurons to spare become zero."""
-    _check_layers(weights, first, second)
     m = weights.n_neurons
     hidden, output = torch.zeros(first.weight.shape).double(), torch.zeros(second.weight.shape).double()
     hidden[:m], output[:, :m] = weights.hidden, weights.output
@@ -53,11 +72,11 @@ def _used(weights: TwoLayerWeights) -> TwoLayerWeights:
     return TwoLayerWeights(weights.hidden[alive], weights.output[:, alive], hidden_bias, weights.output_bias)
 
 
-def _check_layers(weights: TwoLayerWeights, first: nn.Linear, second: nn.Linear) -> None:
+def _check_layers(weights: TwoLayerWeights, first: nn.Linear, second: nn.Linear, widen: bool) -> None:
     instead = "use result.better, a module of its own"
     if any(parametrize.is_parametrized(layer) for layer in (first, second)):
         raise ValueError(f"the module's weights are parametrised, so that they cannot be set; {instead}.")
-    if weights.n_neurons > first.out_features:
+    if weights.n_neurons > first.out_features and not widen:
         raise ValueError(
             f"the network found has {weights.n_neurons} neurons and your module has room for {first.out_features}; "
             f"{instead}."

@@ -1,11 +1,12 @@
 """What `certify` returns: bounds of a network's objective, and a better network if one was found."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import nn
 
 from bidual.architectures.modules import RebuildableModule
+from bidual.estimators.certifying.given import Question
 from bidual.estimators.certifying.loading import load_network
 from bidual.estimators.certifying.verdict import Comparison
 from bidual.problems.certificate import Certificate
@@ -31,6 +32,7 @@ class NetworkCertificate:
         kind: what its kind of network is called.
         how: how the better network was found.
         head: the names of its layers in a larger module, if that was certified.
+        question: the training problem, for :meth:`objective_of`.
     """
 
     objective: float
@@ -44,6 +46,7 @@ class NetworkCertificate:
     kind: str = "two-layer ReLU network"
     how: str = ""
     head: tuple[str, str] | None = None
+    question: Question | None = field(default=None, repr=False)
 
     @property
     def verdict(self) -> str:
@@ -64,6 +67,15 @@ class NetworkCertificate:
         if self.better is None:
             raise ValueError("there is nothing to load: no network better than the given one was found; keep that one.")
         load_network(self.better, model, self.head)
+
+    def objective_of(self, model: nn.Module) -> float:
+        """The objective of another module of this kind on the same samples, rounded up, such as one after `load_into`.
+
+        Of a head, what is before it must be that of the model which was certified.
+        """
+        if self.question is None:
+            raise ValueError("this result does not know its samples; certify the module instead.")
+        return self.question.objective(model).most
 
     def __str__(self) -> str:
         found = "" if self.better is None else f"; a network with objective {self.better_objective:.9g} was found"

@@ -3,20 +3,21 @@
 import math
 import sys
 from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 from scipy.sparse import issparse
-from torch import Tensor
+from torch import Tensor, nn
 
 from bidual.architectures import ReluMLP
 from bidual.architectures.modules import ReluNetwork
 from bidual.estimators.certifying.given import Found, GivenNetwork, Objective
 from bidual.estimators.certifying.targets import as_numbers
 from bidual.estimators.inputs import as_plain_array, full_samples
-from bidual.io.foreign import TwoLayerWeights
+from bidual.io.foreign import TwoLayerWeights, from_module
 from bidual.losses.datafit import Datafit
 from bidual.numerics.rounding import TINY, gamma, largest_sum, length, rounded_up
 from bidual.numerics.sparse import from_scipy
@@ -100,3 +101,18 @@ class GivenTwoLayer(GivenNetwork):
         output_bias = None if given.output_bias is None else module.output.bias
         weights = TwoLayerWeights.of(module.hidden.weight, module.output.weight, hidden_bias, output_bias)
         return Found(module, GivenTwoLayer(weights))
+
+    def rival(self, module: nn.Module) -> Self:
+        return self.with_weights(from_module(module))
+
+    def with_weights(self, weights: TwoLayerWeights) -> Self:
+        """The same network with other weights; where it has no bias they must have none, and zero where it has one."""
+        pairs = ((self.weights.hidden_bias, weights.hidden_bias), (self.weights.output_bias, weights.output_bias))
+        if any(mine is None and other is not None and bool(other.any()) for mine, other in pairs):
+            raise ValueError("the module has a bias that the network which was certified has not; give one like it.")
+        sizes = (weights.n_neurons, weights.n_outputs)
+        biases = (
+            None if mine is None else torch.zeros(size, dtype=torch.float64) if other is None else other
+            for (mine, other), size in zip(pairs, sizes, strict=True)
+        )
+        return replace(self, weights=TwoLayerWeights(weights.hidden, weights.output, *biases))
