@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from bidual.estimators.certifying.targets import as_numbers
 from bidual.io.foreign.modules import evaluating
+from bidual.io.foreign.normalisation import check_modes
 from bidual.runtime.json_text import one_line
 
 _AT_ONCE = 256  # samples
@@ -86,17 +86,6 @@ class Frozen:
                 f"what {self.name!r} sees changes from run to run in evaluation mode too, by chance or with the other "
                 "samples of a batch; make the layers before it repeatable."
             )
-
-
-def check_modes(model: nn.Module) -> None:
-    """Refuse layers that compute one thing in training and another in evaluation."""
-    moving = [name for name, part in model.named_modules() if isinstance(part, _BatchNorm) and part.training]
-    if moving:
-        kind = type(layer_of(model, moving[0])).__name__ if moving[0] else type(model).__name__
-        raise ValueError(
-            f"{kind} {moving[0]!r} is in training mode, where it computes something else than in evaluation; call "
-            "model.eval() to have the network certified as it predicts."
-        )
 
 
 def as_inputs(model: nn.Module, X: ArrayLike) -> Tensor:

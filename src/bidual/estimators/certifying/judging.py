@@ -51,8 +51,9 @@ def certify(
 
     Args:
         network: a ``torch.nn.Sequential(Linear, ReLU, Linear)``, a fitted ``MLPRegressor`` or ``MLPClassifier``, an
-            estimator of this package, or a file (.safetensors, .onnx, .pt2). A layer without bias competes with
-            networks without that bias.
+            estimator of this package, a file (.safetensors, .onnx, .pt2), or another network of docs/certify.md, such
+            as a ``Sequential(Conv2d, ReLU, AvgPool2d, Flatten, Linear)``. A layer without bias competes with networks
+            without that bias.
         X: the samples it was trained on.
         y: their targets (n,) or (n, c), or labels.
         beta: the weight decay, in the scaling of a sum over samples. One that it was not trained with gives a larger

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from bidual.architectures.modules import RebuildableModule
+from bidual.architectures.modules import RebuildableModule, ReluNetwork
 from bidual.estimators.certifying.head import head_layers
 from bidual.io.foreign import TwoLayerWeights, from_module
 from bidual.io.foreign.modules import linear_layers
@@ -17,6 +17,8 @@ def load_network(found: RebuildableModule, model: nn.Module, head: Sequence[str]
 
     With ``widen`` layers that are too narrow are given new parameters.
     """
+    if not isinstance(found, ReluNetwork):
+        raise ValueError(f"a {found.words} cannot be loaded into another module; use result.better, a torch module.")
     weights, (first, second) = _used(from_module(found)), layers_of(model, head)
     _check_layers(weights, first, second, widen)
     if weights.n_neurons > first.out_features:

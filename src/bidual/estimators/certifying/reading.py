@@ -8,6 +8,8 @@ from typing import TypeAlias
 from sklearn.utils.validation import check_is_fitted
 
 from bidual.estimators.base import ConvexEstimator
+from bidual.estimators.certifying.attention import GivenAttention
+from bidual.estimators.certifying.cnn import GivenCNN
 from bidual.estimators.certifying.given import GivenNetwork
 from bidual.estimators.certifying.head import GivenHead
 from bidual.estimators.certifying.two_layer import GivenTwoLayer
@@ -16,13 +18,17 @@ from bidual.io import foreign
 from bidual.io.foreign import TwoLayerWeights, from_module
 
 Network: TypeAlias = foreign.Network | ConvexEstimator
+FAMILIES = (GivenCNN, GivenAttention)  # beside two layers on rows of numbers, which all other networks are read as
 
 
 def given_network(network: Network, head: Sequence[str] | None = None) -> GivenNetwork:
     """The network with what its family knows, or the two layers of a larger module that ``head`` names."""
     if head is not None:
         return GivenHead.of(network, head)
-    return GivenTwoLayer(read_network(network))
+    if isinstance(network, ConvexEstimator):
+        check_is_fitted(network)
+    given = (family.read(network) for family in FAMILIES)
+    return next((found for found in given if found is not None), None) or GivenTwoLayer(read_network(network))
 
 
 def read_network(network: Network) -> TwoLayerWeights:

@@ -1,7 +1,5 @@
 """Two-layer ReLU networks on rows of numbers, from anywhere."""
 
-import math
-import sys
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -15,11 +13,12 @@ from torch import Tensor, nn
 from bidual.architectures import ReluMLP
 from bidual.architectures.modules import ReluNetwork
 from bidual.estimators.certifying.given import Found, GivenNetwork, Objective
+from bidual.estimators.certifying.objective import Price, bounded_objective
 from bidual.estimators.certifying.targets import as_numbers
 from bidual.estimators.inputs import as_plain_array, full_samples
 from bidual.io.foreign import TwoLayerWeights, from_module
 from bidual.losses.datafit import Datafit
-from bidual.numerics.rounding import TINY, gamma, largest_sum, length, rounded_up
+from bidual.numerics.rounding import gamma, length
 from bidual.numerics.sparse import from_scipy
 from bidual.patterns import with_constant
 from bidual.problems.problem import NeuronProblem, ReluProblem
@@ -72,24 +71,14 @@ class GivenTwoLayer(GivenNetwork):
         r"""The network's own objective.
 
         A term x u w of a prediction goes through d products and sums, m of them in the second layer, and one for the
-        bias: predictions are off by gamma(d + m + 8) times |X| |U|^T |W|^T, entry by entry. Squares are rounded once,
-        and added up exactly or nearly so.
+        bias: predictions are off by gamma(d + m + 8) times |X| |U|^T |W|^T, entry by entry.
         """
-        data, U, W = problem.datafit, self.neurons(), self.weights.output
-        assert data.shift is not None
-        b = torch.zeros_like(data.shift) if self.output_bias is None else self.output_bias - data.shift
+        U, W = self.neurons(), self.weights.output
         P = (problem.X @ U.T).clamp(min=0) @ W.T
         sizes = (problem.X.abs() @ U.abs().T) @ W.abs().T
-        error = gamma(sum(U.shape) + 8) * length(sizes) + gamma(2) * length(b) * len(P) ** 0.5
-        squares = torch.cat([U.flatten(), W.flatten()]).square()
-        most = replace(data, intercept=False).upper_bound(P + b, rounded_up(error))
-        price = 0.5 * problem.beta * largest_sum(squares) * (1 + gamma(8)) + squares.numel() * TINY * (1 + problem.beta)
-        decay = 0.5 * problem.beta * min(float(squares.sum()), sys.float_info.max)
-        value = data.value_at(P, b) + decay
-        if not (math.isfinite(value) and math.isfinite(most + price)):
-            return Objective((1 - 1e-9) * decay, math.inf, data.grad(P))  # losses are not negative
-        most = rounded_up(most + price) if most or bool(squares.any()) else 0.0
-        return Objective(value - 2 * (most - value) - 1e-12 * value, most, data.grad(P))
+        error = gamma(sum(U.shape) + 8) * length(sizes)
+        price = Price.of_weight_decay(U, W)
+        return bounded_objective(problem.datafit, problem.beta, P, self.output_bias, error, price)
 
     def found(self, done: Solution) -> Found:
         given = self.weights

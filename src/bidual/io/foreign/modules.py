@@ -13,6 +13,7 @@ from bidual.io.foreign.weights import TwoLayerWeights
 from bidual.runtime.json_text import one_line
 
 _RELU_KIND = "relu_mlp"
+_PLAIN = "Linear, ReLU, Linear"
 _SCALES = (0.01, 1.0, 100.0)  # what is no ReLU may look like one near zero, or far from it
 
 
@@ -78,24 +79,36 @@ def _check_forward(module: nn.Module, weights: TwoLayerWeights) -> None:
     generator = torch.Generator().manual_seed(0)
     normal = torch.randn(16, weights.n_features, generator=generator, dtype=torch.float64)
     X = torch.cat([scale * normal for scale in _SCALES]).to(like.dtype)
-    expected, size = weights.forward(X), weights.magnitude(X)
-    found = _run(module, X.to(like.device))
+    check_outputs(module, X, weights.forward(X), weights.magnitude(X))
+
+
+def check_outputs(
+    module: nn.Module,
+    X: Tensor,
+    expected: Tensor,
+    size: Tensor,
+    what: str = "a two-layer ReLU network",
+    how: str = _PLAIN,
+) -> None:
+    """Refuse a module whose outputs are not the expected ones, up to the rounding of terms of this size."""
+    like = next(module.parameters())
+    found = _run(module, X.to(like.device, like.dtype), how)
     allowed = torch.finfo(like.dtype).eps ** 0.5 * size
     if found.numel() != expected.numel() or not bool(((found.view_as(expected) - expected).abs() <= allowed).all()):
         raise ValueError(
-            f"{type(module).__name__} has the layers of a two-layer ReLU network, but its forward computes something "
-            "else; give a torch.nn.Sequential(Linear, ReLU, Linear)."
+            f"{type(module).__name__} has the layers of {what}, but its forward computes something else; give a "
+            f"torch.nn.Sequential({how})."
         )
 
 
-def _run(module: nn.Module, X: Tensor) -> Tensor:
+def _run(module: nn.Module, X: Tensor, how: str) -> Tensor:
     try:
         with evaluating(module), torch.no_grad():
             return module(X).to("cpu", torch.float64).contiguous()
     except Exception as error:  # the module is the caller's code
         raise ValueError(
             f"{type(module).__name__} cannot be run on samples of shape {tuple(X.shape)} ({one_line(error)}); "
-            "give a torch.nn.Sequential(Linear, ReLU, Linear)."
+            f"give a torch.nn.Sequential({how})."
         ) from error
 
 

@@ -31,8 +31,7 @@ class TwoLayerWeights:
         for name, tensor in tensors.items():
             if tensor is not None and tensor.dtype != torch.float64:
                 raise ValueError(f"{name} must be float64, got {tensor.dtype}; use TwoLayerWeights.of to convert.")
-            if tensor is not None and not bool(torch.isfinite(tensor).all()):
-                raise ValueError(f"{name} holds NaN or infinity; the network diverged in training, train it again.")
+        check_finite(**tensors)
         for name, matrix in (("hidden", self.hidden), ("output", self.output)):
             if matrix.ndim != 2 or 0 in matrix.shape:
                 shape = tuple(matrix.shape)
@@ -78,6 +77,13 @@ class TwoLayerWeights:
         """How large the terms are that an output is the sum of."""
         parts = (self.hidden, self.output, self.hidden_bias, self.output_bias)
         return type(self)(*(None if part is None else part.abs() for part in parts)).forward(X.abs())  # type: ignore[arg-type]
+
+
+def check_finite(**tensors: Tensor | None) -> None:
+    """Refuse weights that are no numbers, by name."""
+    for name, tensor in tensors.items():
+        if tensor is not None and not bool(torch.isfinite(tensor).all()):
+            raise ValueError(f"{name} holds NaN or infinity; the network diverged in training, train it again.")
 
 
 def _copy(value: Numbers) -> Tensor:
