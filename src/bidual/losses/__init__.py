@@ -6,6 +6,7 @@ from bidual.losses.poisson import Poisson
 from bidual.losses.quantile import Quantile
 from bidual.losses.residuals import Absolute, Huber, Squared
 from bidual.losses.softmax import Softmax
+from bidual.losses.torch_form import TorchForm
 from bidual.runtime.registry import Registry
 
 LOSSES: Registry[Loss] = Registry(Loss, "loss")
@@ -40,5 +41,6 @@ __all__ = [
     "Softmax",
     "Squared",
     "SquaredHinge",
+    "TorchForm",
     "resolve_loss",
 ]

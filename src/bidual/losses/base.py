@@ -1,5 +1,6 @@
 """What a loss must know about one sample; sums, weights and intercepts live in :mod:`bidual.losses.datafit`."""
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
@@ -10,7 +11,8 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bidual.numerics.rounding import largest_sum, length, rounded_up
+from bidual.losses.torch_form import TorchForm
+from bidual.numerics.rounding import gamma, largest_sum, length, rounded_up
 from bidual.types import Matrix
 
 Rows = Float[Tensor, " n"]
@@ -79,6 +81,7 @@ class Loss(ABC):
     probabilities: where classes are drawn with probabilities q, the outputs of least expected loss determine q, and
     ``_probabilities`` finds it; the largest is that of the class of the largest output. A subclass with a ``name`` is
     known by it from then on, in this package or elsewhere; settings are the fields of a frozen dataclass.
+    ``torch_form`` is what torch has for this loss; it is not inherited.
     """
 
     name: ClassVar[str]
@@ -93,10 +96,13 @@ class Loss(ABC):
     shift_invariant: ClassVar[bool] = False
     translates: ClassVar[bool] = False
     half_square: ClassVar[bool] = False
+    torch_form: ClassVar[TorchForm | None] = None
 
     def __init_subclass__(cls, **settings: Any) -> None:
         """Refuse methods that only look like overrides, because certificates rest on them, and promises not kept."""
         super().__init_subclass__(**settings)
+        if "torch_form" not in vars(cls):
+            cls.torch_form = None  # what torch has for a loss, it need not have for another that extends it
         for name in ("balance", "repair", "hessian", "summed_hessian", "epigraph"):
             if f"_{name}" in vars(cls):
                 raise TypeError(f"{cls.__name__} defines _{name}, which nothing calls; call it {name}.")
@@ -165,6 +171,27 @@ class Loss(ABC):
     def local_smoothness(self, P: Matrix, reach: float) -> float | None:
         """A Lipschitz constant of the gradient within ``reach`` of P, None where the loss has kinks."""
         return self.smoothness
+
+    def steepness(self, P: Matrix, Y: Matrix, weight: Float[Tensor, "n 1"], reach: float) -> float:
+        """A Lipschitz constant of sum_i w_i l(p_i, y_i) within ``reach`` of P, infinite where there is none.
+
+        Slopes are right to a thousandth, but for those of saturated losses, which are differences of nearly equal
+        numbers: they are right to a few roundings of the steepest slope.
+        """
+        everywhere = self.lipschitz(weight, Y.shape[1])
+        bounds = [] if everywhere is None else [rounded_up(everywhere)]
+        near = self.local_smoothness(P, reach)
+        if near is not None:
+            saturated = 0.0 if everywhere is None else gamma(P.shape[1] + 32) * everywhere
+            slope = length(weight * self.grad(P, Y)) * 1.001 + saturated
+            bounds.append(rounded_up(slope + near * float(weight.max()) * reach))
+        return min(bounds, default=math.inf)
+
+    def lipschitz(self, weight: Float[Tensor, "n 1"], n_outputs: int) -> float | None:
+        """A Lipschitz constant of sum_i w_i l(p_i, y_i) in the Frobenius norm, or None if it grows faster."""
+        if self.slope is None:
+            return None
+        return self.slope * math.sqrt(n_outputs if self.separable else 1) * length(weight[:, 0])
 
     def compared_with(self, Y: Matrix) -> Matrix:
         """What predictions are compared with: a computed value is the loss at a prediction that is off by at most three

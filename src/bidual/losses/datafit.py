@@ -77,10 +77,7 @@ class Datafit:
     @property
     def lipschitz(self) -> float | None:
         """A Lipschitz constant of F in the Frobenius norm of the predictions, or None if F grows faster."""
-        if self.loss.slope is None:
-            return None
-        entries = self.targets.shape[1] if self.loss.separable else 1
-        return self.loss.slope * math.sqrt(entries) * length(self.weights[:, 0])
+        return self.loss.lipschitz(self.weights, self.targets.shape[1])
 
     def fits(self, dtype: torch.dtype) -> bool:
         """Whether a precision has such large targets and such weights, so that none becomes infinite or zero."""
@@ -115,26 +112,13 @@ class Datafit:
         sizes = length(P) + length(b) * len(P) ** 0.5 + length(self.loss.compared_with(self.targets))
         moved = rounded_up(error + gamma(4) * sizes)
         value = largest_sum(rows) * (1 + gamma(P.shape[1] + 16)) + self._underflow
-        return rounded_up(value + self._steepness(P + b, moved) * moved)
+        steepness = self.loss.steepness(P + b, self.targets, self.weights, moved)
+        return rounded_up(value + steepness * moved)
 
     @property
     def _underflow(self) -> float:
         """What losses and conjugates can lose below the smallest number, before it is multiplied with weights."""
         return 8 * self.targets.numel() * TINY * (1 + float(self.weights.max())) if len(self.targets) else 0.0
-
-    def _steepness(self, P: Matrix, reach: float) -> float:
-        """A Lipschitz constant of the sum within ``reach`` of P, intercepts included.
-
-        Slopes are right to a thousandth, but for those of saturated losses, which are differences of nearly equal
-        numbers: they are right to a few roundings of the steepest slope.
-        """
-        bounds = [] if self.lipschitz is None else [rounded_up(self.lipschitz)]
-        near = self.loss.local_smoothness(P, reach)
-        if near is not None:
-            saturated = 0.0 if self.lipschitz is None else gamma(P.shape[1] + 32) * self.lipschitz
-            slope = length(self.weights * self.loss.grad(P, self.targets)) * 1.001 + saturated
-            bounds.append(rounded_up(slope + near * float(self.weights.max()) * reach))
-        return min(bounds, default=math.inf)
 
     def dual_lower_bound(self, V: Matrix) -> tuple[float, float]:
         """A lower bound of -F*(W), in real arithmetic, for some W of the domain, and a bound of |W - V|_F.

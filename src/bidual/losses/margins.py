@@ -5,6 +5,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid, softplus
 
 from bidual.losses.base import ConeRows, Epigraph, Loss
+from bidual.losses.torch_form import TorchForm
 from bidual.numerics.rootfinding import increasing_root
 from bidual.types import Matrix
 
@@ -24,6 +25,7 @@ class Hinge(MarginLoss):
     r"""l(p, y) = sum_k (1 - y_k p_k)_+. With a = -y v in [0, 1]: l*(v) = -sum a."""
 
     name = "hinge"
+    torch_form = TorchForm("MarginRankingLoss(margin=1)")
     slope = 1.0
 
     def _value(self, P: Tensor, Y: Tensor) -> Tensor:
@@ -102,6 +104,7 @@ class Logistic(MarginLoss):
     """
 
     name = "logistic"
+    torch_form = TorchForm("BCEWithLogitsLoss()")
     smoothness = 0.25
     slope = 1.0
     gives_probabilities = True

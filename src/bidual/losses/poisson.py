@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from bidual.losses.base import ConeRows, Epigraph, Loss
+from bidual.losses.torch_form import TorchForm
 from bidual.numerics.rootfinding import wright_omega
 from bidual.types import Matrix
 
@@ -24,6 +25,7 @@ class Poisson(Loss):
     """
 
     name = "poisson"
+    torch_form = TorchForm("PoissonNLLLoss(log_input=True)")
     counts = True
 
     @property

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from bidual.losses.base import ConeRows, Epigraph, Loss
+from bidual.losses.torch_form import TorchForm
 from bidual.numerics.simplex import onto_simplex
 
 
@@ -25,6 +26,7 @@ class Squared(Loss):
     smoothness = 1.0
     translates = True
     half_square = True
+    torch_form = TorchForm("MSELoss()", times=2.0)
     gives_probabilities = True
 
     def _probabilities(self, P: Tensor) -> Tensor:
@@ -71,6 +73,7 @@ class Absolute(Loss):
     r"""l(p, y) = |p - y|_1, with l*(v) = <v, y> on the box |v| <= 1."""
 
     name = "absolute"
+    torch_form = TorchForm("L1Loss()")
     slope = 1.0
     translates = True
 
@@ -109,6 +112,7 @@ class Huber(Loss):
 
     delta: float = 1.0
     name = "huber"
+    torch_form = TorchForm("HuberLoss(delta=delta)")
     smoothness = 1.0
     translates = True
 

@@ -5,6 +5,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from bidual.losses.base import ConeRows, Epigraph, Loss, Repair, imbalances
+from bidual.losses.torch_form import TorchForm
 from bidual.numerics.rootfinding import increasing_root, wright_omega
 from bidual.numerics.rounding import TINY, gamma, largest_sum, length, rounded_up
 
@@ -16,6 +17,7 @@ class Softmax(Loss):
     """
 
     name = "softmax"
+    torch_form = TorchForm("CrossEntropyLoss()", per_output=False, class_weights=True)
     smoothness = 0.5  # the largest eigenvalue of diag(q) - q q^T
     slope = 2**0.5  # |q - e_y| for q in the simplex
     separable = False

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from bidual.architectures.modules import RebuildableModule
+from bidual.estimators.certifying.decay import Penalty
 from bidual.losses.datafit import Datafit
 from bidual.polar import Neurons
 from bidual.problems.problem import NeuronProblem
@@ -48,6 +49,15 @@ class GivenNetwork(ABC):
     def head(self) -> tuple[str, str] | None:
         """The names of its layers in a larger module; None where it is the whole of it."""
         return None
+
+    def decaying(self, penalty: Penalty) -> "GivenNetwork":
+        """This network under that penalty, or a refusal; by default under decay of all but the output bias."""
+        if (self.output_bias is not None and penalty.decayed.output) or not penalty.decayed.hidden:
+            raise ValueError(
+                "only two-layer networks on rows of numbers can have a decayed output bias, or a free hidden one; use "
+                'decayed_bias="hidden" for the objective without the decay of the output bias.'
+            )
+        return self
 
     @abstractmethod
     def samples(self, X: ArrayLike) -> Tensor:

@@ -8,12 +8,13 @@ import torch
 from numpy.typing import ArrayLike
 
 from bidual.estimators.base import ConvexEstimator
+from bidual.estimators.certifying.decay import Penalty, Scaling
 from bidual.estimators.certifying.given import GivenNetwork, Question
 from bidual.estimators.certifying.reading import Network, given_network, restored
 from bidual.estimators.certifying.result import NetworkCertificate
 from bidual.estimators.certifying.targets import Targets, weighted
 from bidual.estimators.class_weights import ClassWeight, check_class_weight
-from bidual.estimators.parameters import COUNT, FRACTION, POSITIVE, SECONDS, as_count, one_of
+from bidual.estimators.parameters import COUNT, FRACTION, SECONDS, as_count, one_of
 from bidual.losses import Loss, resolve_loss
 from bidual.numerics.norms import L2
 from bidual.polar.products.witness import ProductProof
@@ -30,10 +31,14 @@ def certify(
     network: Network,
     X: ArrayLike,
     y: ArrayLike,
-    beta: float,
+    beta: float | None = None,
     loss: str | Loss = "auto",
     *,
     head: Sequence[str] | None = None,
+    weight_decay: float | None = None,
+    reduction: str | None = None,
+    optimizer: str = "sgd",
+    decayed_bias: bool | str | None = None,
     sample_weight: ArrayLike | None = None,
     class_weight: ClassWeight = None,
     tol: float = 1e-4,
@@ -58,6 +63,13 @@ def certify(
         y: their targets (n,) or (n, c), or labels.
         beta: the weight decay, in the scaling of a sum over samples. One that it was not trained with gives a larger
             gap, nothing worse.
+        weight_decay: instead of beta, what the optimiser of torch was given; the beta that follows is in the result
+            (docs/certify.md has the table).
+        reduction: of the loss that torch minimised, "mean" (as None) or "sum", with all samples in one batch.
+        optimizer: "sgd" or "adam", which add ``weight_decay`` times the weights to the gradient. "adamw" does not, so
+            that no objective belongs to its ``weight_decay``: name the beta to judge the network at.
+        decayed_bias: which biases are decayed: True, False, "hidden" or "output". By default all of them beside
+            ``weight_decay``, as torch has it without parameter groups, and the hidden ones beside ``beta``.
         loss: "auto" (that of an estimator of this package, otherwise squared), "squared", "log_loss" (logistic, or
             softmax with several outputs), another name in ``bidual.losses.LOSSES``, or a Loss.
         head: the names of two linear layers of a larger torch module, such as ``("fc1", "fc2")``, with a ReLU between
@@ -70,7 +82,7 @@ def certify(
         oracle, n_starts: as in :class:`bidual.ConvexMLPClassifier`.
         proof: a certificate whose witness is tried too, by default that of a network of this package.
     """
-    POSITIVE("beta", beta)
+    penalty = Penalty(beta, weight_decay, reduction, optimizer, decayed_bias)
     FRACTION("tol", tol)
     SECONDS("max_time", max_time)
     one_of(ORACLES)("oracle", oracle)
@@ -80,21 +92,27 @@ def certify(
     if not isinstance(known, Certificate | None):
         raise TypeError(f"proof must be a Certificate, such as model.certificate_, got {type(known).__name__}.")
     network = restored(network)
-    given = given_network(network, head)
+    given = given_network(network, head).decaying(penalty)
     own = network._make_loss() if isinstance(network, ConvexEstimator) and loss == "auto" else loss
     chosen = resolve_loss(own, given.n_outputs)
     targets = Targets.of(y, given.n_outputs, chosen, getattr(network, "classes_", None), class_weight)
     samples, datafit = weighted(given.samples(X), targets, sample_weight, chosen, given.output_bias is not None)
-    problem = given.problem(samples, datafit, float(beta))
+    scaling = penalty.scaling(chosen, targets, sample_weight)
+    problem = given.problem(samples, datafit, scaling.beta)
     plan = given.plan(problem, oracle, as_count(n_starts, "auto"))
     limits = Limits(float(tol), max_time=None if max_time is None else float(max_time))
     known = getattr(network, "certificate_", None) if known is None else known
     with numerical_errors_as_value_error():
-        return _certify(given, problem, plan, limits, known)
+        return _certify(given, problem, plan, limits, known, scaling)
 
 
 def _certify(
-    given: GivenNetwork, problem: NeuronProblem, plan: NeuronPlan, limits: Limits, proof: Certificate | None
+    given: GivenNetwork,
+    problem: NeuronProblem,
+    plan: NeuronPlan,
+    limits: Limits,
+    proof: Certificate | None,
+    scaling: Scaling,
 ) -> NetworkCertificate:
     neurons, own = given.neurons(), given.objective(problem)
     start = L2.unit(neurons[neurons.any(1)])
@@ -117,8 +135,22 @@ def _certify(
     data = problem.datafit
     constant = data.upper_bound(torch.zeros_like(data.targets), 0.0)
     how = f"{module.n_neurons} neurons, by training on from yours for {done.seconds:.3g} seconds"
-    words = module.words, how, given.head, Question(given, problem)
-    return NetworkCertificate(own.most, certificate.dual, own_gap, certificate, better, best, status, constant, *words)
+    return NetworkCertificate(
+        own.most,
+        certificate.dual,
+        own_gap,
+        certificate,
+        better,
+        best,
+        status,
+        scaling.beta,
+        scaling.unit,
+        constant,
+        module.words,
+        how,
+        given.head,
+        Question(given, problem),
+    )
 
 
 def _again(problem: ReluProblem, proof: Certificate) -> Certificate | None:

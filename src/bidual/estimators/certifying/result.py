@@ -19,14 +19,16 @@ class NetworkCertificate:
     Both bounds hold in real arithmetic: rounding is allowed for.
 
     Attributes:
-        objective: of the network as it is, rounded up: sum of losses + beta/2 times the sum of squares of its weights,
-            hidden biases included, output biases not; infinity where it is beyond all numbers.
+        objective: of the network as it is, rounded up: sum of losses + beta/2 times the sum of squares of its weights
+            and of the biases that are decayed; infinity where it is beyond all numbers.
         lower_bound: no two-layer ReLU network of any width has a smaller objective.
         relative_gap: (objective - lower_bound) / objective.
         certificate: the witness of the lower bound, at the best network that was found on the way.
         better: that network, if its objective is surely smaller than the given one's; None otherwise.
         better_objective: its objective, or that of the given network, rounded up.
         status: how the search for a better network ended.
+        beta: the weight decay that the network is judged at.
+        unit: what the objectives here are multiplied with to be those of torch, where ``weight_decay`` was given.
         constant_objective: of a constant output without any neuron, with the bias that the network may have, rounded
             up; NaN where it is not known.
         kind: what its kind of network is called.
@@ -42,6 +44,8 @@ class NetworkCertificate:
     better: RebuildableModule | None
     better_objective: float
     status: str
+    beta: float
+    unit: float = 1.0
     constant_objective: float = math.nan
     kind: str = "two-layer ReLU network"
     how: str = ""

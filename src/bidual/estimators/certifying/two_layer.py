@@ -1,6 +1,6 @@
 """Two-layer ReLU networks on rows of numbers, from anywhere."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 import numpy as np
@@ -12,12 +12,14 @@ from torch import Tensor, nn
 
 from bidual.architectures import ReluMLP
 from bidual.architectures.modules import ReluNetwork
+from bidual.estimators.certifying.decay import HIDDEN_BIASES, DecayedBiases, Penalty
 from bidual.estimators.certifying.given import Found, GivenNetwork, Objective
 from bidual.estimators.certifying.objective import Price, bounded_objective
 from bidual.estimators.certifying.targets import as_numbers
 from bidual.estimators.inputs import as_plain_array, full_samples
 from bidual.io.foreign import TwoLayerWeights, from_module
 from bidual.losses.datafit import Datafit
+from bidual.losses.decayed_bias import with_decayed_bias
 from bidual.numerics.rounding import gamma, length
 from bidual.numerics.sparse import from_scipy
 from bidual.patterns import with_constant
@@ -32,6 +34,7 @@ class GivenTwoLayer(GivenNetwork):
     """x -> output (hidden x + hidden_bias)_+ + output_bias. A layer without bias competes with networks without it."""
 
     weights: TwoLayerWeights
+    decayed: DecayedBiases = field(default=HIDDEN_BIASES, kw_only=True)
 
     @property
     def n_outputs(self) -> int:
@@ -40,6 +43,11 @@ class GivenTwoLayer(GivenNetwork):
     @property
     def output_bias(self) -> Float[Tensor, " c"] | None:
         return self.weights.output_bias
+
+    def decaying(self, penalty: Penalty) -> "GivenTwoLayer":
+        if self.weights.hidden_bias is not None and not penalty.decayed.hidden:
+            raise ValueError('a hidden bias that is not decayed is not supported; use decayed_bias="hidden" or True.')
+        return replace(self, decayed=penalty.decayed)
 
     def samples(self, X: ArrayLike) -> Float[Tensor, "n d"]:
         """With a column of ones where neurons have a bias."""
@@ -57,7 +65,10 @@ class GivenTwoLayer(GivenNetwork):
         return samples if self.weights.hidden_bias is None else with_constant(samples)
 
     def problem(self, samples: Float[Tensor, "n d"], datafit: Datafit, beta: float) -> ReluProblem:
-        return ReluProblem(samples, datafit, beta)
+        if not (datafit.intercept and self.decayed.output):
+            return ReluProblem(samples, datafit, beta)
+        silent = torch.cat([samples, torch.zeros_like(samples[:1])])
+        return ReluProblem(silent, with_decayed_bias(datafit, beta), beta)
 
     def plan(self, problem: NeuronProblem, oracle: str, n_starts: int | str) -> ReluPlan:
         return ReluPlan(problem.X, oracle, n_starts)
@@ -89,7 +100,7 @@ class GivenTwoLayer(GivenNetwork):
         hidden_bias = None if given.hidden_bias is None else module.hidden.bias
         output_bias = None if given.output_bias is None else module.output.bias
         weights = TwoLayerWeights.of(module.hidden.weight, module.output.weight, hidden_bias, output_bias)
-        return Found(module, GivenTwoLayer(weights))
+        return Found(module, replace(self, weights=weights))
 
     def rival(self, module: nn.Module) -> Self:
         return self.with_weights(from_module(module))
