@@ -57,7 +57,7 @@ def networks(split: Split, used: str, options: dict[str, Any]) -> Networks:
     shares = torch.ones(count + 1, len(y))  # the last row is the whole training part
     for row, held_out in enumerate(folds):
         shares[row, held_out] = 0
-    loss, beta_max = estimator._make_loss(), program.beta_max
+    loss, beta_max = estimator.loss_, program.beta_max
 
     def right(module: torch.nn.Module, samples: torch.Tensor, labels: NDArray[Any]) -> float:
         return float((estimator.classes_[loss.likeliest(module(samples)).numpy()] == labels).mean())

@@ -79,7 +79,7 @@ def test_the_public_face_takes_them(case: str, own: ModuleType, tmp_path: Path) 
     _check_certificate(again, y)
     _check_onnx(model, tmp_path / "model.onnx")
     text = " ".join(text_of(bidual.report(again, X, y).html).split())
-    assert f"fitted with {model._make_loss().name} loss" in text
+    assert f"fitted with {model.loss_.name} loss" in text
     assert model.module_.words in text
 
 

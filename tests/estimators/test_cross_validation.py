@@ -143,6 +143,7 @@ def test_held_out_says_what_networks_were_judged_by() -> None:
     numbers = ConvexMLPRegressorCV(**LINEAR).fit(X, TARGETS)
     assert numbers.held_out[0] == "loss"
     np.testing.assert_array_equal(numbers.held_out[1], -numbers.cv_scores_)
+    assert numbers.set_params(scoring="r2").held_out[0] == "loss"
 
 
 def test_a_function_sees_a_fitted_network_and_the_held_out_rows_as_they_came() -> None:

@@ -108,3 +108,14 @@ def test_probabilities_are_saved(tmp_path: Any) -> None:
     model = MODELS["mlp"]("auto").fit(X, THREE)
     model.save(tmp_path / "m")
     np.testing.assert_array_equal(bidual.load(tmp_path / "m").predict_proba(NEW), model.predict_proba(NEW))
+
+
+def test_a_fitted_classifier_keeps_its_loss_until_the_next_fit() -> None:
+    model = MODELS["mlp"]("log_loss").fit(X, TWO)
+    shares = model.predict_proba(NEW)
+    model.set_params(loss="hinge", activation="linear")
+    np.testing.assert_array_equal(model.predict_proba(NEW), shares)
+    model.set_params(activation="gated_relu").fit(X, TWO)
+    assert not hasattr(model, "predict_proba")
+    with pytest.raises(ValueError, match="needs predict_proba"):
+        MODELS["cv"]("log_loss").fit(X, TWO).set_params(loss="hinge", scoring="neg_log_loss").fit(X, TWO)

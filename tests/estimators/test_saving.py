@@ -82,7 +82,7 @@ def test_the_certificate_of_a_relu_network_can_be_rechecked_from_the_file(tmp_pa
     architecture = again.architecture_
     assert isinstance(architecture, ReluMLP)
     samples = with_constant(torch.tensor(X))
-    problem = ReluProblem(samples, Datafit(again._make_loss(), torch.tensor(X[:, :1]), None, True), again.beta_)
+    problem = ReluProblem(samples, Datafit(again.loss_, torch.tensor(X[:, :1]), None, True), again.beta_)
     oracle = Faces(samples)
     assert again.certificate_.scope is Scope.ALL_PATTERNS
     assert again.certificate_.recheck(problem.restricted_to(architecture.neurons), oracle)
@@ -96,7 +96,7 @@ def test_the_certificate_can_be_rechecked_from_the_file(tmp_path: Path) -> None:
     again = roundtrip(est, tmp_path)
     architecture = again.architecture_
     assert isinstance(architecture, GatedMLP)
-    datafit = Datafit(again._make_loss(), torch.tensor(X[:, :1]), None, True)
+    datafit = Datafit(again.loss_, torch.tensor(X[:, :1]), None, True)
     problem = Problem(architecture.lift(torch.tensor(X), 1), datafit, architecture.gauge(), again.beta_)
     assert again.certificate_.recheck(problem)
     assert not again.certificate_.recheck(problem.with_beta(2 * again.beta_))
@@ -184,8 +184,8 @@ def test_damaged_headers_are_refused(name: str, fitted: ConvexMLPClassifier, tmp
 
 def test_other_formats_are_refused_by_their_version(fitted: ConvexMLPClassifier, tmp_path: Path) -> None:
     save(fitted, path := tmp_path / "model.safetensors")
-    rewrite(path, lambda about: about.update(format=4, version="9.9"), inside=False)
-    with pytest.raises(UnreadableFileError, match=r"has model format 4 \(written by bidual 9\.9\).* reads format 3"):
+    rewrite(path, lambda about: about.update(format=5, version="9.9"), inside=False)
+    with pytest.raises(UnreadableFileError, match=r"has model format 5 \(written by bidual 9\.9\).* reads format 4"):
         load(path)
     old = json.dumps({"format": 1, "version": "0.1.0", "estimator": "ConvexMLPClassifier", "parameters": {}})
     save_file({"a": torch.zeros(2)}, path, {"bidual": old})

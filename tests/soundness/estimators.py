@@ -177,7 +177,7 @@ def _claimed(
     """The certificate, widened by what rounding of the network's weights can change, and the network's objective; and
     those of the network with other lengths of its output weights, zero among them, for which hidden ones make up."""
     P, price, size = family.read(model.module_, X)
-    exact = Datafit(model._make_loss(), torch.from_numpy(fit.Y))
+    exact = Datafit(model.loss_, torch.from_numpy(fit.Y))
     value, *others = (fit.value_at(t * P, exact) + wide(model.beta_) * t * price for t in wide(np.array(_LENGTHS)))
     size = size + np.abs(fit.Y).max() + 1
     weight = wide(1.0 if fit.weight is None else fit.weight.sum())
@@ -188,7 +188,7 @@ def _claimed(
 
 def _rechecked(model: Any, fit: Fit, X: ndarray) -> bool:
     weight = None if fit.weight is None else torch.from_numpy(fit.weight)
-    datafit = Datafit(model._make_loss(), torch.from_numpy(fit.Y), weight, fit.intercept)
+    datafit = Datafit(model.loss_, torch.from_numpy(fit.Y), weight, fit.intercept)
     operator = model.architecture_.lift(torch.from_numpy(X), fit.Y.shape[1])
     problem = Problem(operator, datafit, model.architecture_.gauge(), model.beta_)
     if model.certificate_.scope is Scope.BLOCKS:

@@ -79,7 +79,7 @@ def _task(task: str, column: pd.Series, n_outputs: int, saved: SavedModel | None
 
 def _loss(loss: str, task: str, n_outputs: int, saved: SavedModel | None) -> Loss:
     if loss == "auto" and saved is not None:
-        return saved.estimator._make_loss()
+        return saved.estimator.loss_
     found = resolve_loss(loss, n_outputs)
     if task == "regression" and found.classification:
         raise ValueError(

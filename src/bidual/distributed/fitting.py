@@ -151,7 +151,7 @@ def _score(estimator: Estimator, outputs: Tensor, y: NDArray[Any]) -> float:
     """Accuracy or R^2 on the training rows."""
     if isinstance(estimator, ConvexMLPRegressor):
         return float(r2_score(y, outputs.numpy())) if len(np.unique(y)) > 1 else float("nan")
-    chosen = estimator._make_loss().likeliest(outputs)
+    chosen = estimator.loss_.likeliest(outputs)
     return float((estimator.classes_[chosen.numpy()] == y).mean())
 
 

@@ -3,7 +3,7 @@
 import os
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -74,6 +74,8 @@ class ConvexEstimator(SavedEstimator):
     device: str = parameter("cpu", checks.check_device)
     callback: Callback | None = parameter(None, checks.FUNCTION)
 
+    loss_: Loss = field(init=False)  # that of the last fit, whatever the parameters say since
+
     _not_saved: ClassVar[dict[str, Any]] = {"callback": None}
     _relu_solvers: ClassVar[tuple[str, ...]] = RELU_SOLVERS
     _auto_fraction = 0.1  # of beta_max
@@ -103,6 +105,7 @@ class ConvexEstimator(SavedEstimator):
     def _fit(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None, choice: BetaChoice | None = None
     ) -> Self:
+        self.__dict__.pop("loss_", None)  # of an earlier fit
         self._check_parameters()
         samples = self._validate_fit(X, y, sample_weight)
         choose = self._choose_beta if choice is None else choice(samples)  # refuses what it cannot do before any work
@@ -124,7 +127,8 @@ class ConvexEstimator(SavedEstimator):
     def _make_program(self, X: Tensor, datafit: Datafit) -> Program: ...
 
     @abstractmethod
-    def _encode_targets(self, y: NDArray[Any]) -> NDArray[np.float64]: ...
+    def _encode_targets(self, y: NDArray[Any]) -> NDArray[np.float64]:
+        """Targets of the loss, which is ``loss_`` from then on."""
 
     @abstractmethod
     def _make_loss(self) -> Loss: ...
@@ -196,7 +200,7 @@ class ConvexEstimator(SavedEstimator):
         return self._make_program(X, self._datafit(Y, weight))
 
     def _datafit(self, Y: Tensor, weight: Tensor | None) -> Datafit:
-        return Datafit(self._make_loss(), Y, weight, self.fit_intercept)
+        return Datafit(self.loss_, Y, weight, self.fit_intercept)
 
     def _choose_beta(self, program: Program) -> float:
         return self._auto_beta(program) if self.beta == "auto" else float(self.beta)

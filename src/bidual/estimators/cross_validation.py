@@ -170,9 +170,12 @@ class CrossValidated(_Family):
     def held_out(self) -> tuple[str, NDArray[np.float64]]:
         """What networks were judged by on held-out samples, and its values (n_betas, n_folds): "loss", "accuracy", the
         name of a scorer, or "score" for a function."""
+        return self.scored_by_, -self.cv_scores_ if self.scored_by_ == "loss" else self.cv_scores_
+
+    def _name_of_scores(self) -> str:
         if self.scoring is None:
-            return ("loss", -self.cv_scores_) if self._numeric_targets else ("accuracy", self.cv_scores_)
-        return self.scoring if isinstance(self.scoring, str) else "score", self.cv_scores_
+            return "loss" if self._numeric_targets else "accuracy"
+        return self.scoring if isinstance(self.scoring, str) else "score"
 
     def _best_beta(
         self, samples: Samples, splits: Sequence[Split], held_out: Sequence[HeldOut | None], program: Program
@@ -185,7 +188,7 @@ class CrossValidated(_Family):
         folds = [Fold(*split, scored) for split, scored in zip(splits, held_out, strict=True)]
         together = self.solver == "auto" and program.trains_folds
         self.cv_scores_ = self._run(fold_tasks(self._for_fold(), samples, self.betas_, scale, folds, together))
-        self.n_splits_ = len(splits)
+        self.n_splits_, self.scored_by_ = len(splits), self._name_of_scores()
         scores = self.cv_scores_.mean(1)
         self.best_index_ = _middle_of_best(self.betas_, scores)
         self.best_score_ = float(scores[self.best_index_])

@@ -39,6 +39,7 @@ class ConvexMLPClassifierCV(CrossValidated, ConvexMLPClassifier):
             negative loss per sample of regressors, or what ``scoring`` says; ``mse_path_`` of LassoCV, ``scores_`` of
             LogisticRegressionCV. Folds use ``betas_`` times their share of all weights, or of beta_max.
         best_score_: the mean score of the chosen beta; as in RidgeCV.
+        scored_by_: what scores are: "accuracy", "loss" (whose negative they are), a scorer's name, or "score".
         best_index_: its row in ``betas_`` and ``cv_scores_``; as in GridSearchCV, like the next.
         n_splits_: the number of folds.
 

@@ -227,6 +227,7 @@ class ConvexMLPClassifier(ClassifierTargets, ConvexMLP):
         beta_, beta_max_: the beta used, and the smallest that would give the zero network (for "relu" on data of high
             rank, the largest below it that a search has found).
         search_gap_: for "relu", what the gap would be if the search had missed no neuron; it proves nothing.
+        loss_: the loss, whatever the parameter ``loss`` is set to after the fit.
         n_neurons_, n_iter_, history_, solver_: size of the network, steps, records of the gap, which solvers ran.
         classes_, n_features_in_: as in scikit-learn.
     """

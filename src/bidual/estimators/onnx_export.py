@@ -38,10 +38,9 @@ def head_of(estimator: Any) -> tuple[nn.Module, list[str]]:
     network = estimator.module_.for_onnx(getattr(estimator, "sample_shape_", (estimator.n_features_in_,)))
     if not is_classifier(estimator):
         shape = getattr(estimator, "target_shape_", () if estimator._flat else (-1,))
-        return _Regressor(network, shape, estimator._make_loss()), ["predictions"]
-    loss = estimator._make_loss()
-    names = ["scores", "label", "probabilities"] if loss.gives_probabilities else ["scores", "label"]
-    return _Classifier(network, loss), names
+        return _Regressor(network, shape, estimator.loss_), ["predictions"]
+    names = ["scores", "label", "probabilities"] if estimator.loss_.gives_probabilities else ["scores", "label"]
+    return _Classifier(network, estimator.loss_), names
 
 
 class _Regressor(nn.Module):

@@ -22,7 +22,7 @@ from torch import Tensor
 from bidual.architectures import ARCHITECTURES, Architecture
 from bidual.architectures.modules import NETWORKS, RebuildableModule
 from bidual.gauges import GAUGES
-from bidual.losses import LOSSES
+from bidual.losses import LOSSES, Loss
 from bidual.problems.certificate import Certificate
 from bidual.problems.solution import Record
 from bidual.runtime.container import Container, Header, Tensors, is_ours
@@ -50,7 +50,7 @@ class _Model(Header):
     encoder: list[dict[str, Any]] | None
 
 
-_FILE = Container("model", 3, _Model, "save the model again")
+_FILE = Container("model", 4, _Model, "save the model again")
 
 
 class SavedEstimator(BaseEstimator):
@@ -166,9 +166,9 @@ def _check_sample(size: Any) -> None:
 def _check_certified(model: Any) -> None:
     """Whether network, architecture, certificate and history of a certified estimator belong together."""
     family, certificate, history = model.architecture_, model.certificate_, model.history_
-    right = isinstance(family, Architecture) and isinstance(certificate, Certificate)
+    right = isinstance(family, Architecture) and isinstance(certificate, Certificate) and isinstance(model.loss_, Loss)
     if not right or not all(isinstance(record, Record) for record in history):
-        raise ValueError("its architecture, certificate or history is something else")
+        raise ValueError("its architecture, loss, certificate or history is something else")
     n_outputs, n_classes = model.module_.sizes["n_outputs"], len(getattr(model, "classes_", ()))
     if len({family.n_outputs(certificate.point), certificate.dual_point.shape[1], n_outputs}) > 1:
         raise ValueError("certificate, architecture and network are of different sizes")

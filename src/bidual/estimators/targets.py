@@ -42,7 +42,7 @@ def _none_or_one(classes: NDArray[Any]) -> str:
 
 
 def _check_probabilities(estimator: Any) -> None:
-    resolve_loss(estimator._loss_named, 1).check_probabilities()
+    (estimator.loss_ if hasattr(estimator, "loss_") else resolve_loss(estimator._loss_named, 1)).check_probabilities()
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -68,8 +68,8 @@ class ClassifierTargets(ClassifierMixin):
 
     def _encode_targets(self, y: NDArray[Any]) -> NDArray[np.float64]:
         self.classes_, codes = classes_and_codes(y)
-        loss = self._make_loss()
-        return loss.encode(codes, loss.n_outputs(len(self.classes_)))
+        self.loss_ = self._make_loss()
+        return self.loss_.encode(codes, self.loss_.n_outputs(len(self.classes_)))
 
     def _class_weighted(self, y: NDArray[Any], weight: NDArray[np.float64] | None) -> NDArray[np.float64] | None:
         codes = np.searchsorted(self.classes_, np.ravel(y))
@@ -87,7 +87,7 @@ class ClassifierTargets(ClassifierMixin):
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """The most likely class of every sample: the one with the largest score, and of equal ones the first."""
         outputs = torch.from_numpy(self._outputs(X))
-        return self.classes_[self._make_loss().likeliest(outputs).numpy()]
+        return self.classes_[self.loss_.likeliest(outputs).numpy()]
 
     @only_where(_check_probabilities)
     @answers_in_kind
@@ -98,7 +98,7 @@ class ClassifierTargets(ClassifierMixin):
         the softmax. Losses whose outputs tell no probabilities, such as hinge, do not have this method.
         """
         outputs = torch.from_numpy(self._outputs(X))
-        return self._make_loss().probabilities(outputs).numpy()
+        return self.loss_.probabilities(outputs).numpy()
 
     @only_where(_check_probabilities)
     @answers_in_kind
@@ -137,7 +137,7 @@ class RegressorTargets(RegressorMixin):
         return loss
 
     def _encode_targets(self, y: NDArray[Any]) -> NDArray[np.float64]:
-        loss = self._make_loss()
+        loss = self.loss_ = self._make_loss()
         self._flat = y.ndim == 1
         targets = _numbers(y).reshape(len(y), -1)
         if loss.counts and self.fit_intercept and not targets.any():
@@ -150,7 +150,7 @@ class RegressorTargets(RegressorMixin):
     def _means(self, X: ArrayLike) -> NDArray[np.float64]:
         """What the loss says that the network's outputs are about."""
         outputs = self._outputs(X)
-        return self._make_loss().mean(torch.from_numpy(outputs)).numpy()
+        return self.loss_.mean(torch.from_numpy(outputs)).numpy()
 
     @answers_in_kind
     def predict(self, X: ArrayLike) -> NDArray[np.float64]:

@@ -35,7 +35,7 @@ def fit_report(model: ConvexEstimator, X: Any, y: ArrayLike | None, title: str |
         n_rows=_n_rows(model),
         shape=_shape(model),
         unit="unit" if units is None else units.name,
-        loss=model._make_loss().name,
+        loss=model.loss_.name,
         fraction=model.beta_ / model.beta_max_ if model.beta_max_ > 0 else float("nan"),
         seconds=model.history_[-1].seconds if model.history_ else float("nan"),
         bounds=Bounds.of(model.certificate_, module),

@@ -144,7 +144,3 @@ def check_model(model: ConvexEstimator | LayerwiseCNNClassifier, path: object) -
     found = validated(_Convex, values, where)
     if found.cv_scores_ is not None and len(found.cv_scores_) != len(found.betas_):
         raise ValueError(f"{where}: 'cv_scores_' must be a table of {len(found.betas_)} rows; write the file again.")
-    try:
-        model._make_loss()
-    except (ValueError, TypeError) as error:  # an unknown name, or no name at all
-        raise ValueError(f"{where}: 'loss' must be a loss of this estimator; write the file again.") from error

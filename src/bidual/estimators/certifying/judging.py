@@ -93,7 +93,7 @@ def certify(
         raise TypeError(f"proof must be a Certificate, such as model.certificate_, got {type(known).__name__}.")
     network = restored(network)
     given = given_network(network, head).decaying(penalty)
-    own = network._make_loss() if isinstance(network, ConvexEstimator) and loss == "auto" else loss
+    own = network.loss_ if isinstance(network, ConvexEstimator) and loss == "auto" else loss
     chosen = resolve_loss(own, given.n_outputs)
     targets = Targets.of(y, given.n_outputs, chosen, getattr(network, "classes_", None), class_weight)
     samples, datafit = weighted(given.samples(X), targets, sample_weight, chosen, given.output_bias is not None)
