@@ -16,7 +16,7 @@ from bidual.io.foreign.convolutions import ConvolutionalWeights, from_convolutio
 from bidual.io.foreign.modules import check_outputs
 from bidual.operators.patches import ImagePatches
 
-_PLAIN = "Conv2d, ReLU, AvgPool2d, Flatten, Linear"
+_PLAIN = "a torch.nn.Sequential(Conv2d, ReLU, AvgPool2d, Flatten, Linear)"
 _LOOKED_AT = 64  # samples at which the module and its weights are compared
 
 

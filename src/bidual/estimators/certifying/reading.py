@@ -12,13 +12,18 @@ from bidual.estimators.certifying.attention import GivenAttention
 from bidual.estimators.certifying.cnn import GivenCNN
 from bidual.estimators.certifying.given import GivenNetwork
 from bidual.estimators.certifying.head import GivenHead
+from bidual.estimators.certifying.parallel import GivenParallel
 from bidual.estimators.certifying.two_layer import GivenTwoLayer
 from bidual.estimators.saving import read_saved
 from bidual.io import foreign
 from bidual.io.foreign import TwoLayerWeights, from_module
 
 Network: TypeAlias = foreign.Network | ConvexEstimator
-FAMILIES = (GivenCNN, GivenAttention)  # beside two layers on rows of numbers, which all other networks are read as
+FAMILIES = (
+    GivenCNN,
+    GivenAttention,
+    GivenParallel,
+)  # beside two layers on rows of numbers, which all other networks are read as
 
 
 def given_network(network: Network, head: Sequence[str] | None = None) -> GivenNetwork:

@@ -51,18 +51,7 @@ class GivenTwoLayer(GivenNetwork):
 
     def samples(self, X: ArrayLike) -> Float[Tensor, "n d"]:
         """With a column of ones where neurons have a bias."""
-        plain, width = as_plain_array(X), self.weights.n_features
-        if issparse(plain):
-            full = full_samples(from_scipy(plain), "certify on fewer samples, which is valid for them")
-            plain = full.numpy()
-        array = as_numbers("X", plain, np.float64)
-        if array.ndim != 2 or not len(array) or array.shape[1] != width:
-            raise ValueError(f"X must have shape (n, {width}) for this network, got {array.shape}.")
-        if not np.isfinite(array).all():
-            raise ValueError("X must be finite, got NaN or infinity; drop or impute those samples.")
-        check_magnitude("X", array)
-        samples = torch.tensor(array)
-        return samples if self.weights.hidden_bias is None else with_constant(samples)
+        return row_samples(X, self.weights.n_features, self.weights.hidden_bias is not None)
 
     def problem(self, samples: Float[Tensor, "n d"], datafit: Datafit, beta: float) -> ReluProblem:
         if not (datafit.intercept and self.decayed.output):
@@ -116,3 +105,19 @@ class GivenTwoLayer(GivenNetwork):
             for (mine, other), size in zip(pairs, sizes, strict=True)
         )
         return replace(self, weights=TwoLayerWeights(weights.hidden, weights.output, *biases))
+
+
+def row_samples(X: ArrayLike, width: int, constant: bool) -> Float[Tensor, "n d"]:
+    """Samples of so many numbers in float64, with a column of ones if there is a constant."""
+    plain = as_plain_array(X)
+    if issparse(plain):
+        full = full_samples(from_scipy(plain), "certify on fewer samples, which is valid for them")
+        plain = full.numpy()
+    array = as_numbers("X", plain, np.float64)
+    if array.ndim != 2 or not len(array) or array.shape[1] != width:
+        raise ValueError(f"X must have shape (n, {width}) for this network, got {array.shape}.")
+    if not np.isfinite(array).all():
+        raise ValueError("X must be finite, got NaN or infinity; drop or impute those samples.")
+    check_magnitude("X", array)
+    samples = torch.tensor(array)
+    return with_constant(samples) if constant else samples

@@ -13,7 +13,7 @@ from bidual.io.foreign.weights import TwoLayerWeights
 from bidual.runtime.json_text import one_line
 
 _RELU_KIND = "relu_mlp"
-_PLAIN = "Linear, ReLU, Linear"
+_PLAIN = "a torch.nn.Sequential(Linear, ReLU, Linear)"
 _SCALES = (0.01, 1.0, 100.0)  # what is no ReLU may look like one near zero, or far from it
 
 
@@ -96,8 +96,7 @@ def check_outputs(
     allowed = torch.finfo(like.dtype).eps ** 0.5 * size
     if found.numel() != expected.numel() or not bool(((found.view_as(expected) - expected).abs() <= allowed).all()):
         raise ValueError(
-            f"{type(module).__name__} has the layers of {what}, but its forward computes something else; give a "
-            f"torch.nn.Sequential({how})."
+            f"{type(module).__name__} has the layers of {what}, but its forward computes something else; give {how}."
         )
 
 
@@ -108,7 +107,7 @@ def _run(module: nn.Module, X: Tensor, how: str) -> Tensor:
     except Exception as error:  # the module is the caller's code
         raise ValueError(
             f"{type(module).__name__} cannot be run on samples of shape {tuple(X.shape)} ({one_line(error)}); "
-            f"give a torch.nn.Sequential({how})."
+            f"give {how}."
         ) from error
 
 
