@@ -33,6 +33,10 @@ class FakeCertificate:
     better: nn.Module | None = None
     better_objective: float | None = None
     status: str = "stand-in"
+    constant_objective: float = 3.0
+    kind: str = "two-layer ReLU network"
+    how: str = ""
+    verdict: str = "Your network can be improved."
 
 
 class Bench:
@@ -89,6 +93,7 @@ def test_columns_are_used_as_they_are(bench: Bench) -> None:
         {"sample_weight": None, "max_time": 9, "tol": 1e-4, "proof": None},
     )
     assert "25 % at most (stand-in)" in result.output
+    assert result.output.startswith("verdict      Your network can be improved.")
     assert "classification (guessed from 2 different values" in result.output
 
 
@@ -97,6 +102,21 @@ def test_json_and_quiet(bench: Bench) -> None:
     assert payload["loss"] == "softmax"
     assert (payload["objective"], payload["relative_gap"], payload["better_objective"]) == (2.0, 0.25, None)
     assert bench.run("--beta", 1, "--quiet").output == ""
+
+
+def test_the_page_has_the_verdict_and_the_picture(bench: Bench) -> None:
+    bench.answer = FakeCertificate(better=own(), better_objective=1.75, how="9 neurons")
+    page = bench.folder / "page.html"
+    assert bench.run("--beta", 1, "--report", page).exit_code == 0
+    text = page.read_text()
+    assert (
+        "Your network can be improved by 12.5 %: a network with objective 1.75 instead of 2 was found (9 neurons)."
+        in text
+    )
+    assert "better than that one by more than 14.3 %" in text
+    assert "Training objectives: constant output 3, your network 2, best found 1.75; no network is below 1.5." in text
+    assert text.index("can be improved") < text.index("<img")
+    assert "2 outputs" in text
 
 
 def test_the_better_network_is_written(bench: Bench) -> None:
@@ -195,3 +215,4 @@ def test_bad_input(bench: Bench) -> None:
     assert bench.refused("loss must be 'auto'", "--beta", 1, "--loss", "cubed")
     assert bench.refused("task must be one of", "--beta", 1, "--task", "guess")
     assert bench.refused("it is also read", "--beta", 1, "--out", bench.model)
+    assert bench.refused("a report must end in .html", "--beta", 1, "--report", bench.folder / "page.txt")

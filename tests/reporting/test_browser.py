@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import bidual
 from helpers.report_tools import HOSTILE, LABELS, X, write_reproduction
@@ -19,7 +20,7 @@ ARGUMENTS = (
     "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
     "--disable-component-update --disable-sync --disable-dev-shm-usage"
 )
-PAGES = ("fit", "path", "reproduction", "reproductions")
+PAGES = ("fit", "certified", "path", "reproduction", "reproductions")
 
 # the smallest contrast between a text and what is behind it, over all texts that are shown
 CONTRAST = """
@@ -53,6 +54,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     gated: dict[str, Any] = {"activation": "gated_relu", "n_gates": 8, "tol": 1e-2}
     model = bidual.ConvexMLPClassifier(**gated).fit(X, LABELS)
     bidual.report(model, X, LABELS, title=HOSTILE).save(folder / "fit.html")
+    module = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU(), torch.nn.Linear(3, 1))
+    bidual.report(bidual.certify(module, X, X[:, 0], 0.5, tol=1e-2)).save(folder / "certified.html")
     path = bidual.regularization_path(bidual.ConvexMLPClassifier(**gated), X, LABELS, n_betas=5, ratio=0.1)
     bidual.report(path).save(folder / "path.html")
     write_reproduction(folder / "many" / "a", "svg", title=HOSTILE)

@@ -171,7 +171,10 @@ def test_paths_and_certificates(fitted: bidual.ConvexMLPClassifier) -> None:
     assert f"{fitted.certificate_.dual:.9g}" in page.html
     network = MLPRegressor(hidden_layer_sizes=(5,), max_iter=20, random_state=0).fit(X, NUMBERS)
     found = bidual.certify(network, X, NUMBERS, 0.5, tol=1e-2)
-    assert f"{found.lower_bound:.9g}" in bidual.report(found).html
+    html = bidual.report(found).html
+    assert f"{found.lower_bound:.9g}" in html
+    assert found.verdict.split(". ")[0] in html
+    assert_self_contained(html)
 
 
 def test_pages_are_the_same_every_time(fitted: bidual.ConvexMLPClassifier) -> None:

@@ -28,6 +28,9 @@ JUDGED = {
     "relative_gap": 0.5,
     "status": HOSTILE,
     "better_objective": 1.1,
+    "constant_objective": 4.0,
+    "kind": HOSTILE,
+    "how": HOSTILE,
     "seconds": 0.1,
     "out": None,
 }
@@ -180,6 +183,17 @@ def test_missing_and_foreign(tmp_path: Path) -> None:
             bidual.report(tmp_path / name)
     with pytest.raises(ValueError, match=r"holds no result\.json"):
         bidual.report(tmp_path / "empty")
+
+
+def test_the_verdict_comes_from_the_numbers(tmp_path: Path) -> None:
+    """What a file says in words is not repeated, and numbers that contradict each other are not drawn."""
+    older = {name: value for name, value in JUDGED.items() if name not in ("constant_objective", "kind", "how")}
+    html = page_of(older | {"verdict": "All is well."}, tmp_path).html
+    assert "All is well." not in html
+    assert "Your network can be improved by 44.9 %" in html
+    assert "no network is below 1." in html
+    for wrong in ({"lower_bound": 1.2}, {"objective": "inf"}, {"better_objective": 3.0}, {"lower_bound": None}):
+        assert "<img" not in page_of(JUDGED | wrong, tmp_path).html
 
 
 def test_nothing_proved_is_said(tmp_path: Path) -> None:

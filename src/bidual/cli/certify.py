@@ -2,12 +2,14 @@
 
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from bidual.cli import training as t
 from bidual.runtime.console import print_result, working
+from bidual.runtime.extras import need
 from bidual.runtime.files import check_target, write_atomically
 
 if TYPE_CHECKING:
@@ -37,15 +39,18 @@ def certify(
     tol: t.Tol = 1e-4,
     max_time: t.MaxTime = None,
     out: Annotated[Path | None, t.option("Where to write a better network, if one is found.")] = None,
+    report: Annotated[Path | None, t.option("A page to write (.html): the verdict with a picture.")] = None,
     json: t.Json = False,
     quiet: t.Quiet = False,
 ) -> None:
-    """Bound how much better than a given network any other of its kind could be.
+    """Bound how much better than a given network any other of its kind could be, and say it in words.
 
     The columns of the table are the network's features, in their order and as they are.
     """
     if out is not None:
         check_target(out, model, data)
+    if report is not None:
+        _check_report(report, model, data, *([] if out is None else [out]))
     from bidual.cli.samples import load_samples
     from bidual.estimators.certifying import certify as certify_network
     from bidual.estimators.certifying import from_estimator
@@ -83,9 +88,15 @@ def certify(
         "relative_gap": found.relative_gap,
         "status": found.status,
         "better_objective": found.better_objective,
+        "constant_objective": found.constant_objective,
+        "kind": found.kind,
+        "how": found.how,
+        "verdict": found.verdict,
         "seconds": time.perf_counter() - began,
         "out": _write(found.better, out),
     }
+    if report is not None:
+        _write_report(result, report)
     print_result(result, _facts(result, samples, found.better is not None), json, quiet)
 
 
@@ -109,8 +120,22 @@ def _write(better: "nn.Module | None", out: Path | None) -> str | None:
     return str(out)
 
 
+def _check_report(path: Path, *others: Path) -> None:
+    from bidual.reporting import check_page
+
+    need("matplotlib", "jinja2", "markdown_it")
+    check_page(path, *others)
+
+
+def _write_report(result: dict[str, Any], path: Path) -> None:
+    from bidual.reporting.results import judged_report
+
+    judged_report(SimpleNamespace(**result), None).save(path)
+
+
 def _facts(result: dict[str, Any], samples: "Samples", improved: bool) -> dict[str, str]:
     facts = {
+        "verdict": result["verdict"],
         "task": f"{result['task']} ({samples.reason})",
         "data": f"{result['rows']} rows; {samples.features}",
         "network": f"{result['features']} features, {result['neurons']} neurons, {result['outputs']} outputs",

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bidual.estimators.base import ConvexEstimator
-from bidual.reporting.plots import COLOURS, PALE, figure_bytes, literal, new_figure, plain
+from bidual.reporting.plots import COLOURS, GREY, PALE, figure_bytes, literal, new_figure, plain
 from bidual.reporting.sample_figures import draw_regions
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 Runs = Mapping[str, tuple[Sequence[float], Sequence[float]]]  # seconds and relative gaps by name
 _LEAST = 1e-16
+_WIDE = 20  # from this ratio of the largest number to the smallest an axis is logarithmic
 
 
 def demo_figure(
@@ -70,6 +71,31 @@ def cv_figure(betas: NDArray[np.float64], values: NDArray[np.float64], chosen: f
     axes.axvline(chosen, color=COLOURS[1], linestyle="--", linewidth=1.2, label=f"chosen: {chosen:.3g}")
     axes.set(xscale="log", xlabel="weight decay beta", ylabel=label)
     axes.legend(frameon=False)
+    plain(axes)
+    return figure_bytes(figure)
+
+
+def objectives_figure(known: Mapping[str, float], best: float, bound: float) -> bytes:
+    """Objectives of networks, one row each, on an axis that shows what is proved empty and what is unknown.
+
+    Below ``bound`` there is no network; nothing is known between it and ``best``, the smallest of them.
+    """
+    rows = {**known, "lower bound": bound}
+    figure = new_figure(5.2, 1.1 + 0.36 * len(rows))
+    axes = figure.subplots()
+    top = max(known.values())
+    wide = 0 < bound < top / _WIDE
+    left, right = (bound / 2, top * (top / bound) ** 0.3) if wide else (0.0, top * 1.25)
+    axes.axvspan(left, bound, color=GREY, alpha=0.22, linewidth=0, label="proved empty")
+    axes.axvspan(bound, best, facecolor="none", edgecolor=PALE, hatch="///", linewidth=0, alpha=0.6, label="unknown")
+    for row, (value, colour) in enumerate(zip(rows.values(), COLOURS, strict=False)):
+        is_bound = row == len(known)
+        shape: dict[str, Any] = {"marker": "|", "markersize": 14, "mew": 2.5} if is_bound else {"marker": "o"}
+        axes.plot(value, row, color=colour, zorder=3, **shape)
+        axes.annotate(f"{value:.5g}", (value, row), (9, 0), textcoords="offset points", va="center")
+    axes.set(yticks=range(len(rows)), yticklabels=list(rows), ylim=(len(known) + 0.6, -0.6), xlim=(left, right))
+    axes.set(xscale="log" if wide else "linear", xlabel="training objective")
+    axes.legend(frameon=False, ncols=2, loc="lower right", bbox_to_anchor=(1, 1), borderaxespad=0.2, fontsize=9)
     plain(axes)
     return figure_bytes(figure)
 

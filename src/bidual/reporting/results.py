@@ -6,16 +6,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from bidual.architectures.modules import RebuildableModule
+from bidual.estimators.certifying.verdict import Comparison
 from bidual.problems.certificate import Certificate, Scope
-from bidual.reporting.figures import path_figure, path_gaps_figure, paths_of
+from bidual.reporting.figures import objectives_figure, path_figure, path_gaps_figure, paths_of
 from bidual.reporting.page import Report, page
-from bidual.reporting.plots import both
+from bidual.reporting.plots import Drawn, both
 
 _SCOPES = {
     Scope.ALL_PATTERNS: "the network itself over all activation patterns, of any width and with any weights",
     Scope.BLOCKS: "all networks with the activation patterns (gates) that were drawn or given; others may do better",
 }
 
+_FAR = 50  # times the objective of a network, from where that of a constant is not drawn beside it
+_LARGEST = 1e100  # that an axis can show
 _COLUMNS = ("seed", "beta", "fraction", "loss", "neurons", "relative_gap", "seconds")
 _NAMES = {"fraction": "beta / beta_max", "loss": "train loss per sample", "relative_gap": "relative gap"}
 
@@ -50,10 +53,28 @@ def certificate_report(certificate: Certificate, title: str | None) -> Report:
 
 def judged_report(found: Any, title: str | None) -> Report:
     """The page of a network that was trained elsewhere: a :class:`bidual.NetworkCertificate`, or the JSON of one."""
-    gain = found.objective - found.better_objective
-    better = math.isfinite(gain) and gain > 1e-12 * abs(found.objective)
-    lead = "How much better any other network of its kind could be"
-    return page("network", title or "Certificate of a network", lead, found=found, better=better)
+    verdict = Comparison.of(found)
+    return page(
+        "network",
+        title or "Certificate of a network",
+        "How much better any other network of its kind could be",
+        found=found,
+        verdict=verdict,
+        drawn=_objectives(verdict),
+    )
+
+
+def _objectives(verdict: Comparison) -> Drawn | None:
+    """The numbers of a verdict on one axis; None where they cannot be drawn, as in a file that contradicts itself."""
+    known = {"your network": verdict.objective} | ({"best found": verdict.best} if verdict.improved else {})
+    if math.isfinite(verdict.constant) and verdict.constant <= _FAR * verdict.objective:
+        known = {"constant output": verdict.constant} | known
+    finite = all(0 <= value < _LARGEST for value in (*known.values(), verdict.lower_bound))
+    if not finite or not verdict.lower_bound <= verdict.best <= verdict.objective or not verdict.objective:
+        return None
+    values = ", ".join(f"{name} {value:.5g}" for name, value in known.items())
+    alt = f"Training objectives: {values}; no network is below {verdict.lower_bound:.5g}."
+    return both(lambda: objectives_figure(known, verdict.best, verdict.lower_bound), alt)
 
 
 def path_report(rows: Sequence[dict[str, Any]], beta_max: float, title: str | None) -> Report:

@@ -69,6 +69,9 @@ class _Certify(_Json):
     relative_gap: Gap
     better_objective: Number
     status: str
+    constant_objective: Number = math.nan
+    kind: str = "two-layer ReLU network"
+    how: str = ""
     task: str = ""
     loss: str = ""
     rows: Whole

@@ -68,6 +68,16 @@ class Comparison:
         return _share(self.best, self.lower_bound)
 
     @property
+    def gained(self) -> str:
+        """What is improvable, as per cent for a reader, rounded down."""
+        return f"{_rounded(self.improvable, ROUND_FLOOR)} %"
+
+    @property
+    def open(self) -> str:
+        """What is unproved, as per cent for a reader, rounded up."""
+        return f"{_rounded(self.unproved, ROUND_CEILING)} %"
+
+    @property
     def improved(self) -> bool:
         return self.improvable > _SMALLEST
 
@@ -81,39 +91,41 @@ class Comparison:
 
     @property
     def _gain(self) -> str:
+        if not math.isfinite(self.best):
+            return "Neither your network nor any other that was found has a finite objective."
         if not math.isfinite(self.objective):
             return f"The objective of your network is beyond all numbers; one with objective {self.best:.6g} was found."
         if not self.improved:
             return f"No network better than yours was found; its objective is {self.objective:.6g}."
         how = f" ({self.how})" if self.how else ""
         return (
-            f"Your network can be improved by {_rounded(self.improvable, ROUND_FLOOR)} %: a network with objective "
+            f"Your network can be improved by {self.gained}: a network with objective "
             f"{self.best:.6g} instead of {self.objective:.6g} was found{how}."
         )
 
     @property
     def _rest(self) -> str:
-        it, open_ = "that one" if self.improved else "yours", _rounded(self.unproved, ROUND_CEILING)
-        if not self.unproved > _SMALLEST:
-            return f"No {self.kind} of any width is better than {it}: it is optimal, up to rounding."
-        if not self.lower_bound > 0:
+        it = "that one" if self.improved else "yours"
+        if not 0 <= self.lower_bound < math.inf or (self.lower_bound == 0 < self.best):
             return (
                 f"Nothing is proved about others: the bound is {self.lower_bound:.3g}, and no objective is below zero. "
                 "A larger max_time, or a larger weight decay, may prove more."
             )
+        if not self.unproved > _SMALLEST:
+            return f"No {self.kind} of any width is better than {it}: it is optimal, up to rounding."
         if self.unproved <= _LOOSE:
             optimal = " It is optimal for all practical purposes." if self.unproved <= _OPTIMAL else ""
-            return f"No {self.kind} of any width is better than {it} by more than {open_} %.{optimal}"
+            return f"No {self.kind} of any width is better than {it} by more than {self.open}.{optimal}"
         return (
             f"The proof is loose: it excludes only that a {self.kind}, of any width, is better than {it} by more than "
-            f"{open_} %. This does not say that there is a better one: nothing is known about objectives between "
+            f"{self.open}. This does not say that there is a better one: nothing is known about objectives between "
             f"{self.lower_bound:.6g} and {self.best:.6g}."
         )
 
     def _context(self) -> Iterator[str]:
         """What the constant output says about a network, where it says something."""
         constant, loose = self.constant, self.unproved > _LOOSE
-        if not math.isfinite(constant) or constant <= 0:
+        if not all(map(math.isfinite, (constant, self.best, self.lower_bound))) or constant <= 0:
             return
         if self.best >= constant * (1 - 1e-9):
             yield "The best network known has the objective of a constant output: this weight decay leaves no neurons."
@@ -131,7 +143,7 @@ class Comparison:
 
 def _share(larger: float, smaller: float) -> float:
     """How much smaller, as a share of the larger one; between zero and one."""
-    if not math.isfinite(larger):
+    if not math.isfinite(larger) or not math.isfinite(smaller):
         return 1.0 if math.isfinite(smaller) else 0.0
     return min(max(larger - smaller, 0.0) / larger, 1.0) if larger > 0 else 0.0
 
