@@ -13,8 +13,14 @@ from bidual.polar import Faces, bound_near
 from bidual.polar.exact.faces import affordable, face_count
 from bidual.problems.certificate import Scope
 from bidual.problems.problem import ReluProblem
+from bidual.polar.base import Pooled
 from bidual.problems.solution import Limits
+from bidual.runtime.crossovers import PROOFS
+from bidual.solvers.driver import Plan
+from bidual.training.relu.column_generation import ColumnGeneration
+from bidual.training.relu.lower_bounds import DualPoints
 from bidual.training.relu.plan import MOMENT, RELU_SOLVERS, ReluPlan
+from bidual.training.relu.product_bound import JointProductBound
 
 
 def _problem(n: int = 12, d: int = 2, c: int = 1, beta: float = 0.1, intercept: bool = True) -> ReluProblem:
@@ -153,3 +159,58 @@ def test_a_search_with_a_limit_of_time_leaves_half_of_it_for_the_proof(seconds: 
     stages = plan._before_proof(plan._search(problem), Limits(1e-6, max_time=10), 10.0)
     assert next(stages).limits == Limits(1e-3, max_time=10)
     assert stages.send(SimpleNamespace(seconds=seconds)).limits == Limits(1e-6, max_time=left)
+
+
+def _proved(problem: ReluProblem, limits: Limits, seconds: float) -> tuple[Plan, SimpleNamespace]:
+    """The stages of a proof, and the fake network that a training of so many seconds has ended with."""
+    found = SimpleNamespace(seconds=seconds, certificate=_gap(1.0), dual_point=problem.datafit.targets)
+    return ReluPlan(problem.X, "search")._proofs(problem, limits, "auto", (), found, None), found
+
+
+def _gap(gap: float) -> SimpleNamespace:
+    return SimpleNamespace(within=lambda tol: gap <= tol)
+
+
+@pytest.mark.parametrize(("seconds", "given"), [(0.1, 0.4), (4.0, 2.0), (300.0, 10.0)])
+def test_a_proof_without_a_limit_of_time_takes_half_of_what_training_took(seconds: float, given: float) -> None:
+    stage = next(_proved(_problem(20, 8), Limits(1e-6), seconds)[0])
+    assert isinstance(stage.solver, JointProductBound)
+    assert stage.solver.seconds == given
+    assert stage.limits.max_time is None
+
+
+def test_a_proof_with_a_limit_of_time_takes_what_training_has_left() -> None:
+    stage = next(_proved(_problem(20, 8), Limits(1e-6, max_time=10), 4.0)[0])
+    assert isinstance(stage.solver, JointProductBound)
+    assert stage.solver.seconds is None
+    assert stage.limits.max_time == 6.0
+
+
+def _simplices(oracle: object) -> int:
+    return (oracle.inner if isinstance(oracle, Pooled) else oracle).max_simplices  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(("left", "follows"), [(0.9, JointProductBound), (0.3, ColumnGeneration)])
+def test_long_queries_on_the_sphere_follow_a_short_one_that_promises_much(left: float, follows: type) -> None:
+    stages, found = _proved(_problem(20, 3), Limits(1e-6), 4.0)
+    quick = next(stages).solver
+    assert isinstance(quick, DualPoints)
+    assert _simplices(quick.oracle) == PROOFS.tried
+    found.certificate, found.seconds = _gap(left), 4.5
+    stage = stages.send(found)  # type: ignore[arg-type]
+    assert isinstance(stage.solver, follows)
+    if isinstance(stage.solver, JointProductBound):
+        assert stage.solver.seconds == 1.5
+        return
+    assert isinstance(stage.solver, ColumnGeneration)
+    assert _simplices(stage.solver.oracle) > 10 * PROOFS.tried
+    assert stage.limits.max_time == PROOFS.sphere
+    found.certificate, found.seconds = _gap(1e-3), 14.5
+    with pytest.raises(StopIteration):  # within a hundredth the product bound has nothing to add
+        stages.send(found)  # type: ignore[arg-type]
+
+
+def test_with_a_limit_of_time_the_sphere_is_cut_at_once() -> None:
+    stage = next(_proved(_problem(20, 3), Limits(1e-6, max_time=10), 4.0)[0])
+    assert isinstance(stage.solver, ColumnGeneration)
+    assert stage.limits.max_time == 6.0

@@ -209,7 +209,7 @@ def test_a_round_after_which_other_cells_are_worse_is_repeated_on_all(monkeypatc
     monkeypatch.setattr(product_bound._Joint, "_moved_on", moved_on)
     monkeypatch.setattr(product_bound, "_ACTIVE", 0.0)
     assert replace(joint, f=10 * joint.f).gap > joint.gap
-    assert joint.improved(0.1, 10, math.inf) is joint
+    assert joint.improved(0.1, 5, 10, math.inf) is joint
     assert [len(active) for active in asked] == [1, len(joint.cells.places)]
 
 
@@ -274,3 +274,40 @@ def test_of_a_start_is_kept_what_has_the_shapes_of_the_problem() -> None:
     assert kept(start, problem("squared", 2, n=20)) == [False, False, False]
     assert kept(replace(start, Z=start.Z[1:]), task) == [False, True, True]
     assert replace(start, neurons=start.neurons[:, 1:]).fitting(task) is None
+
+
+def test_the_first_rounds_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    task, asked = problem("squared"), []
+    found = ReluPlan(task.X, "search").train(task, prove=False)
+    moved = product_bound._Joint.moved
+
+    def counted(self: product_bound._Joint, width: float, steps: int, deadline: float) -> product_bound._Joint:
+        asked.append(steps)
+        return moved(self, width, steps, deadline)
+
+    monkeypatch.setattr(product_bound._Joint, "moved", counted)
+    bounded(task, found, 5)
+    assert asked == [15, 30, 60, 60]
+
+
+def test_a_proof_without_seconds_has_one_short_round_and_more_while_they_are_worth_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    task = problem("squared", n=40)
+    found = ReluPlan(task.X, "search").train(task, prove=False)
+
+    def rounds(worth: float) -> int:
+        monkeypatch.setattr(product_bound, "PROOFS", replace(product_bound.PROOFS, worth=worth))
+        done = solve(task, JointProductBound(seconds=0.0), Limits(1e-9, 7), start=found)
+        return sum(record.solver == "product_bound" for record in done.history)
+
+    assert rounds(1e-9) == 2
+    assert rounds(1.0) > 2
+
+
+def test_a_round_that_leaves_little_of_the_gap_is_followed_by_another_within_the_limits() -> None:
+    until = product_bound._Time(ends=1.0, worth=5.0, limit=3.0)
+    assert until.deadline(0.3, 0.2) == 1.0
+    assert until.deadline(0.3, 0.05) == 3.0
+    assert replace(until, limit=math.inf).deadline(0.3, 0.05) == 5.0
+    assert replace(until, ends=9.0, limit=math.inf).deadline(0.3, 0.05) == 9.0

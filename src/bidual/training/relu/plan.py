@@ -45,6 +45,7 @@ _WHITE_SAMPLES = 200  # up to so many, the relaxation of spike-free data is a ma
 _TIGHTER = 0.3  # of the tolerance, what the oracle on the sphere may leave open
 _QUICK_RANK, _HIGHEST_RANK = 5, 6  # that cutting the sphere copes with, without and with a limit of time
 _QUICK_SIMPLICES, _MOST_SIMPLICES = 250_000, 2_000_000  # likewise, of a query; about twenty thousand a second
+_NEAR = 1e-2  # a gap on the sphere that the product bound does not improve within a default fit's seconds
 _SPHERE_SAMPLES = 20_000  # beyond, the first simplices, which see all samples, take too long
 
 Stages = Generator[Stage, Solution, Solution]
@@ -299,19 +300,35 @@ class ReluPlan(NeuronPlan):
         if self.exact:
             yield Stage(DualPoints(self.neuron_oracle, candidates), Limits(limits.tol))
             return
-        left = limits.after(found.seconds, least=MOMENT)
-        half = None if left.max_time is None else left.max_time / 2
-        if self._cuttable(half):
-            sphere = self._sphere(limits.tol, half)
-            by_columns = ColumnGeneration(sphere) if solver in _BY_COLUMNS else DualPoints(sphere, (found.dual_point,))
-            found = yield Stage(by_columns, left if half is not None else replace(left, max_time=PROOFS.sphere))
+        trained = found.seconds
+        found = yield from self._on_the_sphere(problem, limits, solver, found)
         left = replace(limits.after(found.seconds, least=MOMENT), max_steps=None)
         if self._white and affordable_steps(problem, left.max_time):
             yield Stage(SpikeFreeBound(), left)
             return
-        seconds = None if limits.max_time is not None else PROOFS.seconds_after(found.seconds)
+        seconds = None
+        if limits.max_time is None:
+            if found.certificate.within(_NEAR):
+                return
+            seconds = max(PROOFS.seconds_after(trained) - (found.seconds - trained), PROOFS.least)
         with suppress(*NUMERICAL):  # the network keeps the bound that it has
             yield Stage(self._general_bound(problem, found, seconds, start), left)
+
+    def _on_the_sphere(self, problem: ReluProblem, limits: Limits, solver: str, found: Solution) -> Stages:
+        """Where the rank is low; without a limit of time longer queries only after a short one that promises much."""
+        left = limits.after(found.seconds, least=MOMENT)
+        half = None if left.max_time is None else left.max_time / 2
+        if not self._cuttable(half):
+            return found
+        if half is None:
+            left = replace(left, max_time=PROOFS.sphere)
+            quick = self._sphere(limits.tol, None, PROOFS.tried)
+            found = yield Stage(DualPoints(quick, (found.dual_point,), problem.beta), left)
+            if not found.certificate.within(PROOFS.promising):
+                return found
+        sphere = self._sphere(limits.tol, half)
+        by_columns = ColumnGeneration(sphere) if solver in _BY_COLUMNS else DualPoints(sphere, (found.dual_point,))
+        return (yield Stage(by_columns, left))
 
     def _general_bound(
         self, problem: ReluProblem, found: Solution, seconds: float | None, start: NetworkStart | None
@@ -322,10 +339,10 @@ class ReluPlan(NeuronPlan):
             return JointProductBound(seconds, near=start)
         return DualPoints(problem.oracle(lambda X: DiagonalBound(X, steps=40)), (found.dual_point,))
 
-    def _sphere(self, tol: float, max_time: float | None) -> NeuronOracle:
+    def _sphere(self, tol: float, max_time: float | None, most: int | None = None) -> NeuronOracle:
         """An oracle that proves what a search found. Without ``max_time`` a query ends after about ten seconds, always
-        at the same simplex."""
-        most = _QUICK_SIMPLICES if max_time is None else _MOST_SIMPLICES
+        at the same simplex; earlier at the ``most`` simplices that are given."""
+        most = most or (_QUICK_SIMPLICES if max_time is None else _MOST_SIMPLICES)
         tol = max(_TIGHTER * tol, 1e-9)
         return self._for_rows(lambda X: Sphere(X, tol=tol, max_time=max_time, max_simplices=most))
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain, repeat
 from typing import Any, Self
 
 import torch
@@ -35,8 +36,8 @@ _FARTHEST = 1e6  # predictions beyond are not worth a look
 _MOVE = 0.3  # of the norm of V, how far a unit of its coordinates goes
 _WARM, _WARM_STEPS = 0.1, 10  # width and steps of the descent before V moves
 _WIDTH_OF_GAP, _NARROWEST = 0.25, 0.002  # smoothing by this share of the gap, at least by that
-_WIDEST, _LATER_WIDEST = 0.1, 0.03  # and at most by this in the first round, and in later ones
-_STEPS = 60  # of L-BFGS, in a round
+_WIDEST, _LATER_WIDEST = 0.1, 0.03  # and at most by this in the first rounds, and in later ones
+_FIRST_STEPS, _STEPS = (15, 30, 60), 60  # of L-BFGS, in the first rounds and in those after them
 _MEMORY, _LONG_MEMORY, _LONG = 20, 6, 1_000_000  # pairs that it keeps, of vectors up to so many numbers and beyond
 _BEFORE_CELLS = 0.85  # cells are split once a round leaves more than this share of the gap
 _SPLIT_WIDTH = 0.03  # of the moments by which a row is chosen
@@ -177,42 +178,67 @@ class _Joint:
         cells = self.cells.split(self.W(self.dual.point(self.f)), which, _SPLIT_WIDTH * max(bounds))
         return replace(self, cells=cells)
 
-    def improved(self, width: float, per_row: int, deadline: float) -> Self:
+    def improved(self, width: float, steps: int, per_row: int, deadline: float) -> Self:
         """After a round on all cells, or once there are halves, on those that are near the largest bound; on all of
         them after all where V moved to where the others are worse."""
         bounds = self.bounds
         least = (1 - _ACTIVE) * max(bounds) if self.is_split else 0.0
         active, width = [k for k, bound in enumerate(bounds) if bound >= least], width * max(bounds)
-        found = self._moved_on(active, width, per_row, deadline)
+        found = self._moved_on(active, width, steps, per_row, deadline)
         if len(active) == len(bounds) or found.gap <= self.gap:
             return found
         late = time.perf_counter() >= deadline
-        return self if late else self._moved_on(list(range(len(bounds))), width, per_row, deadline)
+        return self if late else self._moved_on(list(range(len(bounds))), width, steps, per_row, deadline)
 
-    def _moved_on(self, active: list[int], width: float, per_row: int, deadline: float) -> Self:
+    def _moved_on(self, active: list[int], width: float, steps: int, per_row: int, deadline: float) -> Self:
         part = replace(self, cells=replace(self.cells, places=tuple(self.cells.places[k] for k in active)))
-        part = part.refreshed(width, per_row).moved(width, _STEPS, deadline)
+        part = part.refreshed(width, per_row).moved(width, steps, deadline)
         new = dict(zip(active, part.cells.places, strict=True))
         places = (new.get(k, place) for k, place in enumerate(self.cells.places))
         return replace(part, cells=replace(self.cells, places=tuple(places)))
 
 
-def _rounds(joint: _Joint, per_row: int, ends: float, limit: float) -> Iterator[_Joint]:
-    """Better and better bounds: V fixed, then V moving; cells are split where a round gains little."""
+@dataclass(frozen=True)
+class _Time:
+    """Until when a proof may go on, on the clock of ``time.perf_counter``.
+
+    Attributes:
+        ends: of the seconds that it is given.
+        worth: until when it may go on in any case while a round leaves little of the gap.
+        limit: of the run.
+    """
+
+    ends: float
+    worth: float
+    limit: float
+
+    @classmethod
+    def of(cls, seconds: float | None, max_time: float | None) -> Self:
+        now = time.perf_counter()
+        ends, limit = (math.inf if given is None else now + given for given in (seconds, max_time))
+        return cls(ends, now + PROOFS.first, limit)
+
+    def deadline(self, before: float, gap: float) -> float:
+        """Of the round after one that led from a gap to another."""
+        gains = gap < PROOFS.worth * before
+        return min(max(self.ends, self.worth) if gains else self.ends, self.limit)
+
+
+def _rounds(joint: _Joint, per_row: int, until: _Time) -> Iterator[_Joint]:
+    """Better and better bounds: V fixed, then V moving, in short rounds first, which a proof of a moment has time for;
+    cells are split where a long round gains little."""
     again = joint.known and joint.is_split  # then it begins where rounds are long, and have been wide before
     if not again:
-        joint = joint.refreshed(_WARM * max(joint.bounds), per_row).warmed(_WARM_STEPS, limit)
+        joint = joint.refreshed(_WARM * max(joint.bounds), per_row).warmed(_WARM_STEPS, until.limit)
     yield joint
-    gap, widest = joint.gap, _LATER_WIDEST if joint.known else _WIDEST
-    first = ends if again else time.perf_counter() + PROOFS.first  # this round is worth more than all others
-    deadline = min(max(ends, first), limit)
-    while True:
+    before, gap, widest = joint.gap if again else math.inf, joint.gap, _LATER_WIDEST if joint.known else _WIDEST
+    first = [] if again else [(steps, widest) for steps in _FIRST_STEPS]
+    for steps, widest in chain(first, repeat((_STEPS, _LATER_WIDEST))):
         width = min(max(_WIDTH_OF_GAP * gap, _NARROWEST), widest)
-        joint = joint.improved(width, per_row, deadline)
-        widest, deadline = _LATER_WIDEST, min(ends, limit)
+        joint = joint.improved(width, steps, per_row, until.deadline(before, gap))
         yield joint
-        gap, before = joint.gap, gap
-        if gap > _BEFORE_CELLS * before:
+        before, gap = gap, joint.gap
+        if steps >= _STEPS and gap > _BEFORE_CELLS * before:
             joint = joint.split()
 
 
@@ -221,7 +247,7 @@ class _State:
     done: Solution
     verdict: Verdict
     rounds: Iterator[_Joint]
-    ends: float
+    until: _Time
     helper: Helper
     gaps: list[float] = field(default_factory=list)
 
@@ -231,7 +257,8 @@ class JointProductBound(LowerBound):
     """A lower bound for the network of the solver before, better with every step; see the module.
 
     Attributes:
-        seconds: that it may take, its first round in any case; None for as long as it gains and the limits allow.
+        seconds: that it may take, a short first round in any case, and more while a round leaves less than a third of
+            the gap (``PROOFS.worth``); None for as long as it gains and the limits allow.
         max_time: the limit of the run.
         near: the network of another beta, whose dual point and multipliers are begun with if they prove more.
     """
@@ -250,13 +277,12 @@ class JointProductBound(LowerBound):
         return replace(self, max_time=limits.max_time)
 
     def resume(self, problem: Any, done: Solution) -> _State:
-        now = time.perf_counter()
-        ends, limit = (math.inf if given is None else now + given for given in (self.seconds, self.max_time))
+        until = _Time.of(self.seconds, self.max_time)
         before = Verdict(done.problem, done.certificate, done.dual_point, done.search_gap)
-        helper = Helper(min(ends, limit))
+        helper = Helper(min(until.ends, until.limit))
         joint = replace(_begun(problem, done, self.near), helper=helper)
-        rounds = _rounds(joint, joint.oracle.per_row, ends, limit)
-        return _State(done, before, rounds, ends, helper, [done.certificate.relative_gap])
+        rounds = _rounds(joint, joint.oracle.per_row, until)
+        return _State(done, before, rounds, until, helper, [done.certificate.relative_gap])
 
     def step(self, problem: Any, state: _State) -> _State:
         joint = next(state.rounds)
@@ -278,7 +304,7 @@ class JointProductBound(LowerBound):
     def finished(self, state: _State) -> Status | None:
         recent = state.gaps[-_PATIENCE - 1 :]
         stalled = len(state.gaps) > 2 * _PATIENCE and recent[-1] > (1 - _GAIN) * recent[0]
-        late = len(state.gaps) > 2 and time.perf_counter() > state.ends
+        late = len(state.gaps) > 2 and time.perf_counter() > state.until.deadline(*state.gaps[-2:])
         return state.done.status if stalled or late else None
 
     def close(self, state: _State | None) -> None:
