@@ -10,10 +10,10 @@ from bidual.losses import LOSSES, Squared
 from bidual.losses.datafit import Datafit
 from bidual.numerics.norms import NORMS
 from bidual.polar import Faces, bound_near
+from bidual.polar.base import Pooled
 from bidual.polar.exact.faces import affordable, face_count
 from bidual.problems.certificate import Scope
 from bidual.problems.problem import ReluProblem
-from bidual.polar.base import Pooled
 from bidual.problems.solution import Limits
 from bidual.runtime.crossovers import PROOFS
 from bidual.solvers.driver import Plan
