@@ -33,10 +33,15 @@ class FakeCertificate:
     better: nn.Module | None = None
     better_objective: float | None = None
     status: str = "stand-in"
+    beta: float = 0.7
+    unit: float = 1.0
     constant_objective: float = 3.0
     kind: str = "two-layer ReLU network"
     how: str = ""
     verdict: str = "Your network can be improved."
+
+
+UNSAID = {"weight_decay": None, "reduction": None, "optimizer": "sgd", "decayed_bias": None}
 
 
 class Bench:
@@ -52,7 +57,7 @@ class Bench:
         save_file(network(outputs=1).state_dict(), folder / "one.safetensors")
         self.table(label=np.arange(20) % 2)
 
-    def _certify(self, weights: Any, X: Any, Y: Any, beta: float, loss: Any, **settings: Any) -> FakeCertificate:
+    def _certify(self, weights: Any, X: Any, Y: Any, beta: float | None, loss: Any, **settings: Any) -> FakeCertificate:
         self.calls.append((weights, X, Y, beta, loss, settings))
         return self.answer
 
@@ -90,7 +95,7 @@ def test_columns_are_used_as_they_are(bench: Bench) -> None:
         2,
         0.3,
         "squared",
-        {"sample_weight": None, "max_time": 9, "tol": 1e-4, "proof": None},
+        {"sample_weight": None, "max_time": 9, "tol": 1e-4, "proof": None} | UNSAID,
     )
     assert "25 % at most (stand-in)" in result.output
     assert result.output.startswith("verdict      Your network can be improved.")
@@ -102,6 +107,31 @@ def test_json_and_quiet(bench: Bench) -> None:
     assert payload["loss"] == "softmax"
     assert (payload["objective"], payload["relative_gap"], payload["better_objective"]) == (2.0, 0.25, None)
     assert bench.run("--beta", 1, "--quiet").output == ""
+
+
+def test_the_words_of_a_training_loop(bench: Bench) -> None:
+    words = ("--weight-decay", 1e-3, "--reduction", "sum", "--optimizer", "adam", "--decayed-bias")
+    for given, passed in (("all", True), ("none", False), ("output", "output")):
+        bench.calls.clear()
+        bench.answer = FakeCertificate(unit=0.5)
+        payload = json.loads(bench.run(*words, given, "--json").output)
+        assert (payload["weight_decay"], payload["beta"], payload["unit"]) == (1e-3, 0.7, 0.5)
+        assert bench.calls[0][3] is None
+        said = {name: bench.calls[0][5][name] for name in UNSAID}
+        assert said == {"weight_decay": 1e-3, "reduction": "sum", "optimizer": "adam", "decayed_bias": passed}
+
+
+def test_a_head_among_other_layers(bench: Bench) -> None:
+    """Its features are the columns of the table."""
+    head, body = network(outputs=2).state_dict(), nn.Linear(9, 3).double().state_dict()
+    named = {f"fc{1 + int(name[0]) // 2}.{name[2:]}": value for name, value in head.items()}
+    save_file(named | {f"body.{name}": value for name, value in body.items()}, bench.folder / "large.safetensors")
+    assert bench.refused("nothing else", "--beta", 1, model="large.safetensors")
+    assert bench.refused("no layer 'fc3'; did you mean", "--beta", 1, "--head", "fc1,fc3", model="large.safetensors")
+    assert bench.refused("--head must name two layers", "--beta", 1, "--head", "fc1", model="large.safetensors")
+    assert bench.refused("both must be the same number", "--beta", 1, "--head", "fc2,fc1", model="large.safetensors")
+    assert bench.run("--beta", 1, "--head", "fc1, fc2", model="large.safetensors").exit_code == 0
+    np.testing.assert_array_equal(bench.calls[0][0].hidden, named["fc1.weight"])
 
 
 def test_the_page_has_the_verdict_and_the_picture(bench: Bench) -> None:
@@ -202,6 +232,11 @@ def test_bad_input(bench: Bench) -> None:
     bench.table("three.csv", label=["x", "y", "z", "z"] * 5)
     assert bench.refused("does not say its weight decay; give --beta")
     assert bench.refused("beta must be positive", "--beta", -1)
+    assert bench.refused("weight_decay must be positive", "--weight-decay", 0)
+    assert bench.refused("both beta=0.1 and weight_decay=0.1", "--beta", 0.1, "--weight-decay", 0.1)
+    assert bench.refused("adamw decays weights beside the gradient", "--weight-decay", 0.1, "--optimizer", "adamw")
+    assert bench.refused("--decayed-bias must be all", "--beta", 0.1, "--decayed-bias", "some")
+    assert bench.refused("reduction must be", "--weight-decay", 0.1, "--reduction", "max")
     assert bench.refused("pickle can run code", "--beta", 1, model="m.pt")
     assert bench.refused("there is no such file", "--beta", 1, model="none.onnx")
     assert bench.refused("there is no column 'lable'", "--beta", 1, target="lable")

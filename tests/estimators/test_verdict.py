@@ -89,6 +89,17 @@ def test_the_verdict_has_the_numbers_of_the_result(found: NetworkCertificate) ->
     assert f"{found.better.n_neurons} neurons" in found.verdict
 
 
+def test_objectives_are_those_of_the_training_loop() -> None:
+    """Mean squared error with torch's weight decay, as torch computes it."""
+    mine = module(4)
+    found = certify(mine, X, Y, weight_decay=0.05)
+    with torch.no_grad():
+        fit = (mine(torch.tensor(X))[:, 0] - torch.tensor(Y)).square().mean()
+        objective = float(fit + 0.025 * sum(value.square().sum() for value in mine.parameters()))
+    assert Comparison.of(found).objective == pytest.approx(objective, rel=1e-9)
+    assert f"instead of {objective:.6g} was found" in found.verdict
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_better_network_in_a_wider_module(found: NetworkCertificate, dtype: torch.dtype) -> None:
     mine = module(found.better.n_neurons + 3, dtype)

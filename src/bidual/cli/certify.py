@@ -1,6 +1,7 @@
 """`bidual certify`: how far a trained network, made anywhere, is from the best one."""
 
 import time
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Annotated, Any
@@ -30,6 +31,21 @@ def certify(
             "`bidual fit` has its own."
         ),
     ] = None,
+    weight_decay: Annotated[
+        float | None, t.option("Instead of --beta, what torch's optimiser was given, beside the loss of --reduction.")
+    ] = None,
+    reduction: Annotated[str | None, t.option("Of the loss that torch minimised: mean (default) or sum.")] = None,
+    optimizer: Annotated[str, typer.Option(help="sgd, adam or adamw, whose weight decay stands for no beta.")] = "sgd",
+    decayed_bias: Annotated[
+        str | None,
+        t.option("Which biases are decayed: all, none, hidden or output (all beside --weight-decay, else hidden)."),
+    ] = None,
+    head: Annotated[
+        str | None,
+        t.option(
+            "Two layers of a larger .safetensors file, like fc1,fc2; the columns of the table are what the first sees."
+        ),
+    ] = None,
     loss: Annotated[str, typer.Option(help="auto (the model's own, or squared), log_loss, or a name.")] = "auto",
     task: t.Task = "auto",
     standardise: Annotated[
@@ -54,12 +70,16 @@ def certify(
     from bidual.cli.samples import load_samples
     from bidual.estimators.certifying import certify as certify_network
     from bidual.estimators.certifying import from_estimator
+    from bidual.estimators.certifying.decay import Penalty
     from bidual.estimators.saving import read_saved
     from bidual.io.foreign import from_file
 
     saved = read_saved(model)
-    weights = from_file(model) if saved is None else from_estimator(saved.estimator)
-    beta = _beta(beta, saved, model)
+    if saved is not None and head is not None:
+        raise ValueError(f"--head is for files of other packages, and {model} is a model of this one; leave it out.")
+    beta = _beta(beta, weight_decay, saved, model)
+    decay = Penalty(beta, weight_decay, reduction, optimizer, _decayed(decayed_bias))
+    weights = from_file(model, _head(head)) if saved is None else from_estimator(saved.estimator)
     samples = load_samples(data, target, task, loss, weights, saved, standardise)
     began = time.perf_counter()
     with working("bounding the optimum", quiet):
@@ -68,8 +88,8 @@ def certify(
             weights,
             samples.X,
             samples.Y,
-            beta,
-            samples.loss,
+            loss=samples.loss,
+            **asdict(decay),
             sample_weight=samples.weight,
             max_time=max_time,
             tol=tol,
@@ -82,7 +102,9 @@ def certify(
         "features": weights.n_features,
         "neurons": weights.n_neurons,
         "outputs": weights.n_outputs,
-        "beta": beta,
+        "beta": found.beta,
+        "weight_decay": weight_decay,
+        "unit": found.unit,
         "objective": found.objective,
         "lower_bound": found.lower_bound,
         "relative_gap": found.relative_gap,
@@ -100,13 +122,26 @@ def certify(
     print_result(result, _facts(result, samples, found.better is not None), json, quiet)
 
 
-def _beta(beta: float | None, saved: "SavedModel | None", model: Path) -> float:
-    if beta is None and saved is None:
-        raise ValueError(f"{model} does not say its weight decay; give --beta.")
-    value = beta if beta is not None else saved.estimator.beta_  # type: ignore[union-attr]
-    if not 0 < value < float("inf"):
-        raise ValueError(f"beta must be positive and finite, got {value:g}.")
-    return float(value)
+def _beta(beta: float | None, weight_decay: float | None, saved: "SavedModel | None", model: Path) -> float | None:
+    """The beta that was given, or that of the model where no weight decay was."""
+    if beta is not None or weight_decay is not None:
+        return beta
+    if saved is None:
+        raise ValueError(f"{model} does not say its weight decay; give --beta or --weight-decay.")
+    return float(saved.estimator.beta_)
+
+
+def _decayed(given: str | None) -> bool | str | None:
+    if given not in (None, "all", "none", "hidden", "output"):
+        raise ValueError(f"--decayed-bias must be all, none, hidden or output, got {given!r}.")
+    return given == "all" if given in ("all", "none") else given
+
+
+def _head(given: str | None) -> tuple[str, ...] | None:
+    names = None if given is None else tuple(name.strip() for name in given.split(","))
+    if names is not None and (len(names) != 2 or not all(names)):
+        raise ValueError(f"--head must name two layers, such as fc1,fc2, got {given!r}.")
+    return names
 
 
 def _write(better: "nn.Module | None", out: Path | None) -> str | None:

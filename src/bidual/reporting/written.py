@@ -70,6 +70,8 @@ class _Certify(_Json):
     better_objective: Number
     status: str
     constant_objective: Number = math.nan
+    unit: Positive = 1.0
+    weight_decay: Number | None = None
     kind: str = "two-layer ReLU network"
     how: str = ""
     task: str = ""

@@ -26,6 +26,8 @@ class Compared(Protocol):
     @property
     def constant_objective(self) -> float: ...
     @property
+    def unit(self) -> float: ...
+    @property
     def kind(self) -> str: ...
     @property
     def how(self) -> str: ...
@@ -53,9 +55,10 @@ class Comparison:
 
     @classmethod
     def of(cls, found: "Compared") -> Self:
-        """Of what `certify` returns, or of the JSON of `bidual certify`."""
-        constant, kind, how = found.constant_objective, found.kind, found.how
-        return cls(found.objective, found.better_objective, found.lower_bound, constant, kind, how)
+        """Of what `certify` returns, or of the JSON of `bidual certify`; in the scaling of the training loop."""
+        values = (found.objective, found.better_objective, found.lower_bound, found.constant_objective)
+        objective, best, lower_bound, constant = (found.unit * value for value in values)
+        return cls(objective, best, lower_bound, constant, found.kind, found.how)
 
     @property
     def improvable(self) -> float:

@@ -2,7 +2,8 @@
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 
 import safetensors
@@ -19,10 +20,12 @@ _FIRST = {"hidden", "input", "in", "encoder", "enc", "first", "up"}
 _LAST = {"output", "out", "decoder", "dec", "last", "second", "down", "head", "readout", "classifier"}
 
 
-def from_file(path: str | os.PathLike[str]) -> TwoLayerWeights:
+def from_file(path: str | os.PathLike[str], head: Sequence[str] | None = None) -> TwoLayerWeights:
     """The weights of a two-layer ReLU network in a safetensors, ONNX or torch.export (``.pt2``) file.
 
     The suffix decides, and where it says nothing, the content. Pickled files are refused: opening one can run any code.
+    ``head`` names two layers among others in a safetensors file, which are taken to follow each other with a ReLU
+    between: what is before them is in the samples already.
     """
     path = Path(path)
     if not path.is_file():
@@ -32,7 +35,7 @@ def from_file(path: str | os.PathLike[str]) -> TwoLayerWeights:
     try:
         if suffix in PICKLES:
             raise ValueError(f"a {suffix} file is pickled, and pickle can run code; {_HOW}.")
-        return _read(path, suffix if suffix in (".safetensors", ".onnx", ".pt2") else _sniff(path))
+        return _read(path, suffix if suffix in (".safetensors", ".onnx", ".pt2") else _sniff(path), head)
     except ValueError as error:
         raise UnreadableFileError(f"cannot read a network from {path}: {error}") from error
 
@@ -50,9 +53,11 @@ def _sniff(path: Path) -> str:
     raise ValueError("it is of no known kind; give a .safetensors, .onnx or .pt2 file.")
 
 
-def _read(path: Path, kind: str) -> TwoLayerWeights:
+def _read(path: Path, kind: str, head: Sequence[str] | None) -> TwoLayerWeights:
     if kind == ".safetensors":
-        return _from_safetensors(path)
+        return _from_safetensors(path, head)
+    if head is not None:
+        raise ValueError(f"a head is named in .safetensors files only, and this is {kind}; save its state_dict() so.")
     if kind == ".pt2":
         from bidual.io.foreign.pt2_file import from_pt2
 
@@ -63,7 +68,7 @@ def _read(path: Path, kind: str) -> TwoLayerWeights:
     return from_onnx(path)
 
 
-def _from_safetensors(path: Path) -> TwoLayerWeights:
+def _from_safetensors(path: Path, head: Sequence[str] | None) -> TwoLayerWeights:
     """Two tensors named ``<layer>.weight``, of shapes (m, d) and (c, m), and their ``<layer>.bias``.
 
     A file of tensors does not say what is between the layers: a ReLU is assumed.
@@ -71,7 +76,9 @@ def _from_safetensors(path: Path) -> TwoLayerWeights:
     try:
         with safetensors.safe_open(path, framework="pt") as file:
             shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
-            first, second = _layers(shapes)
+            if head is not None:
+                shapes = _of_head(shapes, head)
+            first, second = _layers(shapes) if head is None else (f"{name}." for name in head)
             tensors = {name: file.get_tensor(name) for name in shapes}
     except safetensors.SafetensorError as error:
         raise ValueError(f"it is not a safetensors file, or is cut off ({one_line(error)}); save it again.") from error
@@ -93,6 +100,19 @@ def _layers(shapes: Mapping[str, Shape]) -> tuple[str, str]:
             f"nothing else; it holds {shown}{more}."
         )
     return _in_order(matrices)
+
+
+def _of_head(shapes: Mapping[str, Shape], head: Sequence[str]) -> dict[str, Shape]:
+    """The tensors of the two layers that are named."""
+    layers = [
+        name.removesuffix(".weight") for name, shape in shapes.items() if name.endswith(".weight") and len(shape) == 2
+    ]
+    for name in head:
+        if name not in layers:
+            near = get_close_matches(name, layers, n=1, cutoff=0.4)
+            hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(layers[:8]) or 'none'}."
+            raise ValueError(f"it has no layer {name!r}; {hint}")
+    return {name: shape for name, shape in shapes.items() if name.rpartition(".")[0] in head}
 
 
 def _in_order(matrices: Mapping[str, Shape]) -> tuple[str, str]:
