@@ -160,3 +160,22 @@ def test_samples_that_do_not_fit() -> None:
         certify(Embedding(mean=False), np.zeros((4, 3), int), np.arange(4) % 2, 0.1, head=("body.0", "body.2"))
     with pytest.raises(TypeError, match="head= names layers of a torch module, got a str"):
         certify("model.pt2", X, y, 0.1, head=("fc1", "fc2"))
+
+
+def test_normalisation_inside_two_layers_is_folded_and_nothing_is_loaded_beside_it() -> None:
+    torch.manual_seed(0)
+    X, y = torch.randn(20, 2), torch.randn(20)
+    norm = nn.BatchNorm1d(4)
+    module = nn.Sequential(nn.Linear(2, 4, bias=False), norm, nn.ReLU(), nn.Linear(4, 1))
+    for _ in range(20):
+        module(X)
+    found = certify(module.eval(), X, y, 0.3, max_time=0.5)
+    with torch.no_grad():
+        scale = norm.weight / (norm.running_var + norm.eps).sqrt()
+        decayed = module[0].weight * scale[:, None], norm.bias - norm.running_mean * scale, module[3].weight
+        objective = 0.5 * (module(X)[:, 0] - y).square().sum() + 0.15 * sum(part.square().sum() for part in decayed)
+    assert found.objective == pytest.approx(float(objective), rel=1e-5)
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    with pytest.raises(ValueError, match=r"BatchNorm1d '1' was folded into the layer beside it.*use result\.better"):
+        found.load_into(module)
+    assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())

@@ -71,7 +71,8 @@ REFUSED: dict[str, tuple[nn.Module, str]] = {
     "tanh": (layers(nn.Tanh()), "Tanh"),
     "gelu": (layers(nn.GELU()), "GELU"),
     "leaky": (layers(nn.LeakyReLU()), "LeakyReLU"),
-    "batch norm": (layers(nn.BatchNorm1d(5), nn.ReLU()), "BatchNorm1d"),
+    "batch norm": (layers(nn.BatchNorm1d(5), nn.ReLU()).train(), "BatchNorm1d '1' is in training mode"),
+    "layer norm": (layers(nn.LayerNorm(5), nn.ReLU()), "LayerNorm"),
     "softmax": (layers(nn.ReLU(), end=(nn.Softmax(1),)), r"Linear\(5, 2\), Softmax"),
     "last relu": (layers(nn.ReLU(), end=(nn.ReLU(),)), r"Linear\(5, 2\), ReLU"),
     "conv": (nn.Sequential(nn.Conv1d(1, 2, 1), nn.ReLU(), nn.Linear(5, 2)), "found Conv1d"),
@@ -127,3 +128,45 @@ def test_estimators_of_this_package() -> None:
     estimator.module_ = own(outputs=1)
     estimator.set_params(fit_intercept=False)
     assert read_network(estimator).output_bias is None
+
+
+PLACES: dict[str, tuple[nn.Module, ...]] = {
+    "before": (nn.BatchNorm1d(3), nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, 2)),
+    "between": (nn.Linear(3, 5, bias=False), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 2, bias=False)),
+    "after the relu": (nn.Linear(3, 5), nn.ReLU(), nn.BatchNorm1d(5, affine=False), nn.Dropout(), nn.Linear(5, 2)),
+    "at the end": (nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, 2, bias=False), nn.BatchNorm1d(2)),
+    "everywhere": (
+        nn.BatchNorm1d(3),
+        nn.Linear(3, 5),
+        nn.BatchNorm1d(5),
+        nn.ReLU(),
+        nn.Linear(5, 2),
+        nn.BatchNorm1d(2),
+    ),
+}
+
+
+def normalised(*parts: nn.Module) -> nn.Sequential:
+    """With statistics and scales that are not the first ones."""
+    module, generator = nn.Sequential(*parts).double().train(), torch.Generator().manual_seed(0)
+    for part in module:
+        if isinstance(part, nn.BatchNorm1d) and part.affine:
+            nn.init.uniform_(part.weight, -2, 2, generator=generator)
+            nn.init.normal_(part.bias, generator=generator)
+    for _ in range(20):
+        module(3 + 2 * torch.randn(16, 3, generator=generator, dtype=torch.float64))
+    return module.eval()
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_batch_norm_is_taken_in_by_the_layer_beside_it(name: str) -> None:
+    module = normalised(*PLACES[name])
+    assert agrees(from_module(module), module)
+    with pytest.raises(ValueError, match="is in training mode, where it computes something else"):
+        from_module(module.train())
+
+
+def test_batch_norm_without_statistics() -> None:
+    module = layers(nn.BatchNorm1d(5, track_running_stats=False), nn.ReLU()).eval()
+    with pytest.raises(ValueError, match="BatchNorm1d '1' keeps no running statistics"):
+        from_module(module)

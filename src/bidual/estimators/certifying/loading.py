@@ -10,6 +10,7 @@ from bidual.architectures.modules import RebuildableModule, ReluNetwork
 from bidual.estimators.certifying.head import head_layers
 from bidual.io.foreign import TwoLayerWeights, from_module
 from bidual.io.foreign.modules import linear_layers
+from bidual.io.foreign.normalisation import check_unfolded
 
 
 def load_network(found: RebuildableModule, model: nn.Module, head: Sequence[str] | None, widen: bool = False) -> None:
@@ -44,6 +45,7 @@ def layers_of(model: nn.Module, head: Sequence[str] | None) -> tuple[nn.Linear, 
     if head is not None:
         return head_layers(model, head)
     from_module(model)  # refuses what is no two-layer ReLU network
+    check_unfolded(model)
     return linear_layers(model)
 
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from bidual.architectures.modules import RebuildableModule
 from bidual.io.foreign.graph import Affine, Other, Relu, Reshape, Step, two_layers
+from bidual.io.foreign.normalisation import Scaling, check_modes, folded
 from bidual.io.foreign.weights import TwoLayerWeights
 from bidual.runtime.json_text import one_line
 
@@ -20,14 +21,16 @@ _SCALES = (0.01, 1.0, 100.0)  # what is no ReLU may look like one near zero, or 
 def from_module(module: nn.Module) -> TwoLayerWeights:
     """The weights of a torch module that computes Linear, ReLU, Linear, with or without biases.
 
-    Sequential modules may be nested, and may hold ``Identity``, ``Dropout`` (as in evaluation) and ``Flatten``. Of any
+    Sequential modules may be nested, and may hold ``Identity``, ``Dropout`` (as in evaluation), ``Flatten``, and
+    ``BatchNorm1d`` in evaluation mode, which the linear layer beside it takes in. Of any
     other module the two linear layers are taken in the order in which they were registered, and its ReLU may be a
     function call. The module is then run on a few random samples: if it computes anything else than these layers do, it
     is refused.
     """
     if isinstance(module, RebuildableModule) and module.kind != _RELU_KIND:
         raise ValueError(f"this is a network of kind {module.kind!r}, but only ReLU networks can be certified here.")
-    steps = list(_steps(module))
+    check_modes(module)
+    steps = folded(_steps(module))
     weights = two_layers(steps if isinstance(module, nn.Sequential) else _guess(steps))
     _check_forward(module, weights)
     return _without_unused_biases(weights) if isinstance(module, RebuildableModule) else weights
@@ -56,19 +59,21 @@ def _guess(steps: list[Step]) -> list[Step]:
     return [layers[0], Relu(), layers[1]]
 
 
-def _steps(module: nn.Module) -> Iterator[Step]:
+def _steps(module: nn.Module, name: str = "") -> Iterator[Step | Scaling]:
     if isinstance(module, nn.Linear):
         seen = not nn.parameter.is_lazy(module.weight)
         yield Affine(module.weight, module.bias) if seen else Other(f"{type(module).__name__} that has seen no data")
     elif isinstance(module, nn.ReLU):
         yield Relu()
+    elif isinstance(module, nn.BatchNorm1d):
+        yield Scaling.of(module, name)
     elif isinstance(module, nn.Flatten):
         yield Reshape("Flatten", keeps_rows=module.start_dim == 1)
     elif isinstance(module, (nn.Identity, nn.Dropout)):
         return
     elif next(module.children(), None) is not None:
-        for child in module.children():
-            yield from _steps(child)
+        for part, child in module.named_children():
+            yield from _steps(child, f"{name}.{part}" if name else part)
     elif not isinstance(module, nn.Sequential):
         yield Other(type(module).__name__)
 

@@ -1,5 +1,6 @@
 """Batch normalisation in evaluation mode: a scale and a shift per feature, which a neighbouring layer can take in."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
@@ -7,6 +8,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+
+from bidual.io.foreign.graph import Affine, Other, Step
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +34,35 @@ class Scaling:
         shift = -mean * scale
         return cls(scale, shift if layer.bias is None else shift + layer.bias.detach().to("cpu", torch.float64))
 
+    def after(self, layer: Affine) -> Affine:
+        """What the layer and then this compute."""
+        scaled = self.scale[:, None] * _wide(layer.weight)
+        return Affine(scaled, self.shift if layer.bias is None else self.scale * _wide(layer.bias) + self.shift)
+
+    def before(self, layer: Affine) -> Affine:
+        """What this and then the layer compute."""
+        weight = _wide(layer.weight)
+        shift = weight @ self.shift
+        return Affine(weight * self.scale, shift if layer.bias is None else _wide(layer.bias) + shift)
+
+
+def _wide(weight: Tensor) -> Tensor:
+    return weight.detach().to("cpu", torch.float64)
+
+
+def folded(steps: Iterable[Step | Scaling]) -> list[Step]:
+    """The same steps with every scaling taken in by the linear layer right before it, or else right after it."""
+    done: list[Step | Scaling] = []
+    for step in steps:
+        last = done[-1] if done else None
+        if isinstance(step, Scaling) and isinstance(last, Affine) and len(step.scale) == len(last.weight):
+            done[-1] = step.after(last)
+        elif isinstance(step, Affine) and isinstance(last, Scaling) and len(last.scale) == step.weight.shape[-1]:
+            done[-1] = last.before(step)
+        else:
+            done.append(step)
+    return [Other("BatchNorm1d") if isinstance(step, Scaling) else step for step in done]
+
 
 def check_modes(model: nn.Module) -> None:
     """Refuse layers that compute one thing in training and another in evaluation."""
@@ -39,4 +71,14 @@ def check_modes(model: nn.Module) -> None:
             raise ValueError(
                 f"{type(part).__name__} {name!r} is in training mode, where it computes something else than in "
                 "evaluation; call model.eval() to have the network certified as it predicts."
+            )
+
+
+def check_unfolded(model: nn.Module) -> None:
+    """Refuse to put weights beside a normalisation that they have taken in."""
+    for name, part in model.named_modules():
+        if isinstance(part, _BatchNorm):
+            raise ValueError(
+                f"{type(part).__name__} {name!r} was folded into the layer beside it, so that the weights found do not "
+                "fit into the module; use result.better, a module of its own."
             )
