@@ -89,6 +89,11 @@ def test_the_verdict_has_the_numbers_of_the_result(found: NetworkCertificate) ->
     assert f"{found.better.n_neurons} neurons" in found.verdict
 
 
+def test_printing_a_result_prints_no_tensors(found: NetworkCertificate) -> None:
+    assert "tensor(" not in repr(found)
+    assert f"primal={found.certificate.primal!r}" in repr(found)
+
+
 def test_objectives_are_those_of_the_training_loop() -> None:
     """Mean squared error with torch's weight decay, as torch computes it."""
     mine = module(4)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Self
 
@@ -49,12 +49,12 @@ class Certificate(Part):
 
     primal: float
     dual: float
-    point: Blocks
-    dual_point: Matrix
+    point: Blocks = field(repr=False)
+    dual_point: Matrix = field(repr=False)
     polar: float
     scope: Scope = Scope.BLOCKS
     scale: float = 0.0
-    witness: tuple[CellProof, ...] | None = None
+    witness: tuple[CellProof, ...] | None = field(default=None, repr=False)
     name = "certificate"
 
     @property
