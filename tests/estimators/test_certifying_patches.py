@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import cvxpy as cp
 import numpy as np
 import pytest
 import torch
@@ -187,6 +188,47 @@ def test_batch_norm_is_folded_into_the_convolution() -> None:
     assert found.objective == pytest.approx(float(objective), rel=1e-5)
     with pytest.raises(ValueError, match="BatchNorm2d '1' is in training mode"):
         certify(module.train(), X, y, 0.4)
+
+
+@pytest.mark.parametrize("loss", ["squared", "log_loss"])
+def test_the_weight_decay_of_torch_counts_all_biases(loss: str) -> None:
+    """The objective is torch's own, and the optimum that of a two-layer network, whose images are their only patch."""
+    torch.manual_seed(0)
+    X, y = images(1, 1, 2)
+    module = nn.Sequential(nn.Conv2d(1, 4, (1, 2)), nn.ReLU(), nn.Flatten(), nn.Linear(4, 1))
+    flat = nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Linear(4, 1))
+    with torch.no_grad():
+        for mine, other in zip(flat.parameters(), module.parameters(), strict=True):
+            mine.copy_(other.reshape_as(mine))
+    y = y if loss == "squared" else (y > 0).float()
+    one, other = (certify(net, x, y, loss=loss, weight_decay=0.05) for net, x in ((module, X), (flat, X.flatten(1))))
+    with torch.no_grad():
+        mean = F.mse_loss if loss == "squared" else F.binary_cross_entropy_with_logits
+        objective = mean(module(X)[:, 0], y) + 0.025 * sum(part.square().sum() for part in module.parameters())
+    assert one.objective * one.unit == pytest.approx(float(objective), rel=1e-5)
+    assert one.objective == pytest.approx(other.objective, rel=1e-6)
+    assert one.better_objective == pytest.approx(other.better_objective, rel=2e-4)
+    assert one.certificate.relative_gap <= 1e-4
+    assert one.objective_of(one.better) == pytest.approx(one.better_objective, rel=1e-9)
+    with pytest.raises(ValueError, match="a hidden bias that is not decayed"):
+        certify(module, X, y, loss=loss, weight_decay=0.05, decayed_bias=False)
+
+
+def test_attention_under_weight_decay_of_all_parameters() -> None:
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((12, 3, 1)), 1 + rng.standard_normal(12)
+    module = ReluAttentionNetwork(1, 2, 1, average=1)
+    with torch.no_grad():
+        for part in module.parameters():
+            part.copy_(torch.tensor(rng.standard_normal(part.shape)))
+    found = certify(module, X, y, weight_decay=0.4, reduction="sum", loss="squared")
+    x = X[:, :, 0]
+    A = np.stack([np.einsum("ipq,iq->i", np.maximum(s * x[:, :, None] * x[:, None], 0), x) / 3 for s in (1, -1)], 1)
+    bias = cp.Variable()
+    z = cp.Variable(2)
+    best = cp.Problem(cp.Minimize(cp.sum_squares(A @ z + bias - y) + 0.4 * cp.norm1(z) + 0.2 * bias**2)).solve()
+    assert found.lower_bound * found.unit == pytest.approx(best, rel=1e-4)
+    assert found.better_objective * found.unit == pytest.approx(best, rel=1e-4)
 
 
 class Functional(nn.Module):

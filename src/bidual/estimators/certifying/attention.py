@@ -1,6 +1,6 @@
 """Self-attention with ReLU scores."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import torch
@@ -18,6 +18,7 @@ from bidual.operators.patches import TokenPairs
 class GivenAttention(GivenOnPatches):
     """x -> the average over tokens of sum_j (x U_j x^T)_+ x V_j + b (BM eq. 8, 136), by heads (U_j, V_j)."""
 
+    has_hidden_bias = False
     what, axes = "sequences", "tokens, features"
 
     @classmethod
@@ -59,4 +60,5 @@ class GivenAttention(GivenOnPatches):
             raise ValueError(f"expected a ReluAttentionNetwork as was certified, got a {type(module).__name__}.")
         if self.offset is None and bool(module.bias.any()):
             raise ValueError("the module has a bias that the network which was certified has not; give one like it.")
-        return type(self).of(module, self.offset is not None, self.sample_shape)
+        other = type(self).of(module, self.offset is not None, self.sample_shape)
+        return replace(other, decayed=self.decayed)

@@ -66,6 +66,10 @@ class GivenCNN(GivenOnPatches):
         )
 
     @property
+    def has_hidden_bias(self) -> bool:
+        return self.weights.filter_bias is not None
+
+    @property
     def axes(self) -> str:
         return "channels, length" if self.weights.convolution.dims == 1 else "channels, height, width"
 
@@ -101,16 +105,16 @@ class GivenCNN(GivenOnPatches):
 
     def patches(self, samples: Float[Tensor, "n channels *size"]) -> ImagePatches:
         convolution = self.weights.convolution_for(tuple(samples.shape[1:]))
-        return ImagePatches(samples, convolution, self.weights.filter_bias is not None)
+        return ImagePatches(samples, convolution, self.has_hidden_bias)
 
     def architecture(self, shape: tuple[int, ...], neurons: Float[Tensor, "m h"]) -> ReluCNN:
         convolution = self.weights.convolution_for(shape)
-        bias = self.weights.filter_bias is not None
-        return ReluCNN(image_shape=shape, convolution=convolution, bias=bias, neurons=neurons)
+        return ReluCNN(image_shape=shape, convolution=convolution, bias=self.has_hidden_bias, neurons=neurons)
 
     def rival(self, module: nn.Module) -> Self:
-        biases = self.weights.filter_bias is not None, self.offset is not None
-        return type(self).of(_with_biases(_weights(module), *biases), None, self.sample_shape)
+        biases = self.has_hidden_bias, self.offset is not None
+        other = type(self).of(_with_biases(_weights(module), *biases), None, self.sample_shape)
+        return replace(other, decayed=self.decayed)
 
 
 def _weights(module: nn.Module) -> ConvolutionalWeights:

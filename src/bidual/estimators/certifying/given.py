@@ -54,7 +54,7 @@ class GivenNetwork(ABC):
         """This network under that penalty, or a refusal; by default under decay of all but the output bias."""
         if (self.output_bias is not None and penalty.decayed.output) or not penalty.decayed.hidden:
             raise ValueError(
-                "only two-layer networks on rows of numbers can have a decayed output bias, or a free hidden one; use "
+                "networks of this kind cannot have a decayed output bias, or a free hidden one; use "
                 'decayed_bias="hidden" for the objective without the decay of the output bias.'
             )
         return self

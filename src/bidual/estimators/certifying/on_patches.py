@@ -1,7 +1,7 @@
 """ReLU networks whose hidden units see pieces of a sample: what convolutions and attention have in common."""
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import ClassVar
 
@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from bidual.architectures.on_patches import ReluOnPatches
+from bidual.estimators.certifying.decay import HIDDEN_BIASES, DecayedBiases, Penalty
 from bidual.estimators.certifying.given import Found, GivenNetwork, Objective
 from bidual.estimators.certifying.objective import Price, bounded_objective
 from bidual.estimators.certifying.targets import as_numbers
@@ -19,6 +20,7 @@ from bidual.estimators.inputs import as_plain_array, refuse_sparse
 from bidual.estimators.parameters import check_memory
 from bidual.io.foreign.weights import check_finite
 from bidual.losses.datafit import Datafit
+from bidual.losses.decayed_bias import with_decayed_bias
 from bidual.numerics.rounding import TINY, gamma, largest_sum, length
 from bidual.operators import NeuronOperator
 from bidual.operators.patches import Patches
@@ -43,8 +45,18 @@ class GivenOnPatches(GivenNetwork):
     readouts: Float[Tensor, "m a c"]
     offset: Float[Tensor, " c"] | None
     sample_shape: tuple[int, ...] | None = None
+    decayed: DecayedBiases = HIDDEN_BIASES
 
     what: ClassVar[str]  # samples are, in the plural
+
+    @property
+    @abstractmethod
+    def has_hidden_bias(self) -> bool: ...
+
+    def decaying(self, penalty: Penalty) -> "GivenOnPatches":
+        if self.has_hidden_bias and not penalty.decayed.hidden:
+            raise ValueError('a hidden bias that is not decayed is not supported; use decayed_bias="hidden" or True.')
+        return replace(self, decayed=penalty.decayed)
 
     def __post_init__(self) -> None:
         check_finite(weights=self.units, readouts=self.readouts, bias=self.offset)
@@ -93,7 +105,13 @@ class GivenOnPatches(GivenNetwork):
         need = 8 * patches.n_rows * (6 * patches.width + 3 * patches.readouts * self.n_outputs)
         what = f"{len(samples)} {self.what} with {patches.n_rows} rows and {self.n_outputs} outputs"
         check_memory(need, samples.device, what, "certify on fewer samples, which is valid for them")
+        if self._decays_offset:
+            return ReluProblem.on(patches.with_silent_sample(), with_decayed_bias(datafit, beta), beta)
         return ReluProblem.on(patches, datafit, beta)
+
+    @property
+    def _decays_offset(self) -> bool:
+        return self.offset is not None and self.decayed.output
 
     def plan(self, problem: NeuronProblem, oracle: str, n_starts: int | str) -> ReluPlan:
         assert isinstance(problem, ReluProblem)
@@ -121,7 +139,10 @@ class GivenOnPatches(GivenNetwork):
         return bounded_objective(problem.datafit, problem.beta, P, self.offset, error, Price.of_weight_decay(U, V))
 
     def _check_cut(self, readout: Patches) -> None:
-        if not self.patches(readout.X).is_same(readout) or self.units.shape[1] != readout.width:
+        """That a rival's rows are those of the problem."""
+        silent = int(self._decays_offset)
+        own = self.patches(readout.X[: len(readout.X) - silent])
+        if not (own.with_silent_sample() if silent else own).is_same(readout):
             raise ValueError(
                 f"the network cuts or pools {self.what} in another way than the one that was certified; give one like "
                 "that."

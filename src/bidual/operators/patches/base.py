@@ -44,6 +44,10 @@ class Patches(ABC):
         """Some of the samples."""
 
     @abstractmethod
+    def with_silent_sample(self) -> Self:
+        """One more sample at the end whose rows are zero, constants included, so that its predictions are zero."""
+
+    @abstractmethod
     def to(self, dtype: torch.dtype) -> Self:
         """The same patches in another precision."""
 

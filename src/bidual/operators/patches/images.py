@@ -12,13 +12,16 @@ from bidual.operators.patches.convolution import Convolution, Pooling
 class ImagePatches(Patches):
     """The patches x_r of images (n, channels, ...) under a convolution, and its pooling P_a (BM eq. 22).
 
-    With ``bias`` every patch ends with a constant 1, which padding does not touch.
+    With ``bias`` every patch ends with a constant 1, which padding does not touch; those of the last ``silent`` images,
+    which are zero, end with 0.
     """
 
     unit = "filters"
 
-    def __init__(self, X: Float[Tensor, "n channels *size"], convolution: Convolution, bias: bool = False) -> None:
-        self.X, self.convolution, self.bias = X, convolution, bias
+    def __init__(
+        self, X: Float[Tensor, "n channels *size"], convolution: Convolution, bias: bool = False, silent: int = 0
+    ) -> None:
+        self.X, self.convolution, self.bias, self.silent = X, convolution, bias, silent
         self.map = convolution.map_of(X.shape[1:])
 
     @cached_property
@@ -26,10 +29,15 @@ class ImagePatches(Patches):
         return self.convolution.pooling_for(self.X.shape[1:], self.X)
 
     def samples(self, some: slice) -> "ImagePatches":
-        return ImagePatches(self.X[some], self.convolution, self.bias)
+        silent = sum(index >= len(self.X) - self.silent for index in range(len(self.X))[some])
+        return ImagePatches(self.X[some], self.convolution, self.bias, silent)
+
+    def with_silent_sample(self) -> "ImagePatches":
+        X = torch.cat([self.X, torch.zeros_like(self.X[:1])])
+        return ImagePatches(X, self.convolution, self.bias, self.silent + 1)
 
     def to(self, dtype: torch.dtype) -> "ImagePatches":
-        return ImagePatches(self.X.to(dtype), self.convolution, self.bias)
+        return ImagePatches(self.X.to(dtype), self.convolution, self.bias, self.silent)
 
     @property
     def width(self) -> int:
@@ -53,7 +61,11 @@ class ImagePatches(Patches):
     @cached_property
     def _by_image(self) -> Float[Tensor, "n k h"]:
         X = self.convolution.unfold(self.X)[:, :, self.pooling.order]
-        return (torch.cat([X, X.new_ones(len(X), 1, X.shape[2])], 1) if self.bias else X).mT.contiguous()
+        if self.bias:
+            constant = X.new_ones(len(X), 1, X.shape[2])
+            constant[len(X) - self.silent :] = 0.0
+            X = torch.cat([X, constant], 1)
+        return X.mT.contiguous()
 
     def pool(self, H: Float[Tensor, "R q"]) -> Float[Tensor, "N q a"]:
         return self.pooling.pool(self._per_image(H)).mT
@@ -69,7 +81,7 @@ class ImagePatches(Patches):
         return lengths @ self.pooling.listed.abs().T
 
     def is_same(self, other: Patches) -> bool:
-        if not isinstance(other, ImagePatches) or self.bias != other.bias:
+        if not isinstance(other, ImagePatches) or (self.bias, self.silent) != (other.bias, other.silent):
             return False
         if self.convolution.geometry != other.convolution.geometry or not torch.equal(self.X, other.X):
             return False

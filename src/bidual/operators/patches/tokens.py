@@ -20,6 +20,9 @@ class TokenPairs(Patches):
     def samples(self, some: slice) -> "TokenPairs":
         return TokenPairs(self.X[some], self.average)
 
+    def with_silent_sample(self) -> "TokenPairs":
+        return TokenPairs(torch.cat([self.X, torch.zeros_like(self.X[:1])]), self.average)
+
     def to(self, dtype: torch.dtype) -> "TokenPairs":
         return TokenPairs(self.X.to(dtype), self.average)
 
