@@ -72,7 +72,7 @@ class GivenNetwork(ABC):
         """How that problem is solved."""
 
     @abstractmethod
-    def neurons(self) -> Neurons:
+    def neurons(self, problem: NeuronProblem) -> Neurons:
         """Its neurons, of any length, as the problem has them."""
 
     @abstractmethod

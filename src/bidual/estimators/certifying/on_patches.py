@@ -117,7 +117,7 @@ class GivenOnPatches(GivenNetwork):
         assert isinstance(problem, ReluProblem)
         return ReluPlan(problem.X, oracle, n_starts, readout=problem.readout)
 
-    def neurons(self) -> Float[Tensor, "m h"]:
+    def neurons(self, problem: NeuronProblem) -> Float[Tensor, "m h"]:
         return self.units
 
     def objective(self, problem: NeuronProblem) -> Objective:

@@ -103,7 +103,7 @@ class GivenParallel(GivenNetwork):
     def plan(self, problem: NeuronProblem, oracle: str, n_starts: int | str) -> ParallelPlan:
         return ParallelPlan(problem.X, self.widths[0], oracle, n_starts)
 
-    def neurons(self) -> Float[Tensor, "q s"]:
+    def neurons(self, problem: NeuronProblem) -> Float[Tensor, "q s"]:
         """Every second-layer unit as a sub-network: the columns of W_1 times |w_2|, by the sign of w_2."""
         W, A = self.weights.first, self.weights.second
         units = W.mT[:, None] * A.mT[..., None].abs()  # (k, m_2, m_1, d)

@@ -10,6 +10,8 @@ from sklearn.utils.validation import check_is_fitted
 from bidual.estimators.base import ConvexEstimator
 from bidual.estimators.certifying.attention import GivenAttention
 from bidual.estimators.certifying.cnn import GivenCNN
+from bidual.estimators.certifying.decay import Penalty
+from bidual.estimators.certifying.free_bias import GivenFreeBias
 from bidual.estimators.certifying.given import GivenNetwork
 from bidual.estimators.certifying.head import GivenHead
 from bidual.estimators.certifying.parallel import GivenParallel
@@ -34,6 +36,12 @@ def given_network(network: Network, head: Sequence[str] | None = None) -> GivenN
         check_is_fitted(network)
     given = (family.read(network) for family in FAMILIES)
     return next((found for found in given if found is not None), None) or GivenTwoLayer(read_network(network))
+
+
+def judged_network(network: Network, head: Sequence[str] | None, penalty: Penalty) -> GivenNetwork:
+    """The same under that penalty."""
+    given = given_network(network, head).decaying(penalty)
+    return GivenFreeBias(given) if isinstance(given, GivenTwoLayer) and given.has_free_bias else given
 
 
 def read_network(network: Network) -> TwoLayerWeights:

@@ -44,10 +44,13 @@ class GivenTwoLayer(GivenNetwork):
     def output_bias(self) -> Float[Tensor, " c"] | None:
         return self.weights.output_bias
 
-    def decaying(self, penalty: Penalty) -> "GivenTwoLayer":
-        if self.weights.hidden_bias is not None and not penalty.decayed.hidden:
-            raise ValueError('a hidden bias that is not decayed is not supported; use decayed_bias="hidden" or True.')
+    def decaying(self, penalty: Penalty) -> Self:
         return replace(self, decayed=penalty.decayed)
+
+    @property
+    def has_free_bias(self) -> bool:
+        """Whether hidden biases are not decayed, which is for :class:`GivenFreeBias` to judge."""
+        return self.weights.hidden_bias is not None and not self.decayed.hidden
 
     def samples(self, X: ArrayLike) -> Float[Tensor, "n d"]:
         """With a column of ones where neurons have a bias."""
@@ -62,23 +65,29 @@ class GivenTwoLayer(GivenNetwork):
     def plan(self, problem: NeuronProblem, oracle: str, n_starts: int | str) -> ReluPlan:
         return ReluPlan(problem.X, oracle, n_starts)
 
-    def neurons(self) -> Float[Tensor, "m d"]:
+    def neurons(self, problem: NeuronProblem) -> Float[Tensor, "m d"]:
+        return self.units
+
+    @property
+    def units(self) -> Float[Tensor, "m d"]:
         """The hidden weights, with the bias as one column more."""
         hidden, bias = self.weights.hidden, self.weights.hidden_bias
         return hidden if bias is None else torch.cat([hidden, bias[:, None]], 1)
 
     def objective(self, problem: NeuronProblem) -> Objective:
-        r"""The network's own objective.
+        P, error = self.predictions(problem.X)
+        price = Price.of_weight_decay(self.units, self.weights.output)
+        return bounded_objective(problem.datafit, problem.beta, P, self.output_bias, error, price)
+
+    def predictions(self, X: Float[Tensor, "n d"]) -> tuple[Float[Tensor, "n c"], float]:
+        r"""Without the output bias, and how far they are off in the Frobenius norm.
 
         A term x u w of a prediction goes through d products and sums, m of them in the second layer, and one for the
         bias: predictions are off by gamma(d + m + 8) times |X| |U|^T |W|^T, entry by entry.
         """
-        U, W = self.neurons(), self.weights.output
-        P = (problem.X @ U.T).clamp(min=0) @ W.T
-        sizes = (problem.X.abs() @ U.abs().T) @ W.abs().T
-        error = gamma(sum(U.shape) + 8) * length(sizes)
-        price = Price.of_weight_decay(U, W)
-        return bounded_objective(problem.datafit, problem.beta, P, self.output_bias, error, price)
+        U, W = self.units, self.weights.output
+        sizes = (X.abs() @ U.abs().T) @ W.abs().T
+        return (X @ U.T).clamp(min=0) @ W.T, gamma(sum(U.shape) + 8) * length(sizes)
 
     def found(self, done: Solution) -> Found:
         given = self.weights
