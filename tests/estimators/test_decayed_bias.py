@@ -1,7 +1,5 @@
 """Which biases are decayed, against convex programs over all neurons of one feature, by cvxpy."""
 
-from typing import Any
-
 import cvxpy as cp
 import numpy as np
 import pytest
@@ -84,27 +82,16 @@ def test_objectives_are_those_of_plain_torch(word: bool | str, bias: bool) -> No
         assert found.unit * claimed == pytest.approx(float(value), rel=1e-10)
 
 
-def test_free_biases_of_many_features_are_bounded_below() -> None:
-    """Where products of rows prove, at a column that is three lengths of the samples: a gap of some per cent."""
-    generator = torch.Generator().manual_seed(0)
-    X = torch.randn(40, 6, generator=generator, dtype=torch.float64)
-    Y = torch.relu(X[:, :2].sum(1, keepdim=True) + 1) + torch.relu(X[:, 2:3])
-    torch.manual_seed(0)
-    net = nn.Sequential(nn.Linear(6, 20), nn.ReLU(), nn.Linear(20, 1)).double()
-    groups: list[dict[str, Any]] = [
-        {"params": [net[0].weight, net[2].weight], "weight_decay": 0.3},
-        {"params": [net[0].bias, net[2].bias], "weight_decay": 0.0},
-    ]
-    optimizer = torch.optim.Adam(groups, lr=0.05)
-    rate = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 300)
-    for _ in range(300):
-        optimizer.zero_grad()
-        nn.MSELoss()(net(X), Y).backward()
-        optimizer.step()
-        rate.step()
-    found = certify(net, X, Y, weight_decay=0.3, optimizer="adam", decayed_bias=False, max_time=2.0)
-    assert found.relative_gap < 0.9
-    assert found.lower_bound <= found.better_objective <= found.objective
+@pytest.mark.parametrize("wide", [0.5, 3.0, 30.0])
+def test_any_column_bounds_free_biases_from_below(wide: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By no less than its share of the weight decay, which is less than half of the objective."""
+    x, y = samples()
+    monkeypatch.setattr("bidual.estimators.certifying.free_bias._WIDE", wide)
+    optimum = by_cvxpy(x, y, 0.2, "squared", (False, False), True)
+    found = certify(network(True), x[:, None], y, 0.2, decayed_bias=False, tol=1e-6)
+    assert found.lower_bound <= optimum * (1 + 1e-7)
+    assert found.lower_bound >= optimum / np.sqrt(1 + wide**-2) * (1 - 1e-5)
+    assert found.better_objective >= optimum * (1 - 1e-7)
 
 
 def test_more_freedom_costs_no_more() -> None:
