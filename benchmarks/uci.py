@@ -7,10 +7,12 @@ import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before numpy and torch start their threads
 
+import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -56,9 +58,10 @@ class Outcome:
     error: str | None = None
 
 
-def run_split(options: dict[str, Any], split: Split) -> list[Outcome]:
-    """All models on one split."""
-    estimators = {key: make(**options) for key, make in CONVEX.items()} | {key: make() for key, make in RIVALS.items()}
+def run_split(options: dict[str, Any], models: Sequence[str] | None, split: Split) -> list[Outcome]:
+    """All models on one split, or those of these names."""
+    convex = {key: partial(make, **options) for key, make in CONVEX.items()}
+    estimators = {key: make() for key, make in (convex | RIVALS).items() if models is None or key in models}
     outcomes = [outcome_of(model, estimator, split) for model, estimator in estimators.items()]
     print(f"{split.name}, split {split.index}: {outcomes[0].seconds:.1f} s", file=sys.stderr, flush=True)
     return outcomes
@@ -108,8 +111,14 @@ def markdown(outcomes: list[Outcome]) -> str:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    args = parser_of_sets(__doc__, jobs=2).parse_args(arguments)
-    outcomes = on_splits(partial(run_split, dict(args.option)), chosen_sets(args), args)
+    parser = parser_of_sets(__doc__, jobs=2)
+    parser.add_argument("--models", nargs="+", choices=[*CONVEX, *RIVALS], help="all by default")
+    parser.add_argument("--of", type=Path, nargs="+", help="outcomes that were written, instead of fits")
+    args = parser.parse_args(arguments)
+    if args.of:
+        outcomes = [Outcome(**one) for place in args.of for one in json.loads(place.read_text())]
+    else:
+        outcomes = on_splits(partial(run_split, dict(args.option), args.models), chosen_sets(args), args)
     write_outcomes(outcomes, markdown(outcomes), args)
 
 

@@ -16,6 +16,7 @@ import floor
 import flops
 import gates
 import gates_elsewhere
+import large
 import regression
 import scaling
 import scaling_report
@@ -149,6 +150,23 @@ def test_accuracies_of_three_classes_and_of_every_model(data, monkeypatch):
     outcomes = run_script(uci, data, f"--data-dir={data}", *options)
     found = {outcome["model"]: outcome["accuracy"] for outcome in outcomes}
     assert found["ConvexMLPClassifierCV"] == found["gated, CV"] > 0.9 > found["dummy"]
+
+
+def test_accuracies_of_chosen_models_and_of_written_outcomes(data, monkeypatch, capsys):
+    monkeypatch.setattr(uci, "RIVALS", {"dummy": DummyClassifier, "other": DummyClassifier})
+    written = run_script(uci, data, f"--data-dir={data}", "--jobs", "1", "--splits", "1", "--models", "dummy")
+    assert [outcome["model"] for outcome in written] == ["dummy"]
+    printed = capsys.readouterr().out
+    uci.main([f"--of={data / 'outcomes.json'}"])
+    assert capsys.readouterr().out == printed
+
+
+def test_large_tables(capsys):
+    large.main(["--rows", "60", "--activations", "gated_relu"])
+    head, _, row = (line.split(" | ") for line in capsys.readouterr().out.splitlines())
+    found = dict(zip(head, row, strict=True))
+    assert found["rows"] == "60 x 12"
+    assert float(found["certified gap"]) <= 1e-4
 
 
 def test_defaults_of_three_classes(data, monkeypatch, capsys):
