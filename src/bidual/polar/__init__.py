@@ -12,7 +12,8 @@ from bidual.polar.base import (
 )
 from bidual.polar.exact.faces import Faces
 from bidual.polar.relaxations.diagonal import DiagonalBound
-from bidual.polar.search import LocalSearch, RidgeSearch
+from bidual.polar.ridges import RidgeSearch
+from bidual.polar.search import LocalSearch
 from bidual.polar.sphere.oracle import Sphere
 
 __all__ = [

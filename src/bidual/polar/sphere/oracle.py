@@ -14,7 +14,8 @@ from torch import Tensor
 from bidual.numerics.rounding import rounded_up
 from bidual.patterns.reduction import Reduced, reduce_rank
 from bidual.polar.base import NeuronOracle, SteepestNeurons, steepness
-from bidual.polar.search import LocalSearch, ascend
+from bidual.polar.ascents import ascend
+from bidual.polar.search import LocalSearch
 from bidual.polar.sphere.simplex_bounds import Bounded, SimplexBounds
 from bidual.polar.sphere.simplex_rounding import raised
 from bidual.polar.sphere.simplices import Simplices, join
@@ -105,11 +106,15 @@ class _Search:
         """First lower bounds: known directions, and ascents from the best of these and from random ones."""
         self.note(known)
         drawn = np.random.default_rng(0).standard_normal((_CLIMBED, self.X.shape[1]))
-        self.note(ascend(self.X, self.V, np.concatenate([self.directions[: _CLIMBED // 2], drawn])))
+        self.note(self._climbed(np.concatenate([self.directions[: _CLIMBED // 2], drawn])))
 
     def polish(self) -> None:
         """Climb from the best directions that are listed."""
-        self.note(ascend(self.X, self.V, self.directions[self.values > self.above][:_CLIMBED]))
+        self.note(self._climbed(self.directions[self.values > self.above][:_CLIMBED]))
+
+    def _climbed(self, U: Float[ndarray, "q r"]) -> Float[ndarray, "q r"]:
+        climbed: Float[ndarray, "q r"] = ascend(*map(torch.from_numpy, (self.X, self.V, U))).numpy()
+        return climbed
 
     def search(self) -> None:
         n = len(self.X)

@@ -13,7 +13,7 @@ from bidual.patterns import count_bound
 from bidual.patterns.spike_free import is_spike_free
 from bidual.polar import bound_near
 from bidual.polar.base import Neurons
-from bidual.polar.search import RidgeSearch
+from bidual.polar.ridges import RidgeSearch
 from bidual.problems.problem import ReluProblem
 from bidual.problems.solution import DEFAULT_LIMITS, Limits, Solution, Status, Verdict
 from bidual.runtime.threads import one_thread
