@@ -9,10 +9,10 @@ and the direction of a is the next u. Where rows of X u vanish at a maximum, t i
 slope of one pattern would jump over such a ridge.
 
 The shortest a is found by accelerated projected gradient steps in t (FISTA), t_i by |v_i| / L of the gradient with L
-the largest eigenvalue of sum_i |v_i| x_i x_i^T: the metric in which a row that may go far goes fast. They are as long
-as that metric allows, equal for all starts, and begin at the t of the last round, so that an ascent which takes several
-rounds to its ridge does not begin to look for it anew. With one output w is v or -v, and either sign needs only the rows
-that fall. The precision is that of X: single precision is enough to climb, and every value must be evaluated anew.
+the largest eigenvalue of sum_i |v_i| x_i x_i^T: the metric in which a row that may go far goes fast, and the longest
+steps that it allows. They begin at the t of the last round, so that an ascent which takes several rounds to its ridge
+does not look for it anew. With one output w is v or -v, and either sign needs only the rows that fall. The precision
+is that of X: single precision is enough to climb, and every value must be evaluated anew.
 """
 
 import math
@@ -127,7 +127,7 @@ def _speeds(X: Float[Tensor, "k r"], sizes: Float[Tensor, " k"]) -> Float[Tensor
 def shortest(
     X: Float[Tensor, "k r"],
     b: Directions,
-    most: Float[Tensor, "q|1 k"],
+    most: Float[Tensor, "#q k"],
     speeds: Float[Tensor, " k"],
     t: Float[Tensor, "q k"],
     steps: int,

@@ -14,8 +14,9 @@ from bidual.polar.base import NeuronOracle, Neurons, SteepestNeurons, steepness
 from bidual.polar.search import LocalSearch
 
 _AWAY = (0.06, 0.2, 0.6)  # how far from a seed of length one a search starts
+_SEEDS = 4  # times the starts, how many seeds are climbed from themselves
 _STEEP, _MORE_STEPS = 1e-3, 240  # where nothing is steeper than the threshold by this share, ascents take so many steps
-_ENOUGH, _BATCHES = 0.5, 4  # of the starts, what a search may find before it ends; else it starts so many times
+_ENOUGH, _BATCHES = 0.25, 3  # of the starts, what a search may find before it ends; else it starts so many times
 _SAMPLE, _CLIMBS = 3000, 5  # samples that ascents see, and steps on all samples that follow where there are more
 
 
@@ -53,28 +54,26 @@ class RidgeSearch(NeuronOracle):
         known = seeds if seeds is not None and len(seeds) else self._local(V)
         around, some = known.cpu() @ self._basis, self._sampled()
         rows, slopes = self._samples[some], V.cpu()[some]
-        starts = torch.cat([around[: self.starts] if seeds is None else self._peaks, self._fresh(around)])
-        neurons, values = known[:1], steepness(self.X, V, known[:1])
+        starts = torch.cat([around[: _SEEDS * self.starts], self._peaks, self._fresh(around)])
+        found = SteepestNeurons.ranked(known[:1], steepness(self.X, V, known[:1]))
         for _ in range(_BATCHES):
-            found = self._evaluated(ascend(rows.float(), slopes.float(), starts.float()).double(), V)
-            neurons, values = torch.cat([neurons, found[0]]), torch.cat([values, found[1]])
-            if int((values > above).sum()) >= _ENOUGH * self.starts:
+            found = self._joined(found, ascend(rows.float(), slopes.float(), starts.float()).double(), V)
+            if int((found.values > above).sum()) >= _ENOUGH * self.starts:
                 break
             starts = self._fresh(around)
-        if not bool((values > (1 + _STEEP) * above).any()):
-            best = neurons[values.argsort(descending=True)[: self.starts]].cpu() @ self._basis
-            found = self._evaluated(ascend(rows, slopes, best, steps=_MORE_STEPS), V)
-            neurons, values = torch.cat([neurons, found[0]]), torch.cat([values, found[1]])
-        found = SteepestNeurons.ranked(neurons, values, above)
+        if found.bracket.lower <= (1 + _STEEP) * above:
+            best = found.neurons[: self.starts].cpu() @ self._basis
+            found = self._joined(found, ascend(rows, slopes, best, steps=_MORE_STEPS), V)
         self._peaks = found.neurons[: self.starts].cpu() @ self._basis
-        return found
+        return SteepestNeurons.ranked(found.neurons, found.values, above)
 
-    def _evaluated(self, U: Directions, V: Tensor) -> tuple[Neurons, Float[Tensor, " q"]]:
-        """Neurons of these directions, and how steep they are on all samples, in double precision."""
+    def _joined(self, known: SteepestNeurons, U: Directions, V: Tensor) -> SteepestNeurons:
+        """With neurons of these directions; how steep they are is evaluated on all samples, in double precision."""
         neurons = L2.unit((U @ self._basis.T).to(self.X))
         if len(self.X) > _SAMPLE:
             neurons = LocalSearch(self.X, 1, _CLIMBS).climbed_from(neurons, V)
-        return neurons, steepness(self.X, V, neurons)
+        values = torch.cat([known.values, steepness(self.X, V, neurons)])
+        return SteepestNeurons.ranked(torch.cat([known.neurons, neurons]), values)
 
     def _local(self, V: Tensor) -> Neurons:
         """What a search on the patterns themselves finds."""
@@ -85,7 +84,7 @@ class RidgeSearch(NeuronOracle):
         n = len(self._samples)
         return slice(None) if n <= _SAMPLE else torch.randperm(n, generator=self._generator)[:_SAMPLE]
 
-    def _fresh(self, seeds: Directions) -> Directions:
+    def _fresh(self, seeds: Float[Tensor, "m r"]) -> Directions:
         return torch.cat([self._drawn(), self._around(seeds)])
 
     def _drawn(self) -> Directions:
@@ -93,10 +92,10 @@ class RidgeSearch(NeuronOracle):
         X = self._samples
         return self._normal(self.starts) / X.square().mean(0).sqrt()
 
-    def _around(self, seeds: Directions) -> Directions:
+    def _around(self, seeds: Float[Tensor, "m r"]) -> Directions:
         """Directions at several distances from seeds, twice as many as starts."""
         if not len(seeds):  # nothing is steep at all
-            return seeds
+            return self._normal(0)
         count = 2 * self.starts
         order = torch.randperm(len(seeds), generator=self._generator)
         chosen = unit(seeds)[order.repeat(count // len(seeds) + 1)[:count]]

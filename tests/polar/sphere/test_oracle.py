@@ -7,8 +7,8 @@ from torch import Tensor
 
 from bidual.losses import Squared
 from bidual.losses.datafit import Datafit
-from bidual.polar import Faces, steepness
-from bidual.polar.search import RidgeSearch, ascend
+from bidual.polar import Faces, RidgeSearch, steepness
+from bidual.polar.ascents import ascend
 from bidual.polar.sphere import simplex_bounds
 from bidual.polar.sphere.oracle import Sphere, _Search
 from bidual.polar.sphere.simplex_bounds import SimplexBounds
@@ -155,7 +155,7 @@ def test_ascent_never_goes_down_and_finds_ridges() -> None:
     X = normal(40, 3, seed=4)
     V = residuals(X, 1, 2)
     U = normal(200, 3, seed=9)
-    climbed = torch.from_numpy(ascend(X.numpy(), V.numpy(), U.numpy()))
+    climbed = ascend(X, V, U)
     assert bool((steepness(X, V, climbed) >= steepness(X, V, U) * (1 - 1e-12)).all())
     assert float(steepness(X, V, climbed).max()) >= Faces(X).steepest(V).bracket.lower * (1 - 1e-3)
 

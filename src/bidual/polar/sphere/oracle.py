@@ -13,8 +13,8 @@ from torch import Tensor
 
 from bidual.numerics.rounding import rounded_up
 from bidual.patterns.reduction import Reduced, reduce_rank
-from bidual.polar.base import NeuronOracle, SteepestNeurons, steepness
 from bidual.polar.ascents import ascend
+from bidual.polar.base import NeuronOracle, SteepestNeurons, steepness
 from bidual.polar.search import LocalSearch
 from bidual.polar.sphere.simplex_bounds import Bounded, SimplexBounds
 from bidual.polar.sphere.simplex_rounding import raised
@@ -113,7 +113,9 @@ class _Search:
         self.note(self._climbed(self.directions[self.values > self.above][:_CLIMBED]))
 
     def _climbed(self, U: Float[ndarray, "q r"]) -> Float[ndarray, "q r"]:
-        climbed: Float[ndarray, "q r"] = ascend(*map(torch.from_numpy, (self.X, self.V, U))).numpy()
+        climbed: Float[ndarray, "q r"] = ascend(
+            torch.from_numpy(self.X), torch.from_numpy(self.V), torch.from_numpy(U)
+        ).numpy()
         return climbed
 
     def search(self) -> None:
