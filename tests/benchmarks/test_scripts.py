@@ -11,6 +11,7 @@ from sklearn.metrics import brier_score_loss, log_loss
 from sklearn.model_selection import StratifiedShuffleSplit
 
 import calibration
+import certify_trained
 import defaults
 import floor
 import flops
@@ -32,6 +33,15 @@ def test_floor_writes_both_tables(tmp_path, capsys):
     assert all(row["share"] > 0 for row in found["products"])
     assert all(row["ratio"] > 0.3 for row in found["steps"])  # above 1, but other processes disturb so short runs
     assert (tmp_path / "floor.md").read_text().endswith(capsys.readouterr().out[:-1])
+
+
+def test_networks_trained_in_torch_are_judged_at_the_share_they_were_trained_with(tmp_path):
+    found = certify_trained.main(["--quick", "--seconds", "0.3", "--out", str(tmp_path)])
+    assert [row.case.share for row in found] == [0.1, 0.03, None, 0.1, 0.1]
+    assert found[0].beta == pytest.approx(found[1].beta / 0.3, rel=1e-9)
+    assert found[2].beta == pytest.approx(40 * 1e-4 / 2)
+    assert all(row.verdict.lower_bound <= row.verdict.best <= row.verdict.objective for row in found)
+    assert str(found[-1]) in (tmp_path / "certify_trained.md").read_text()
 
 
 def test_operations_by_formula():

@@ -79,7 +79,7 @@ def test_tutorials_are_in_the_gallery():
     text = (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")
     figures = {path.name for path in (ROOT / "docs" / "images").glob("gallery_*.png")}
     scripts = re.findall(r"^`python examples/(\w+)\.py`$", text, re.MULTILINE)
-    assert len(scripts) == 5
+    assert len(scripts) == 6
     assert {f"gallery_{name}.png" for name in scripts} == figures == set(re.findall(r"images/(gallery_\w+\.png)", text))
 
 

@@ -34,6 +34,13 @@ def test_certify_my_network(tmp_path, capsys):
     assert f"objective {found.objective:.4f}, no network is below {found.lower_bound:.4f}" in capsys.readouterr().out
 
 
+def test_finish_a_head(tmp_path, capsys):
+    done = load("finish_a_head").main(tmp_path / "new", samples=60, steps=30, more=5, seconds=1.0)
+    assert (tmp_path / "new" / "finish_a_head.png").read_bytes().startswith(PNG)
+    assert done.certificate.lower_bound <= done.objective < done.certificate.objective
+    assert done.verdict in capsys.readouterr().out
+
+
 def test_pick_beta(tmp_path, capsys):
     path, chosen = load("pick_beta").main(tmp_path / "new", n_betas=6, n_gates=15)
     assert (tmp_path / "new" / "pick_beta.png").read_bytes().startswith(PNG)
