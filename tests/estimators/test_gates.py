@@ -10,6 +10,8 @@ from scipy import sparse
 
 from bidual import ConvexCNNClassifier, ConvexMLPClassifier, ConvexMLPClassifierCV, ConvexMLPRegressor, load
 from bidual.estimators import mlp
+from bidual.losses import Squared
+from bidual.losses.datafit import Datafit
 from bidual.patterns import sample_gates
 from bidual.problems.certificate import Scope
 from bidual.problems.problem import ReluProblem
@@ -83,7 +85,7 @@ def test_optima_over_trained_gates_alone_depend_less_on_the_seed_than_over_rando
         return float((max(optima) - min(optima)) / np.mean(optima))
 
     some = ConvexMLPRegressor(**plain)
-    problem = some._relu_problem(torch.tensor(X), some._datafit(torch.tensor(y)[:, None], None))
+    problem = some._relu_problem(torch.tensor(X), Datafit(Squared(), torch.tensor(y)[:, None], None, True))
     trained: list[dict[str, Any]] = [{"gates": gates_of_quick_training(problem, seed)} for seed in range(5)]
     assert spread(trained) < 0.5 * spread([{"n_gates": 200, "random_state": seed} for seed in range(5)])
 

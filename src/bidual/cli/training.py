@@ -72,7 +72,7 @@ class Settings:
     )
     oracle: Annotated[str | None, option("relu: how neurons are found: auto, exact or search.")] = None
     n_starts: Annotated[int | None, option("relu: starts of the search for neurons.")] = None
-    loss: Annotated[str, typer.Option(help="auto (log_loss for relu classifiers, else squared), or a name.")] = "auto"
+    loss: Annotated[str, typer.Option(help="auto (log_loss to classify with relu, else squared), or a name.")] = "auto"
     class_weight: Annotated[
         str | None, option("Classification: balanced, so that every class counts alike however rare it is.")
     ] = None

@@ -14,8 +14,9 @@ def automatic_beta(problem: ReluProblem, beta_max: float) -> float:
 
     and at least 0.03 and at most 0.6 beta_max. For n standardised samples r = beta_max / (sqrt(n) |V|): where one
     neuron tells much about the targets, r is large and beta a small share of beta_max, and where they are mostly noise
-    it is a large one. The same networks come out whatever the units of samples, weights and, for squared loss, targets
-    are. Number, power and limits were measured (docs/uci.md, "The weight decay").
+    it is a large one. The same networks come out whatever the units of weights, for squared loss of targets, and of
+    samples if neurons have no bias, whose constant column has a unit of its own. Number, power and limits were
+    measured (docs/uci.md, "The weight decay").
     """
     if not beta_max > 0:
         return 1.0

@@ -50,7 +50,7 @@ class ClassifierTargets(ClassifierMixin):
     """The loss says how labels become targets, and how outputs become probabilities.
 
     ``loss="auto"`` is squared loss, as in the papers, whose probabilities are the outputs, projected onto the simplex;
-    for ReLU networks on rows of numbers it is log loss (docs/uci.md). ``"log_loss"`` is logistic for two classes and
+    for MLPs with ReLU neurons it is log loss (docs/uci.md). ``"log_loss"`` is logistic for two classes and
     softmax cross-entropy for more. Classifiers are dataclasses themselves, with the fields of both parents.
     """
 

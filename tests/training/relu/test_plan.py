@@ -214,3 +214,13 @@ def test_with_a_limit_of_time_the_sphere_is_cut_at_once() -> None:
     stage = next(_proved(_problem(20, 3), Limits(1e-6, max_time=10), 4.0)[0])
     assert isinstance(stage.solver, ColumnGeneration)
     assert stage.limits.max_time == 6.0
+
+
+def test_a_search_beyond_the_ranks_of_the_sphere_goes_on_to_a_tolerance_below_the_default() -> None:
+    problem = _problem(20, 7)
+    plan = ReluPlan(problem.X, "search", 16)
+    problem = problem.with_beta(0.05 * plan.beta_max(problem))
+    usual, wanted = (plan.train(problem, Limits(tol), prove=False).search_gap for tol in (1e-4, 1e-7))
+    assert usual is not None
+    assert wanted is not None
+    assert wanted <= 1e-7 < usual <= 1e-3

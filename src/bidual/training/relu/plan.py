@@ -51,6 +51,11 @@ _SPHERE_SAMPLES = 20_000  # beyond, the first simplices, which see all samples, 
 Stages = Generator[Stage, Solution, Solution]
 
 
+def _usual(limits: Limits) -> bool:
+    """Whether no more is asked for than by default; with less, training goes on until it is there."""
+    return limits.tol >= DEFAULT_LIMITS.tol
+
+
 class NeuronPlan(ABC):
     """How networks on fixed samples are trained, for any targets and beta.
 
@@ -264,7 +269,9 @@ class ReluPlan(NeuronPlan):
         search, first = replace(self._search(problem), weights=weights), limits
         if self.exact:
             first = replace(limits, tol=max(limits.tol, _ROUGH))
-        elif self.rank > _HIGHEST_RANK:  # the last digits take most of the time, and a proof seldom has them
+        elif self.rank > _HIGHEST_RANK and _usual(
+            limits
+        ):  # last digits take most of the time, and few proofs have them
             first = limits = replace(limits, tol=max(limits.tol, _SEARCH_TOL))
         if prove and not self.exact and limits.max_time is not None:
             return (yield from self._before_proof(search, limits, limits.max_time))
