@@ -32,14 +32,20 @@ class WithHead(nn.Module):
         return self.fc2(torch.relu(self.fc1(torch.relu(self.conv(x[:, None])).flatten(1))))
 
 
-def plain_objective(model: nn.Module, layers: list[nn.Linear], X: Tensor, y: Tensor, loss: str, beta: float) -> float:
+DECAYED = {None: (True, False), True: (True, True), False: (False, False), "output": (False, True)}  # hidden, output
+
+
+def plain_objective(
+    model: nn.Module, layers: list[nn.Linear], X: Tensor, y: Tensor, loss: str, beta: float, biases: bool | str | None
+) -> float:
     """In float64: the weights as they are stored, the sum of losses and half of beta times squares."""
     with torch.no_grad():
         if isinstance(model, WithHead):
             X = torch.relu(model.conv(X[:, None])).flatten(1)
         parts = [(layer.weight.double(), None if layer.bias is None else layer.bias.double()) for layer in layers]
         P = F.linear(F.linear(X.double(), *parts[0]).relu(), *parts[1])
-        decayed = [parts[0][0], parts[1][0], *([] if parts[0][1] is None else [parts[0][1]])]
+        counted = [part[1] for part, flag in zip(parts, DECAYED[biases], strict=True) if flag and part[1] is not None]
+        decayed = [parts[0][0], parts[1][0], *counted]
         target = y if loss == "log_loss" else y.double()
         return float(LOSSES[loss](P, target) + 0.5 * beta * sum(part.square().sum() for part in decayed))
 
@@ -78,9 +84,10 @@ def test_no_network_is_made_worse(seed: int) -> None:
     model, names, X, y, loss, beta = a_case(seed)
     before = {name: value.clone() for name, value in model.state_dict().items()}
     head = tuple(names) if isinstance(model, WithHead) else None
-    done = finish(model, (X, y), beta=beta, head=head, loss=loss, max_time=0.3)
+    biases = list(DECAYED)[seed // len(LOSSES) % len(DECAYED)]
+    done = finish(model, (X, y), beta=beta, head=head, loss=loss, max_time=0.3, decayed_bias=biases)
     old, new = (
-        plain_objective(one, [one.get_submodule(name) for name in names], X, y, loss, beta)
+        plain_objective(one, [one.get_submodule(name) for name in names], X, y, loss, beta, biases)
         for one in (model, done.model)
     )
     assert new < old if done.improved else new == old
@@ -164,6 +171,9 @@ def test_bad_data(data: object, error: type[Exception], words: str) -> None:
 
 def test_bad_models() -> None:
     model, X, y = planar()
+    convolution = nn.Sequential(nn.Conv1d(1, 3, 2), nn.ReLU(), nn.AvgPool1d(3), nn.Flatten(), nn.Linear(3, 1))
+    with pytest.raises(ValueError, match=r"not a two-layer ReLU network: .* found Conv1d"):
+        finish(convolution, (torch.ones(9, 1, 4), torch.ones(9)), beta=0.3)
     with pytest.raises(TypeError, match="takes a torch module, got a dict"):
         finish({}, (X, y), beta=0.3)
     with pytest.raises(ValueError, match="no layer 'fc'"):

@@ -13,6 +13,7 @@ from bidual.architectures.modules import ReluNetwork
 from bidual.estimators.certifying.given import Found, GivenNetwork, Objective
 from bidual.estimators.certifying.objective import Price, bounded_objective
 from bidual.estimators.certifying.two_layer import GivenTwoLayer
+from bidual.io.foreign import from_module
 from bidual.losses.datafit import Datafit
 from bidual.numerics.rounding import length
 from bidual.operators import NeuronOperator
@@ -158,7 +159,7 @@ class GivenFreeBias(GivenNetwork):
         neurons = neurons.normal(_reach(X[:, :-1]))
         has_constant = self.inner.output_bias is not None and not self.inner.decayed.output
         module = (neurons if has_constant else neurons.with_constant_neuron()).module()
-        return Found(module, self.rival(module))
+        return Found(module, replace(self, inner=self.inner.with_weights(from_module(module))))
 
     def rival(self, module: nn.Module) -> Self:
         return replace(self, inner=self.inner.rival(module))
