@@ -30,13 +30,13 @@ settings_that_stay_sparse = pytest.mark.parametrize("settings", [GATED, LINEAR],
 def customers() -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
     """Numbers and words by the names of their columns, answers, and shops that customers belong to."""
     rng = np.random.default_rng(0)
-    age, town = rng.normal(40, 9, 90), rng.choice(list("abcdefgh"), 90)
+    age, town = rng.normal(40, 9, 90), rng.permutation(np.arange(90) % 60).astype(str)
     columns = {"age": age, "income": rng.lognormal(8, 1, 90), "town": town}
     return columns, np.where((age > 40) ^ (rng.random(90) < 0.1), "yes", "no"), np.arange(90) % 9
 
 
 COLUMNS, ANSWERS, SHOPS = customers()
-WIDTH = 10  # two numbers, eight towns
+WIDTH = 62  # two numbers, sixty towns
 
 
 def to_sparse() -> ColumnTransformer:
@@ -52,12 +52,12 @@ def routing() -> Iterator[None]:
 
 @pytest.fixture
 def never_written_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever makes a full array of sparse samples fails."""
+    """Making a full array of sparse samples fails, with the constant of a hidden bias and without."""
 
     def refusing(method: Any) -> Any:
         def watched(matrix: Any, *given: Any, **more: Any) -> Any:
             n, width = matrix.shape
-            assert width != WIDTH or n == WIDTH, "samples were written out"  # labels and kernels may be
+            assert width not in (WIDTH, WIDTH + 1) or n == width, "samples were written out"  # Gram matrices may be
             return method(matrix, *given, **more)
 
         return watched
@@ -66,6 +66,15 @@ def never_written_out(monkeypatch: pytest.MonkeyPatch) -> None:
     for format in (sparse.csr_array, sparse.csc_array, sparse.csr_matrix, sparse.csc_matrix, sparse.coo_array):
         for name in ("toarray", "todense"):
             monkeypatch.setattr(format, name, refusing(getattr(format, name)))
+
+
+@pytest.mark.usefixtures("never_written_out")
+@pytest.mark.parametrize("hidden_bias", [True, False])
+def test_writing_samples_out_is_noticed(hidden_bias: bool) -> None:
+    """By networks of ReLU neurons, which need full samples."""
+    given = to_sparse().fit_transform(pd.DataFrame(COLUMNS))
+    with pytest.raises(AssertionError, match="samples were written out"):
+        ConvexMLPClassifier(hidden_bias=hidden_bias).fit(given, ANSWERS)
 
 
 @pytest.mark.usefixtures("routing", "never_written_out")

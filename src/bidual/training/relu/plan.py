@@ -269,9 +269,7 @@ class ReluPlan(NeuronPlan):
         search, first = replace(self._search(problem), weights=weights), limits
         if self.exact:
             first = replace(limits, tol=max(limits.tol, _ROUGH))
-        elif self.rank > _HIGHEST_RANK and _usual(
-            limits
-        ):  # last digits take most of the time, and few proofs have them
+        elif self.rank > _HIGHEST_RANK and _usual(limits):  # last digits take most of the time, proofs seldom have them
             first = limits = replace(limits, tol=max(limits.tol, _SEARCH_TOL))
         if prove and not self.exact and limits.max_time is not None:
             return (yield from self._before_proof(search, limits, limits.max_time))
