@@ -34,7 +34,12 @@ ROOMS = (
         "certify",
         "Certificates",
         "What is proved about a network, trained here or elsewhere.",
-        ("bidual.problems.certificate", "bidual.estimators.certifying", "bidual.io.foreign"),
+        (
+            "bidual.problems.certificate",
+            "bidual.problems.proof_file",
+            "bidual.estimators.certifying",
+            "bidual.io.foreign",
+        ),
     ),
     Room("torch", "Beside torch", "Networks of torch loops, taken to their optimum.", ("bidual.torch",)),
     Room(

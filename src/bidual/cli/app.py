@@ -10,6 +10,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from bidual.cli.certify import certify
+from bidual.cli.check import check
 from bidual.cli.demo import demo
 from bidual.cli.fit import fit
 from bidual.cli.path import path
@@ -25,7 +26,7 @@ _INTERRUPTED = 130  # what typer makes of a KeyboardInterrupt
 _BUG = 70  # EX_SOFTWARE of sysexits.h
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-for command in (demo, fit, predict, certify, path, train_images, reproduce, report):
+for command in (demo, fit, predict, certify, check, path, train_images, reproduce, report):
     app.command()(command)
 
 

@@ -223,6 +223,7 @@ class ConvexEstimator(SavedEstimator):
         self.architecture_ = fitted.architecture
         self.module_ = fitted.module()
         self.certificate_ = solution.certificate
+        self._certified = solution.problem.without_caches()
         self.history_ = solution.history
         self.n_iter_ = max(solution.n_steps, 1)
         self.n_neurons_ = self.module_.n_neurons

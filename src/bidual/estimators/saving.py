@@ -24,6 +24,7 @@ from bidual.architectures.modules import NETWORKS, RebuildableModule
 from bidual.gauges import GAUGES
 from bidual.losses import LOSSES, Loss
 from bidual.problems.certificate import Certificate
+from bidual.problems.problem import Problem
 from bidual.problems.solution import Record
 from bidual.runtime.container import Container, Header, Tensors, is_ours
 from bidual.runtime.registry import PARTS, Registry, settings_of
@@ -57,11 +58,38 @@ class SavedEstimator(BaseEstimator):
     """An estimator that model files can hold, by the name of its class: parameters, network and fitted attributes."""
 
     _not_saved: ClassVar[dict[str, Any]] = {}  # parameters that are no part of a model, and what they are instead
+    _certified: Problem | None = None  # of the last fit in this process
+    certificate_: Certificate
     module_: Any
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted network with its certificate to a safetensors file; see :func:`bidual.load`."""
         save(self, path)
+
+    def save_proof(self, path: str | os.PathLike[str], data: str | os.PathLike[str] | None = None) -> None:
+        """Write a proof file of the last fit, which ``bidual check`` proves again in exact arithmetic.
+
+        The samples of a fit are not part of a model file, so that only the fitted estimator itself can do this, in the
+        process that fitted it.
+
+        Args:
+            path: the file; its folder must exist.
+            data: a second file for samples, targets and weights; the proof then holds its SHA-256 only.
+
+        Raises:
+            NoProofError: for certificates of a kind that proof files do not describe yet, by name.
+        """
+        check_is_fitted(self)
+        if self._certified is None:
+            raise ValueError(
+                f"this {type(self).__name__} was loaded or copied, without the samples of its fit; save the proof in "
+                "the process that fits it, or fit it again."
+            )
+        self.certificate_.save_proof(path, self._certified, data)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The state without the samples."""
+        return {name: value for name, value in super().__getstate__().items() if name != "_certified"}
 
     def _check_loaded(self) -> None:
         """Raise if the parts that came from a file do not fit together, so that predictions cannot fail later."""

@@ -1,6 +1,7 @@
 """Certificates: dual <= optimum <= primal, in float64, at the returned point."""
 
 import math
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -125,6 +126,23 @@ class Certificate(Part):
         dual, allowed = -problem.datafit.conjugate(V), 1e-9 * abs(self.primal)
         weak = self.dual <= self.primal + allowed
         return weak and abs(primal - self.primal) <= allowed and dual >= self.dual - allowed
+
+    def save_proof(
+        self, path: str | os.PathLike[str], problem: Problem, data: str | os.PathLike[str] | None = None
+    ) -> None:
+        """Write a proof file (docs/proof_format.md), which ``bidual check`` proves again in exact arithmetic.
+
+        Args:
+            path: the file; its folder must exist.
+            problem: what the certificate is of.
+            data: a second file for samples, targets and weights; the proof then holds its SHA-256 only.
+
+        Raises:
+            NoProofError: for certificates of a kind that proof files do not describe yet, by name.
+        """
+        from bidual.problems.proof_file import save_proof
+
+        save_proof(self, problem, path, data)
 
     def __str__(self) -> str:
         return (

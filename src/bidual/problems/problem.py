@@ -2,6 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Self
@@ -106,6 +107,10 @@ class Problem:
         if self.operator.like.dtype == self.datafit.targets.dtype == dtype or not self.datafit.fits(dtype):
             return self
         return replace(self, operator=self.operator.to(dtype), datafit=self.datafit.to(dtype))
+
+    def without_caches(self) -> Self:
+        """The same problem, of whose operator only the samples take memory."""
+        return replace(self, operator=copy(self.operator))
 
     def predictions(self, Z: Blocks) -> tuple[Tensor, Tensor]:
         """A Z and its intercept, in the units of the given targets."""

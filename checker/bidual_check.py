@@ -1,0 +1,1 @@
+../src/bidual/cli/bidual_check.py
