@@ -13,7 +13,7 @@ from bidual.architectures import Architecture
 from bidual.architectures.modules import RebuildableModule
 from bidual.losses.datafit import Datafit
 from bidual.polar import Neurons
-from bidual.polar.products.witness import CellProof
+from bidual.polar.products.witness import Witness
 from bidual.problems.certificate import SoundnessError
 from bidual.problems.problem import NeuronProblem, Problem, ReluProblem
 from bidual.problems.solution import Limits, Solution
@@ -30,7 +30,7 @@ class WarmStart(NamedTuple):
     architecture: Architecture
     point: Blocks
     dual: Matrix
-    witness: tuple[CellProof, ...] | None = None
+    witness: Witness | None = None
 
     @property
     def network(self) -> NetworkStart | None:

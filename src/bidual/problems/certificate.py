@@ -13,8 +13,10 @@ from torch import Tensor
 from bidual.gauges import Group
 from bidual.numerics.rounding import UNIT, gamma, rounded_up
 from bidual.operators import NeuronOperator
+from bidual.operators.parallel import ParallelOperator
 from bidual.polar import NeuronOracle, oracle_for
-from bidual.polar.products.witness import CellProof, ProductProof
+from bidual.polar.products.witness import ProductProof, Witness
+from bidual.polar.subnetworks.witness import ParallelProof
 from bidual.problems.problem import Problem
 from bidual.runtime.registry import Part
 from bidual.types import Blocks, Matrix
@@ -55,7 +57,7 @@ class Certificate(Part):
     polar: float
     scope: Scope = Scope.BLOCKS
     scale: float = 0.0
-    witness: tuple[CellProof, ...] | None = field(default=None, repr=False)
+    witness: Witness | None = field(default=None, repr=False)
     name = "certificate"
 
     @property
@@ -181,7 +183,7 @@ def judge(
     polar: PolarBound,
     scope: Scope,
     predictions: Matrix | None = None,
-    witness: tuple[CellProof, ...] | None = None,
+    witness: Witness | None = None,
 ) -> Certificate:
     """The certificate of Z by one dual candidate V; ``predictions`` is A Z, if already computed.
 
@@ -207,9 +209,11 @@ def polar_bound(problem: Problem, oracle: NeuronOracle | None = None) -> PolarBo
     return lambda V: oracle.steepest(V).bracket.upper
 
 
-def _proved_by(problem: Problem, witness: tuple[CellProof, ...]) -> NeuronOracle:
+def _proved_by(problem: Problem, witness: Witness) -> NeuronOracle:
     """The oracle of a witness, for the rows of a program over neurons."""
     operator = problem.operator
+    if isinstance(operator, ParallelOperator):
+        return ParallelProof(operator.X, operator.widths, witness)
     if not isinstance(operator, NeuronOperator) or not isinstance(problem.gauge, Group) or operator.longest != 1:
         raise ValueError(f"a witness is for neurons under weight decay, got {type(operator).__name__}.")
     return oracle_for(operator.X, operator.readout, lambda X: ProductProof(X, witness))

@@ -126,7 +126,7 @@ class Solver(ABC):
 class NeuronSolver(Solver):
     """A solver of a :class:`NeuronProblem`. Starts are neurons; states have a verdict after every step."""
 
-    takes = NeuronProblem
+    takes: ClassVar[type] = NeuronProblem
     instead = "column_generation"
     check_every = 1
     untimed_steps = 1  # there is no network before the first step

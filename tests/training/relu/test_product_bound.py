@@ -202,11 +202,11 @@ def test_a_round_after_which_other_cells_are_worse_is_repeated_on_all(monkeypatc
     joint = product_bound._begun(found, ReluPlan(found.X, "search").train(found, Limits(1e-3), prove=False)).split()
     asked = []
 
-    def moved_on(self: product_bound._Joint, active: list[int], *rest: Any) -> product_bound._Joint:
+    def moved_on(self: product_bound.Joint, active: list[int], *rest: Any) -> product_bound.Joint:
         asked.append(active)
         return self if len(active) == len(self.cells.places) else replace(self, f=10 * self.f)
 
-    monkeypatch.setattr(product_bound._Joint, "_moved_on", moved_on)
+    monkeypatch.setattr(product_bound.Joint, "_moved_on", moved_on)
     monkeypatch.setattr(product_bound, "_ACTIVE", 0.0)
     assert replace(joint, f=10 * joint.f).gap > joint.gap
     assert joint.improved(0.1, 5, 10, math.inf) is joint

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from jaxtyping import Float
@@ -13,10 +14,11 @@ from bidual.polar.base import SteepestNeurons
 from bidual.polar.products.cells import orthants
 from bidual.polar.products.clusters import labels_of
 from bidual.polar.products.coordinates import Coordinates
-from bidual.polar.products.soft_bound import Cells, SoftBound
-from bidual.polar.products.witness import CellProof, bound_of_rows, covering, given_back, proof_of
+from bidual.polar.products.soft_bound import Cells, Covering
+from bidual.polar.products.witness import CellProof, are_cells, bound_of_rows, covering, given_back, proof_of
 from bidual.polar.relaxations.reduction import ScaledOracle
 from bidual.runtime.crossovers import PROOFS
+from bidual.runtime.registry import Part
 from bidual.types import Matrix
 
 _WIDTHS = (0.1, 0.03, 0.01)  # smoothing of the largest eigenvalue, as shares of it
@@ -54,11 +56,11 @@ class ProductBound(ScaledOracle):
         cells = Cells(tuple(Coordinates.start(cell, W, labels) for cell in orthants(x, W.shape[1], self.most_outputs)))
         return cells.refreshed(W, _WIDTHS[0] * max(cells.bounds(W)), self.per_row)
 
-    def again(self, proofs: Sequence[CellProof], n_outputs: int, most: int) -> Cells | None:
+    def again(self, proofs: Sequence[Part], n_outputs: int, most: int) -> Cells | None:
         """The cells of earlier :meth:`proofs` with their multipliers; None if they are not of such rows and outputs, or
         more than ``most`` for every choice of signs."""
         X = self.X.cpu()
-        if len(proofs) > most * len({one.signs for one in proofs}):
+        if not are_cells(proofs) or len(proofs) > most * len({one.signs for one in proofs}):
             return None
         if not covering(proofs, n_outputs) or not all(one.fits(X, n_outputs) for one in proofs):
             return None
@@ -82,9 +84,12 @@ def in_clusters(bound: ProductBound | type[ProductBound], rows: int, outputs: in
     return rows > (bound.dense if outputs <= bound.most_outputs else bound.dense_without_signs)
 
 
-def minimised(cells: Cells, W: Matrix, width: float, steps: int, go_on: Callable[[], bool] = lambda: True) -> Cells:
+C = TypeVar("C", bound=Covering)
+
+
+def minimised(cells: C, W: Matrix, width: float, steps: int, go_on: Callable[[], bool] = lambda: True) -> C:
     """The multipliers after so many steps of L-BFGS at a given dual point, or when ``go_on`` says no."""
-    scales, began, soft = cells.scales(), cells.vector, SoftBound(cells.places)
+    scales, began, soft = cells.scales(), cells.vector, cells.soft()
 
     def slope(step: Tensor) -> tuple[float, Tensor]:
         found = soft(W.numpy(), (began + scales * step).numpy(), width)

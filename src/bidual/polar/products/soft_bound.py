@@ -1,7 +1,8 @@
 """Cells that cover all neurons, and the largest of their bounds, smoothed."""
 
 import math
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
@@ -17,17 +18,19 @@ from bidual.polar.products.remote import RemoteCells
 from bidual.runtime.helper_process import HelperLostError
 from bidual.types import Matrix
 
+Slopes = tuple[float, Array, Array]  # a value, and its slopes in V and in a vector
+Soft = Callable[[Array, Array, float], Slopes | None]  # of V, a vector and a width; None where there is no bound
 _LIGHT = 1e-12  # an eigenvalue's share of the moments that is left out
 
 
-class Soft(NamedTuple):
+class Softened(NamedTuple):
     """width * log sum exp(eigenvalues / width), and R of every cell with the moments R R^T: its derivatives in C."""
 
     value: float
     roots: list[Array]
 
 
-def softened(Cs: Sequence[Array], width: float) -> Soft:
+def softened(Cs: Sequence[Array], width: float) -> Softened:
     """The smoothed largest eigenvalue of several symmetric matrices, an upper bound of it."""
     spectra = [np.linalg.eigh(C) for C in Cs]
     top = max(float(values[-1]) for values, _ in spectra)
@@ -35,7 +38,7 @@ def softened(Cs: Sequence[Array], width: float) -> Soft:
     total = sum(float(weight.sum()) for weight in weights)
     shares = [np.sqrt(np.where(weight > _LIGHT * total, weight / total, 0.0)) for weight in weights]
     roots = [(Q * share)[:, share > 0] for share, (_, Q) in zip(shares, spectra, strict=True)]
-    return Soft(top + width * float(np.log(total)), roots)
+    return Softened(top + width * float(np.log(total)), roots)
 
 
 class SoftBound:
@@ -59,7 +62,7 @@ class SoftBound:
         self.here, self.there = here, there
         self.cells = [CellDescent(self.places[k], space) for k in here]
 
-    def __call__(self, V: Array, vector: Array, width: float) -> tuple[float, Array, Array] | None:
+    def __call__(self, V: Array, vector: Array, width: float) -> Slopes | None:
         """Value and slopes in V and in the vector; None where there is no bound."""
         parts = [vector[part] for part in self.parts]
         with np.errstate(all="ignore"):  # what is not finite has no bound
@@ -89,7 +92,7 @@ class SoftBound:
         self.remote = None
         self._divide(list(range(len(self.places))), [])
 
-    def _value(self, V: Array, parts: list[Array], width: float) -> tuple[float, Array, Array] | None:
+    def _value(self, V: Array, parts: list[Array], width: float) -> Slopes | None:
         Cs = self._forms(V, parts)
         if Cs is None or not all(np.isfinite(C).all() for C in Cs):
             return None
@@ -136,11 +139,74 @@ def halves(costs: Sequence[int]) -> tuple[list[int], list[int]]:
     return parts
 
 
+class Covering(ABC):
+    """Multipliers that together bound all neurons of a kind, as one vector; parts of it may be moved alone."""
+
+    @property
+    @abstractmethod
+    def places(self) -> tuple[Coordinates, ...]:
+        """Of all cells."""
+
+    @property
+    @abstractmethod
+    def vector(self) -> Vector: ...
+
+    @abstractmethod
+    def scales(self) -> Vector:
+        """How far a step of one goes in every coordinate."""
+
+    @abstractmethod
+    def at(self, vector: Vector) -> Self:
+        """The same with other coordinates."""
+
+    @abstractmethod
+    def soft(self, helper: Helper | None = None) -> Soft:
+        """The smoothed largest bound."""
+
+    @abstractmethod
+    def bounds(self, V: Matrix) -> list[float]:
+        """Of every part, not proved."""
+
+    @abstractmethod
+    def refreshed(self, V: Matrix, width: float, per_row: int) -> Self:
+        """Pairs chosen anew; cones that have no direction yet get one."""
+
+    @abstractmethod
+    def split(self, V: Matrix, which: Sequence[int], width: float) -> Self:
+        """The parts listed are halved where it matters most."""
+
+    @abstractmethod
+    def only(self, which: Sequence[int]) -> Self:
+        """Some of the parts."""
+
+    @abstractmethod
+    def replaced(self, which: Sequence[int], by: Self) -> Self:
+        """With other parts in their places."""
+
+    @property
+    @abstractmethod
+    def is_split(self) -> bool: ...
+
+
 @dataclass(frozen=True, eq=False)
-class Cells:
+class Cells(Covering):
     """The multipliers of cells that cover all neurons, as one vector."""
 
-    places: tuple[Coordinates, ...]
+    places: tuple[Coordinates, ...] = ()
+
+    @property
+    def is_split(self) -> bool:
+        return any(place.cell.fixed for place in self.places)
+
+    def soft(self, helper: Helper | None = None) -> "SoftBound":
+        return SoftBound(self.places, helper)
+
+    def only(self, which: Sequence[int]) -> Self:
+        return replace(self, places=tuple(self.places[k] for k in which))
+
+    def replaced(self, which: Sequence[int], by: Self) -> Self:
+        new = dict(zip(which, by.places, strict=True))
+        return replace(self, places=tuple(new.get(k, place) for k, place in enumerate(self.places)))
 
     @property
     def vector(self) -> Vector:

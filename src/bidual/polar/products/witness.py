@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import TypeGuard
 
 import torch
 from jaxtyping import Float
@@ -17,6 +18,8 @@ from bidual.polar.relaxations.reduction import Scaled
 from bidual.polar.search import LocalSearch
 from bidual.runtime.registry import Part
 from bidual.types import Matrix
+
+Witness = tuple[Part, ...]  # what an oracle proves a bound with
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +75,7 @@ class ProductProof(NeuronOracle):
     """
 
     X: Float[Tensor, "n d"]
-    cells: tuple[CellProof, ...]
+    cells: Witness
     starts: int = 0
 
     def __post_init__(self) -> None:
@@ -89,15 +92,24 @@ class ProductProof(NeuronOracle):
         return bound_of_rows(self.X.cpu(), self.cells, V.cpu())
 
 
-def bound_of_rows(X: Float[Tensor, "n d"], cells: Sequence[CellProof], V: Matrix) -> float:
+def bound_of_rows(X: Float[Tensor, "n d"], cells: Sequence[Part], V: Matrix) -> float:
     """The largest bound of all cells, for the rows of X to the last bit: they are of length one up to rounding, and to
     scale them once more would be another rounding. Infinity if cells do not cover all neurons with so many outputs."""
     c = V.shape[1]
-    if not covering(cells, c) or not all(one.fits(X, c) for one in cells):
+    if not are_cells(cells) or not covering(cells, c) or not all(one.fits(X, c) for one in cells):
         return math.inf
-    norm = float(torch.linalg.vector_norm(V))
-    bounds = [proved_bound(one.cell(X, c), V, one.at.wide().scaled(norm)) for one in cells]
-    return math.inf if any(map(math.isnan, bounds)) else max(bounds)
+    return bound_of_cells(X, cells, V, float(torch.linalg.vector_norm(V)))
+
+
+def bound_of_cells(X: Float[Tensor, "n d"], cells: Sequence[CellProof], V: Matrix, norm: float) -> float:
+    """The largest bound of given cells, whatever they cover, with their multipliers times ``norm``."""
+    bounds = [proved_bound(one.cell(X, V.shape[1]), V, one.at.wide().scaled(norm)) for one in cells]
+    return math.inf if any(map(math.isnan, bounds)) else max(bounds, default=math.inf)
+
+
+def are_cells(witness: Sequence[Part]) -> TypeGuard[Sequence[CellProof]]:
+    """Whether a witness is about neurons; those of other networks prove nothing about them."""
+    return all(isinstance(one, CellProof) for one in witness)
 
 
 def covering(cells: Sequence[CellProof], n_outputs: int) -> bool:
@@ -106,20 +118,20 @@ def covering(cells: Sequence[CellProof], n_outputs: int) -> bool:
     for cell in cells:
         by_signs.setdefault(cell.signs, []).append(cell.fixed)
     if None in by_signs:
-        return _covers(by_signs[None])
+        return is_tree(by_signs[None])
     every = product((1.0, -1.0), repeat=n_outputs)
-    return all(signs in by_signs and _covers(by_signs[signs]) for signs in every)
+    return all(signs in by_signs and is_tree(by_signs[signs]) for signs in every)
 
 
-def _covers(cuts: list[tuple[tuple[int, int], ...]]) -> bool:
-    """Whether lists of signs are the leaves of a tree of cuts."""
+def is_tree(cuts: list[tuple[tuple[int, int], ...]]) -> bool:
+    """Whether lists of (row, sign) are the leaves of a tree of cuts."""
     if any(not cut for cut in cuts):
         return True
     halves: dict[tuple[int, int], list[tuple[tuple[int, int], ...]]] = {}
     for first, *rest in cuts:
         halves.setdefault(first, []).append(tuple(rest))
     rows = {row for row, _ in halves}
-    return any(all((row, sign) in halves and _covers(halves[row, sign]) for sign in (1, -1)) for row in rows)
+    return any(all((row, sign) in halves and is_tree(halves[row, sign]) for sign in (1, -1)) for row in rows)
 
 
 def proof_of(X: Float[Tensor, "n d"], scaled: Scaled, cell: Cell, at: Multipliers) -> CellProof:

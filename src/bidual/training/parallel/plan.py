@@ -1,5 +1,6 @@
 """How parallel networks are trained: two layers first, then search, then proof."""
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import sqrt
@@ -23,7 +24,11 @@ from bidual.polar.subnetworks.search import ParallelSearch
 from bidual.problems.parallel import ParallelProblem
 from bidual.problems.problem import ReluProblem
 from bidual.problems.solution import Limits, Solution
+from bidual.runtime.crossovers import PROOFS
+from bidual.runtime.memory import available_bytes
+from bidual.runtime.numerical_errors import NUMERICAL
 from bidual.solvers.driver import Plan, Stage
+from bidual.training.parallel.product_bound import JointParallelBound, parallel_bytes_needed
 from bidual.training.relu.column_generation import ColumnGeneration
 from bidual.training.relu.lower_bounds import DualPoints
 from bidual.training.relu.plan import MOMENT, NeuronPlan, ReluPlan
@@ -133,6 +138,12 @@ class ParallelPlan(NeuronPlan):
         elif prove:
             yield from self._proofs(problem, left, found, two, candidates)
 
+    def _has_product_bound(self, problem: ParallelProblem) -> bool:
+        """It is for the processor, and for one output."""
+        one = problem.datafit.targets.shape[1] == 1 and problem.units > 1
+        fits = one and problem.X.device.type == "cpu" and not self._relaxed.quick
+        return fits and parallel_bytes_needed(problem.X) <= available_bytes(problem.X.device) / 2
+
     def _two_layers(self, problem: ParallelProblem, limits: Limits) -> Solution:
         """The two-layer network at beta / sqrt(m_1 m_2 ...), another problem whose copies are the first neurons."""
         plain = ReluProblem(self.X, problem.datafit, problem.beta / sqrt(problem.units))
@@ -142,7 +153,13 @@ class ParallelPlan(NeuronPlan):
     def _proofs(
         self, problem: ParallelProblem, left: Limits, found: Solution, two: Solution, candidates: tuple[Matrix, ...]
     ) -> Plan:
-        """The bound at the last dual point; where it is quick, also at those of two layers and of its relaxation."""
+        """Products of rows, for one output where questions about two layers are slow. Elsewhere the bound at the last
+        dual point; where it is quick, also at those of two layers and of its relaxation."""
+        if self._has_product_bound(problem):
+            seconds = None if left.max_time is not None else PROOFS.seconds_after(found.seconds)
+            with suppress(*NUMERICAL):  # the network keeps the bound that it has
+                yield Stage(JointParallelBound(seconds), replace(left, max_steps=None))
+            return
         oracle = self.parallel_oracle(problem.datafit.targets.shape[1]).within(left.max_time)
         left = replace(left, max_steps=None)
         before = found.seconds

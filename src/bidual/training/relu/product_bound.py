@@ -6,6 +6,7 @@ multipliers that make B are descended on together, first on all neurons, then on
 
 import math
 import time
+from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -20,10 +21,10 @@ from bidual.polar import NeuronOracle
 from bidual.polar.base import Pooled, distinct_count
 from bidual.polar.products.helper import Helper
 from bidual.polar.products.oracle import ProductBound, in_clusters, minimised
-from bidual.polar.products.soft_bound import Cells, SoftBound
-from bidual.polar.products.witness import ProductProof
+from bidual.polar.products.soft_bound import Cells, Covering, Soft
+from bidual.polar.products.witness import ProductProof, Witness
 from bidual.problems.certificate import Scope, judge
-from bidual.problems.problem import ReluProblem
+from bidual.problems.problem import NeuronProblem, ReluProblem
 from bidual.problems.solution import Limits, Solution, Status, Verdict
 from bidual.runtime.crossovers import PROOFS
 from bidual.runtime.memory import available_bytes
@@ -47,7 +48,7 @@ _USEFUL = 0.9  # an earlier proof that leaves more of the gap than this says lit
 _GAIN, _PATIENCE = 0.01, 4  # it stalls where so many rounds shrink the gap by less than a hundredth
 
 
-class _Lift:
+class Lift:
     """V as the oracle's rows see it: L* V merged over equal rows, times lengths; and back."""
 
     def __init__(self, oracle: NeuronOracle) -> None:
@@ -68,19 +69,20 @@ class _Lift:
 
 
 @dataclass(frozen=True, eq=False)
-class _Joint:
+class Joint:
     """A dual point by its coordinates f, and multipliers."""
 
-    problem: ReluProblem
+    problem: NeuronProblem
     oracle: ProductBound
-    lift: _Lift
+    lift: Lift
     f: Matrix
-    cells: Cells
+    cells: Covering
     reach: float  # norm of V at the beginning, times how far f moves in a unit
     unit: float  # what W and the bounds are divided by
     primal: float
     helper: Helper | None = None
     known: bool = False  # whether the multipliers come from an earlier proof
+    share: float = 1.0  # of beta, what the cells' bound may be
 
     @property
     def dual(self) -> DualCoordinates:
@@ -88,7 +90,7 @@ class _Joint:
 
     @property
     def beta(self) -> float:
-        return self.problem.beta / (self.unit * self.oracle._scaled.size)
+        return self.share * self.problem.beta / (self.unit * self.oracle._scaled.size)
 
     def W(self, V: Matrix) -> Matrix:
         return self.lift(V) / self.unit
@@ -109,7 +111,7 @@ class _Joint:
     def moved(self, width: float, steps: int, deadline: float) -> Self:
         """After so many steps on V and the multipliers together."""
         scales, began, size = self.cells.scales(), self.cells.vector, self.f.numel()
-        bound = SoftBound(self.cells.places, self.helper)
+        bound = self.cells.soft(self.helper)
 
         def unpack(x: Tensor) -> tuple[Matrix, Tensor]:
             return self.f + self.reach * x[:size].view_as(self.f), began + scales * x[size:]
@@ -129,7 +131,7 @@ class _Joint:
         f, vector = unpack(x)
         return replace(self, f=f, cells=self.cells.at(vector))
 
-    def _slope(self, f: Matrix, vector: Tensor, bound: SoftBound, width: float) -> tuple[float, Matrix, Tensor]:
+    def _slope(self, f: Matrix, vector: Tensor, bound: Soft, width: float) -> tuple[float, Matrix, Tensor]:
         """-(dual value) / primal, and its slopes in f and in the multipliers."""
         nothing = math.inf, torch.zeros_like(f), torch.zeros_like(vector)
         if not bool((f.abs() < _FARTHEST).all()):
@@ -160,10 +162,6 @@ class _Joint:
         return 1 + float(self.problem.datafit.conjugate_rows(scale * V).sum()) / self.primal
 
     @property
-    def is_split(self) -> bool:
-        return any(place.cell.fixed for place in self.cells.places)
-
-    @property
     def _bytes(self) -> int:
         """About what a descent on all cells keeps."""
         return 8 * sum(place.pairs.count**2 + (_MEMORY + 12) * len(place.vector) for place in self.cells.places)
@@ -182,7 +180,7 @@ class _Joint:
         """After a round on all cells, or once there are halves, on those that are near the largest bound; on all of
         them after all where V moved to where the others are worse."""
         bounds = self.bounds
-        least = (1 - _ACTIVE) * max(bounds) if self.is_split else 0.0
+        least = (1 - _ACTIVE) * max(bounds) if self.cells.is_split else 0.0
         active, width = [k for k, bound in enumerate(bounds) if bound >= least], width * max(bounds)
         found = self._moved_on(active, width, steps, per_row, deadline)
         if len(active) == len(bounds) or found.gap <= self.gap:
@@ -191,11 +189,9 @@ class _Joint:
         return self if late else self._moved_on(list(range(len(bounds))), width, steps, per_row, deadline)
 
     def _moved_on(self, active: list[int], width: float, steps: int, per_row: int, deadline: float) -> Self:
-        part = replace(self, cells=replace(self.cells, places=tuple(self.cells.places[k] for k in active)))
+        part = replace(self, cells=self.cells.only(active))
         part = part.refreshed(width, per_row).moved(width, steps, deadline)
-        new = dict(zip(active, part.cells.places, strict=True))
-        places = (new.get(k, place) for k, place in enumerate(self.cells.places))
-        return replace(part, cells=replace(self.cells, places=tuple(places)))
+        return replace(part, cells=self.cells.replaced(active, part.cells))
 
 
 @dataclass(frozen=True)
@@ -224,10 +220,10 @@ class _Time:
         return min(max(self.ends, self.worth) if gains else self.ends, self.limit)
 
 
-def _rounds(joint: _Joint, per_row: int, until: _Time) -> Iterator[_Joint]:
+def _rounds(joint: Joint, per_row: int, until: _Time) -> Iterator[Joint]:
     """Better and better bounds: V fixed, then V moving, in short rounds first, which a proof of a moment has time for;
     cells are split where a long round gains little."""
-    again = joint.known and joint.is_split  # then it begins where rounds are long, and have been wide before
+    again = joint.known and joint.cells.is_split  # then it begins where rounds are long, and have been wide before
     if not again:
         joint = joint.refreshed(_WARM * max(joint.bounds), per_row).warmed(_WARM_STEPS, until.limit)
     yield joint
@@ -246,32 +242,32 @@ def _rounds(joint: _Joint, per_row: int, until: _Time) -> Iterator[_Joint]:
 class _State:
     done: Solution
     verdict: Verdict
-    rounds: Iterator[_Joint]
+    rounds: Iterator[Joint]
     until: _Time
     helper: Helper
     gaps: list[float] = field(default_factory=list)
 
 
 @dataclass(frozen=True, eq=False)
-class JointProductBound(LowerBound):
+class JointBound(LowerBound):
     """A lower bound for the network of the solver before, better with every step; see the module.
 
     Attributes:
         seconds: that it may take, a short first round in any case, and more while a round leaves less than a third of
             the gap (``PROOFS.worth``); None for as long as it gains and the limits allow.
         max_time: the limit of the run.
-        near: the network of another beta, whose dual point and multipliers are begun with if they prove more.
     """
 
     seconds: float | None = None
     max_time: float | None = None
-    near: NetworkStart | None = None
-    name = "product_bound"
-    takes = ReluProblem
 
-    def check(self, problem: ReluProblem) -> None:
-        super().check(problem)
-        problem.check_weight_decay("the product bound")
+    @abstractmethod
+    def _begun(self, problem: Any, done: Solution) -> Joint:
+        """Where the descent begins."""
+
+    @abstractmethod
+    def _proof(self, problem: Any, joint: Joint, norm: float) -> tuple[Witness, NeuronOracle]:
+        """The multipliers for a W of this norm, and the oracle that proves with them."""
 
     def within(self, limits: Limits) -> Self:
         return replace(self, max_time=limits.max_time)
@@ -280,15 +276,14 @@ class JointProductBound(LowerBound):
         until = _Time.of(self.seconds, self.max_time)
         before = Verdict(done.problem, done.certificate, done.dual_point, done.search_gap)
         helper = Helper(min(until.ends, until.limit))
-        joint = replace(_begun(problem, done, self.near), helper=helper)
+        joint = replace(self._begun(problem, done), helper=helper)
         rounds = _rounds(joint, joint.oracle.per_row, until)
         return _State(done, before, rounds, until, helper, [done.certificate.relative_gap])
 
     def step(self, problem: Any, state: _State) -> _State:
         joint = next(state.rounds)
         V = joint.dual.point(joint.f)
-        proofs = joint.oracle.proofs(joint.cells, float(torch.linalg.vector_norm(joint.W(V))))
-        oracle = problem.oracle(lambda X: ProductProof(X, proofs))
+        proofs, oracle = self._proof(problem, joint, float(torch.linalg.vector_norm(joint.W(V))))
         done = state.done
         certificate = judge(
             done.problem,
@@ -312,32 +307,58 @@ class JointProductBound(LowerBound):
             state.helper.close()
 
 
+@dataclass(frozen=True, eq=False)
+class JointProductBound(JointBound):
+    """:class:`JointBound` for two-layer networks.
+
+    Attributes:
+        near: the network of another beta, whose dual point and multipliers are begun with if they prove more.
+    """
+
+    near: NetworkStart | None = None
+    name = "product_bound"
+    takes = ReluProblem
+
+    def check(self, problem: ReluProblem) -> None:
+        super().check(problem)
+        problem.check_weight_decay("the product bound")
+
+    def _begun(self, problem: ReluProblem, done: Solution) -> Joint:
+        return _begun(problem, done, self.near)
+
+    def _proof(self, problem: ReluProblem, joint: Joint, norm: float) -> tuple[Witness, NeuronOracle]:
+        assert isinstance(joint.cells, Cells)
+        proofs = joint.oracle.proofs(joint.cells, norm)
+        return proofs, problem.oracle(lambda X: ProductProof(X, proofs))
+
+
 def bytes_needed(problem: ReluProblem) -> int:
     """About what the descent keeps: its vectors have the cones of all rows in every cell, and pairs of rows."""
     rows = distinct_count(problem.X) if problem.readout is None else len(problem.readout.distinct[0])
     c, d = problem.datafit.targets.shape[1], problem.X.shape[1]
     c *= 1 if problem.readout is None else problem.readout.readouts
-    cells = 2**c if c <= ProductBound.most_outputs else 1
+    return cells_bytes(rows, d, 2**c if c <= ProductBound.most_outputs else 1, c)
+
+
+def cells_bytes(rows: int, d: int, cells: int, c: int) -> int:
+    """About what a descent on so many cells of c outputs keeps."""
     count = ProductBound.clusters if in_clusters(ProductBound, rows, c) else rows
     numbers = cells * (rows * 2 * d + count * ProductBound.per_row)
     return 8 * (numbers * (_MEMORY if numbers <= _LONG else _LONG_MEMORY) + 12 * numbers + 25 * count**2)
 
 
-def _begun(problem: ReluProblem, done: Solution, near: NetworkStart | None = None) -> _Joint:
+def _begun(problem: ReluProblem, done: Solution, near: NetworkStart | None = None) -> Joint:
     """At the network's own dual point, or at that of an earlier proof if its multipliers prove more there."""
     oracle = problem.oracle(ProductBound)
     inner = oracle.inner if isinstance(oracle, Pooled) else oracle
     assert isinstance(inner, ProductBound)
-    lift, dual = _Lift(oracle), DualCoordinates(problem.datafit)
-    program = done.problem.to(torch.float64)
-    f = dual.predictions(program.operator.forward(done.Z.to(torch.float64)), done.dual_point)
+    lift, dual, f = Lift(oracle), DualCoordinates(problem.datafit), coordinates_of(done)
 
-    def begun(f: Matrix, cells: Cells | None = None) -> _Joint:
+    def begun(f: Matrix, cells: Cells | None = None) -> Joint:
         V = dual.point(f)
         unit, known = float(torch.linalg.vector_norm(lift(V))), cells is not None
         cells = inner.start(lift(V) / unit) if cells is None else cells
-        reach = _MOVE * float(torch.linalg.vector_norm(V)) / dual.speed
-        return _Joint(problem, inner, lift, f, cells, reach, unit, done.certificate.primal, known=known)
+        return Joint(problem, inner, lift, f, cells, reach_of(dual, V), unit, done.certificate.primal, known=known)
 
     if near is None or near.dual is None or near.witness is None:
         return begun(f)
@@ -346,3 +367,15 @@ def _begun(problem: ReluProblem, done: Solution, near: NetworkStart | None = Non
     tried = [] if cells is None else [begun(point, cells) for point in (f, other) if point is not None]
     tried = [joint for joint in tried if joint.gap < _USEFUL and all(map(math.isfinite, joint.bounds))]
     return min(tried, key=lambda joint: joint.gap) if tried else begun(f)
+
+
+def coordinates_of(done: Solution) -> Matrix:
+    """The f of the network's own dual point."""
+    program = done.problem.to(torch.float64)
+    P = program.operator.forward(done.Z.to(torch.float64))
+    return DualCoordinates(program.datafit).predictions(P, done.dual_point)
+
+
+def reach_of(dual: DualCoordinates, V: Matrix) -> float:
+    """How far a unit of f's coordinates goes, where it begins at V."""
+    return _MOVE * float(torch.linalg.vector_norm(V)) / dual.speed

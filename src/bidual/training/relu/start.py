@@ -6,7 +6,7 @@ from typing import Self
 import torch
 
 from bidual.polar import Neurons
-from bidual.polar.products.witness import CellProof
+from bidual.polar.products.witness import Witness
 from bidual.problems.problem import NeuronProblem
 from bidual.training.relu.dual_coordinates import DualCoordinates
 from bidual.types import Blocks, Matrix
@@ -26,7 +26,7 @@ class NetworkStart:
     neurons: Neurons
     Z: Blocks | None = None
     dual: Matrix | None = None
-    witness: tuple[CellProof, ...] | None = None
+    witness: Witness | None = None
 
     def fitting(self, problem: NeuronProblem) -> Self | None:
         """What has the shapes of a problem; None without neurons of its size."""
