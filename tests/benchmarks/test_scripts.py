@@ -18,6 +18,7 @@ import flops
 import gates
 import gates_elsewhere
 import large
+import parallel_gaps
 import regression
 import scaling
 import scaling_report
@@ -217,3 +218,10 @@ def test_regression_tables(tmp_path, monkeypatch):
     found = {outcome["model"]: outcome["accuracy"] for outcome in outcomes}
     assert found["ConvexMLPRegressorCV"] == found["gated, CV"] > 0.5
     assert abs(found["dummy"]) < 0.2
+
+
+def test_a_row_of_parallel_gaps():
+    n, rank, noise, seed, share, early, gap, seconds, _ = parallel_gaps.row(20, 4, 0.5, 1, 0.3, 0.5).split("|")[1:-1]
+    assert [int(n), int(rank), float(noise), int(seed), float(share)] == [20, 4, 0.5, 1, 0.3]
+    assert 0 < float(gap) <= float(early) < 1
+    assert float(seconds) > 0

@@ -279,13 +279,13 @@ def test_of_a_start_is_kept_what_has_the_shapes_of_the_problem() -> None:
 def test_the_first_rounds_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
     task, asked = problem("squared"), []
     found = ReluPlan(task.X, "search").train(task, prove=False)
-    moved = product_bound._Joint.moved
+    moved = product_bound.Joint.moved
 
-    def counted(self: product_bound._Joint, width: float, steps: int, deadline: float) -> product_bound._Joint:
+    def counted(self: product_bound.Joint, width: float, steps: int, deadline: float) -> product_bound.Joint:
         asked.append(steps)
         return moved(self, width, steps, deadline)
 
-    monkeypatch.setattr(product_bound._Joint, "moved", counted)
+    monkeypatch.setattr(product_bound.Joint, "moved", counted)
     bounded(task, found, 5)
     assert asked == [15, 30, 60, 60]
 
