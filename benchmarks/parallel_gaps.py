@@ -1,6 +1,6 @@
 """Certified gaps of parallel networks of three layers, against samples, rank, noise and seconds.
 
-    OMP_NUM_THREADS=1 python benchmarks/processor_clock.py benchmarks/parallel_gaps.py --max-time 20
+OMP_NUM_THREADS=1 python benchmarks/processor_clock.py benchmarks/parallel_gaps.py --max-time 20
 """
 
 import argparse
