@@ -36,7 +36,7 @@ class FakeCertificate:
     beta: float = 0.7
     unit: float = 1.0
     constant_objective: float = 3.0
-    kind: str = "two-layer ReLU network"
+    kind: str = "two-layer ReLU network of any width"
     how: str = ""
     verdict: str = "Your network can be improved."
 

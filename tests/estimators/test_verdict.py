@@ -56,7 +56,7 @@ def test_the_words_of_a_loose_proof_claim_nothing_about_the_network() -> None:
         (Comparison(3.0, 1.0, 0.99, 2.0), "worse than a constant output, without neurons: that has objective 2"),
         (Comparison(3.0, 2.0, 2.0, 2.0), "this weight decay leaves no neurons"),
         (Comparison(0.0, 0.0, 0.0), "optimal, up to rounding"),
-        (Comparison(2.0, 1.0, 0.9, kind="attention network"), "No attention network of any width"),
+        (Comparison(2.0, 1.0, 0.9, kind="attention network"), "No attention network is better"),
     ],
 )
 def test_the_words_of_other_cases(comparison: Comparison, words: str) -> None:
@@ -168,3 +168,11 @@ def test_a_better_head_in_its_module() -> None:
     assert torch.equal(wide.body.weight, narrow.body.weight)
     with pytest.raises(ValueError, match="has no layer 'fc1'"):
         found.load_into(module(100))
+
+
+def test_the_words_of_filters() -> None:
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Conv1d(1, 3, 3), nn.ReLU(), nn.Flatten(), nn.Linear(6, 1))
+    found = certify(network, rng.standard_normal((9, 1, 4)), Y[:9], 0.5, max_time=0.5)
+    assert f"{found.better.n_neurons} filters, by training on" in found.verdict
+    assert found.kind == "convolutional ReLU network of any number of filters"

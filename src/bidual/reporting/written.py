@@ -72,7 +72,7 @@ class _Certify(_Json):
     constant_objective: Number = math.nan
     unit: Positive = 1.0
     weight_decay: Number | None = None
-    kind: str = "two-layer ReLU network"
+    kind: str = "two-layer ReLU network of any width"
     how: str = ""
     task: str = ""
     loss: str = ""

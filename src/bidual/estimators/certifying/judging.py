@@ -132,7 +132,9 @@ def _certify(
     own_gap = _relative_gap(own.most, certificate.dual)
     data = problem.datafit
     constant = data.upper_bound(torch.zeros_like(data.targets), 0.0)
-    how = f"{module.n_neurons} neurons, by training on from yours for {done.seconds:.3g} seconds"
+    unit = "neuron" if module.units is None else module.units.name
+    kind = f"{module.words} of any {'width' if unit == 'neuron' else f'number of {unit}s'}"
+    how = f"{module.n_neurons} {unit}s, by training on from yours for {done.seconds:.3g} seconds"
     return NetworkCertificate(
         own.most,
         certificate.dual,
@@ -144,7 +146,7 @@ def _certify(
         scaling.beta,
         scaling.unit,
         constant,
-        module.words,
+        kind,
         how,
         given.head,
         Question(given, problem),

@@ -47,7 +47,7 @@ class NetworkCertificate:
     beta: float
     unit: float = 1.0
     constant_objective: float = math.nan
-    kind: str = "two-layer ReLU network"
+    kind: str = "two-layer ReLU network of any width"
     how: str = ""
     head: tuple[str, str] | None = None
     question: Question | None = field(default=None, repr=False)

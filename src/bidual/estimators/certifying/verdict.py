@@ -42,7 +42,7 @@ class Comparison:
         best: of the best network known, that one included.
         lower_bound: of all networks of its kind and any width.
         constant: of a constant output, with the bias that the network may have; NaN where it is not known.
-        kind: what its kind is called.
+        kind: what its kind is called, and that it may have any size.
         how: how the best network was found.
     """
 
@@ -50,7 +50,7 @@ class Comparison:
     best: float
     lower_bound: float
     constant: float = math.nan
-    kind: str = "two-layer ReLU network"
+    kind: str = "two-layer ReLU network of any width"
     how: str = ""
 
     @classmethod
@@ -115,12 +115,12 @@ class Comparison:
                 "A larger max_time, or a larger weight decay, may prove more."
             )
         if not self.unproved > _SMALLEST:
-            return f"No {self.kind} of any width is better than {it}: it is optimal, up to rounding."
+            return f"No {self.kind} is better than {it}: it is optimal, up to rounding."
         if self.unproved <= _LOOSE:
             optimal = " It is optimal for all practical purposes." if self.unproved <= _OPTIMAL else ""
-            return f"No {self.kind} of any width is better than {it} by more than {self.open}.{optimal}"
+            return f"No {self.kind} is better than {it} by more than {self.open}.{optimal}"
         return (
-            f"The proof is loose: it excludes only that a {self.kind}, of any width, is better than {it} by more than "
+            f"The proof is loose: it excludes only that a {self.kind} is better than {it} by more than "
             f"{self.open}. This does not say that there is a better one: nothing is known about objectives between "
             f"{self.lower_bound:.6g} and {self.best:.6g}."
         )
