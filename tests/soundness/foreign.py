@@ -43,14 +43,22 @@ class Weights:
 
 @dataclass(frozen=True)
 class Judge:
-    """Objectives in extended precision: losses, and half of beta times the squares of all weights but output biases."""
+    """Objectives in extended precision: losses, and half of beta times the squares of all that is decayed.
+
+    ``free`` says whether the last column of hidden weights is a bias that is not, ``output`` whether the output bias
+    is.
+    """
 
     X: ndarray
     fit: Fit
     beta: float
+    free: bool = False
+    output: bool = False
 
     def objective(self, weights: Weights) -> np.longdouble:
-        decay = ((wide(weights.hidden) ** 2).sum() + (wide(weights.output) ** 2).sum()) / 2
+        hidden = weights.hidden[:, :-1] if self.free else weights.hidden
+        parts = [hidden, weights.output, *([weights.bias] if self.output else [])]
+        decay = sum((wide(part) ** 2).sum() for part in parts) / 2
         return self.fit.value_at(self._outputs(weights), self._targets) + wide(self.beta) * decay
 
     def _outputs(self, weights: Weights) -> np.ndarray:
@@ -81,19 +89,21 @@ def foreign_case(rng: Generator) -> Iterator[Issued]:
     beta = beta_for(rng, seen, fit) if rng.random() < 0.7 else single(share_of_beta_max(rng))
     module, source = _network(rng, X, Y, beta, loss, hidden_bias, output_bias)
     module = module.double() if double else module.float()
-    judge = Judge(seen, fit, beta)
+    word = rng.choice(["hidden", "output", True, False]) if rng.random() < 0.5 else "hidden"
+    word = word if word in ("hidden", "output") else word == "True"
+    judge = Judge(seen, fit, beta, hidden_bias and word in ("output", False), word in ("output", True))
     known = _by_cvxpy(rng, judge)
     for power in (0, int(rng.integers(-60, 61))):
         told = labels(
             architecture="network from elsewhere",
             loss=loss,
-            gauge="weight decay",
+            gauge="weight decay" if word == "hidden" else f"weight decay, decayed_bias={word}",
             solver=source,
             dtype=next(module.parameters()).dtype,
             scope="ALL_PATTERNS",
             data=kind,
         )
-        yield _issued(rng, told, judge, _scaled(module, power), X, known)
+        yield _issued(rng, told, judge, _scaled(module, power), X, known, word)
 
 
 def _network(
@@ -151,14 +161,20 @@ def _scaled(module: nn.Sequential, power: int) -> nn.Sequential:
 
 
 def _issued(
-    rng: Generator, told: dict[str, str], judge: Judge, module: nn.Sequential, X: ndarray, known: Weights
+    rng: Generator,
+    told: dict[str, str],
+    judge: Judge,
+    module: nn.Sequential,
+    X: ndarray,
+    known: Weights,
+    word: str | bool,
 ) -> Issued:
     given = Weights.of(module)
     others = [replace(given, output=0 * given.output), known]
     issued = Issued(told, attained=[judge.objective(weights) for weights in (given, *others)])
     fit, tol = judge.fit, float(rng.choice([1e-2, 1e-8]))
     try:
-        found = certify(module, X, fit.Y, judge.beta, fit.loss, tol=tol, max_time=_SECONDS)
+        found = certify(module, X, fit.Y, judge.beta, fit.loss, tol=tol, max_time=_SECONDS, decayed_bias=word)
     except (ValueError, *BREAKDOWNS) as error:
         issued.refused = type(error).__name__
         return issued
