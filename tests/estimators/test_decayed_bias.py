@@ -4,9 +4,11 @@ import cvxpy as cp
 import numpy as np
 import pytest
 import torch
+from sklearn.neural_network import MLPRegressor
 from torch import nn
 
 from bidual import certify
+from bidual.io.foreign import sklearn_beta
 
 WORDS = [(True, True), (False, False), ("hidden", True), ("hidden", False), ("output", True), ("output", False)]
 DECAYED = {True: (True, True), False: (False, False), "hidden": (True, False), "output": (False, True)}
@@ -92,6 +94,14 @@ def test_any_column_bounds_free_biases_from_below(wide: float, monkeypatch: pyte
     assert found.lower_bound <= optimum * (1 + 1e-7)
     assert found.lower_bound >= optimum / np.sqrt(1 + wide**-2) * (1 - 1e-5)
     assert found.better_objective >= optimum * (1 - 1e-7)
+
+
+def test_networks_of_scikit_learn_are_judged_at_their_own_loss() -> None:
+    x, y = samples(30)
+    mlp = MLPRegressor((8,), solver="lbfgs", alpha=1.0, max_iter=2000, random_state=0, tol=1e-10).fit(x[:, None], y)
+    found = certify(mlp, x[:, None], y, sklearn_beta(mlp, 30), decayed_bias=False)
+    assert found.objective == pytest.approx(30 * mlp.loss_, rel=1e-9)
+    assert found.lower_bound >= by_cvxpy(x, y, 1.0, "squared", (False, False), True) * (1 - 1e-4)
 
 
 def test_more_freedom_costs_no_more() -> None:

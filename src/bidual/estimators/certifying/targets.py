@@ -11,7 +11,7 @@ from torch import Tensor
 from bidual.estimators.class_weights import ClassWeight, class_weighted
 from bidual.estimators.inputs import as_plain_array, as_targets
 from bidual.io.foreign import class_codes, number_targets
-from bidual.losses import Loss
+from bidual.losses import Loss, MarginLoss
 from bidual.losses.datafit import Datafit
 from bidual.runtime.json_text import one_line
 from bidual.runtime.numerical_errors import check_magnitude
@@ -38,7 +38,7 @@ class Targets(NamedTuple):
             return cls(loss.encode(codes, n_outputs), class_weight, known, codes)
         if class_weight is not None:
             raise ValueError("class_weight is for labels, one per sample, but y holds numbers; use sample_weight.")
-        return cls(number_targets(values, n_outputs))
+        return cls(_signs(number_targets(values, n_outputs), loss))
 
     def weights(self, sample_weight: ArrayLike | None) -> np.ndarray | None:
         """Those of samples times those of their classes."""
@@ -48,6 +48,12 @@ class Targets(NamedTuple):
             weight = _check_sample_weight(plain, self.Y, dtype=np.float64, ensure_non_negative=True)
             check_magnitude("sample_weight", weight)
         return class_weighted(self.class_weight, self.classes, self.codes, weight)
+
+
+def _signs(Y: np.ndarray, loss: Loss) -> np.ndarray:
+    """Zeros and ones, as torch's losses of logits take them, as the -1 and 1 of losses of a margin."""
+    coded = isinstance(loss, MarginLoss) and bool(np.isin(Y, (0.0, 1.0)).all())
+    return 2 * Y - 1 if coded else Y
 
 
 def weighted(

@@ -62,8 +62,8 @@ def sklearn_beta(estimator: BaseEstimator, n_samples: int) -> float:
     ``solver="lbfgs"``, where b = n, but n / 200 times as much for "adam" and "sgd" with more than 200 samples.
     (Its squared loss is reported as a mean over outputs, but its gradient is that of the sum, as here.)
 
-    The penalty covers the weights only. Here the hidden bias is penalised too, as a weight of a constant feature, and
-    only the output bias is free, so a scikit-learn optimum with hidden biases is not quite an optimum here.
+    The penalty covers the weights only, no biases: ``certify(..., decayed_bias=False)`` judges such networks. The
+    estimators of this package penalise the hidden bias too, as a weight of a constant feature.
 
     Args:
         estimator: an ``MLPRegressor`` or ``MLPClassifier``; it need not be fitted.
