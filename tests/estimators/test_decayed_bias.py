@@ -98,7 +98,9 @@ def test_any_column_bounds_free_biases_from_below(wide: float, monkeypatch: pyte
 
 def test_networks_of_scikit_learn_are_judged_at_their_own_loss() -> None:
     x, y = samples(30)
-    mlp = MLPRegressor((8,), solver="lbfgs", alpha=1.0, max_iter=2000, random_state=0, tol=1e-10).fit(x[:, None], y)
+    mlp = MLPRegressor(
+        hidden_layer_sizes=(8,), solver="lbfgs", alpha=1.0, max_iter=2000, random_state=0, tol=1e-10
+    ).fit(x[:, None], y)
     found = certify(mlp, x[:, None], y, sklearn_beta(mlp, 30), decayed_bias=False)
     assert found.objective == pytest.approx(30 * mlp.loss_, rel=1e-9)
     assert found.lower_bound >= by_cvxpy(x, y, 1.0, "squared", (False, False), True) * (1 - 1e-4)
