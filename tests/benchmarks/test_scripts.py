@@ -11,6 +11,7 @@ from sklearn.metrics import brier_score_loss, log_loss
 from sklearn.model_selection import StratifiedShuffleSplit
 
 import calibration
+import certify_shared
 import certify_trained
 import defaults
 import floor
@@ -225,3 +226,12 @@ def test_a_row_of_parallel_gaps():
     assert [int(n), int(rank), float(noise), int(seed), float(share)] == [20, 4, 0.5, 1, 0.3]
     assert 0 < float(gap) <= float(early) < 1
     assert float(seconds) > 0
+
+
+def test_networks_that_share_weights_are_trained_and_judged(capsys):
+    certify_shared.main(["--samples", "12", "--shares", "0.3", "--seconds", "0.1", "--epochs", "30"])
+    rows = [line.split(" | ") for line in capsys.readouterr().out.splitlines() if line.startswith(("| cnn", "| att"))]
+    assert [found[0] for found in rows] == ["| cnn, n = 12", "| attention, n = 12"]
+    for found in rows:
+        objective, better, bound = (float(number) for number in found[3:6])
+        assert 0 <= bound <= better <= objective
