@@ -2,6 +2,8 @@
 
 import warnings
 from collections.abc import Callable
+from copy import deepcopy
+from functools import partial
 from typing import Any
 
 import cvxpy as cp
@@ -14,6 +16,8 @@ from torch.nn import functional as F
 
 from bidual import ConvexAttentionRegressor, ConvexCNNRegressor, Scope, certify
 from bidual.architectures.modules import ReluAttentionNetwork
+from bidual.estimators.certifying.loading import load_network
+from bidual.torch import finish
 
 
 def images(*shape: int, n: int = 12) -> tuple[Tensor, Tensor]:
@@ -229,6 +233,64 @@ def test_attention_under_weight_decay_of_all_parameters() -> None:
     best = cp.Problem(cp.Minimize(cp.sum_squares(A @ z + bias - y) + 0.4 * cp.norm1(z) + 0.2 * bias**2)).solve()
     assert found.lower_bound * found.unit == pytest.approx(best, rel=1e-4)
     assert found.better_objective * found.unit == pytest.approx(best, rel=1e-4)
+
+
+@pytest.mark.parametrize("name", ["plain", "windows", "signals"])
+def test_the_better_network_goes_into_the_users_own_module(name: str) -> None:
+    """With filters to spare in place, and with more filters in a copy."""
+    wide, X, y = cnn(name)
+    found = certify(after_adam(wide, X, y, 1.0), X, y, 1.0, max_time=0.2)
+    assert found.better is not None
+    m = found.better.hidden.out_channels
+    for width, load in ((m + 2, found.load_into), (1, partial(load_network, found.better, head=None, widen=True))):
+        conv, linear = deepcopy(wide[0]), wide[-1]
+        conv.out_channels, places = width, linear.in_features // wide[0].out_channels
+        for part in conv._parameters:
+            if conv._parameters[part] is not None:
+                conv._parameters[part] = nn.Parameter(torch.ones(width, *conv._parameters[part].shape[1:]))
+        module = nn.Sequential(conv, *wide[1:-1], nn.Linear(width * places, 1))
+        load(model=module)
+        with torch.no_grad():
+            assert torch.allclose(module(X), found.better(X.double()).float(), atol=1e-5)
+        assert float(plain_objective(module, X, y, 1.0).detach()) == pytest.approx(found.better_objective, rel=1e-5)
+        assert found.objective_of(module) == pytest.approx(found.better_objective, rel=1e-5)
+
+
+def test_finish_takes_a_convolutional_network() -> None:
+    module, X, y = cnn("signals")
+    done = finish(module, (X, y), beta=1.0, max_time=0.2)
+    assert done.improved
+    assert done.objective == pytest.approx(float(plain_objective(done.model, X, y, 1.0).detach()), rel=1e-5)
+    assert done.objective < float(plain_objective(module, X, y, 1.0).detach())
+
+
+@pytest.mark.parametrize(
+    ("module", "words"),
+    [
+        (
+            ReluAttentionNetwork(2, 1, 1, average=1),
+            "a self-attention network with ReLU scores cannot be changed in place",
+        ),
+        (nn.Sequential(nn.Conv2d(1, 1, 2), nn.BatchNorm2d(1), nn.ReLU(), nn.Flatten(), nn.Linear(4, 1)), "was folded"),
+    ],
+)
+def test_finish_refuses_before_any_work_what_it_cannot_change(module: nn.Module, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        finish(module.eval(), ("no samples", "no targets"), beta=1.0)
+
+
+def test_modules_that_the_better_network_does_not_fit_into_are_left_alone() -> None:
+    module, X, y = cnn("plain")
+    found = certify(module, X, y, 0.5, max_time=0.2)
+    for other, words in (
+        (nn.Sequential(nn.Conv2d(1, 3, 2, stride=2), *module[1:]), "the module's convolution has another geometry"),
+        (nn.Sequential(nn.Conv2d(2, 3, 2), *module[1:]), "has 1 x 2 x 2 features and 1 outputs, your module 2 x 2 x 2"),
+        (nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1)), "a Sequential has no convolution; give the mod"),
+    ):
+        before = deepcopy(other.state_dict())
+        with pytest.raises(ValueError, match=words):
+            load_network(found.better, other, None, widen=True)
+        assert all(torch.equal(value, before[name]) for name, value in other.state_dict().items())
 
 
 class Functional(nn.Module):

@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from bidual.estimators.certifying import NetworkCertificate, certify
-from bidual.estimators.certifying.loading import layers_of, load_network
+from bidual.estimators.certifying.loading import check_loadable, load_network
 from bidual.torch.batches import Batches, gathered
 
 
@@ -57,7 +57,7 @@ def finish(model: nn.Module, data: Batches, *, head: Sequence[str] | None = None
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"finish takes a torch module, got a {type(model).__name__}; certify takes other networks.")
-    layers_of(model, head)  # refuses what could not be loaded
+    check_loadable(model, head)
     X, y = gathered(data)
     found = certify(model, X, y, head=head, **settings)
     return _finished(model, found)

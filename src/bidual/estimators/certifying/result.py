@@ -61,7 +61,7 @@ class NetworkCertificate:
         return str(Comparison.of(self))
 
     def load_into(self, model: nn.Module) -> None:
-        """Put the better network into a module of your own: a two-layer ReLU network that is wide enough.
+        """Put the better network into a module of your own that is wide enough: two layers, or convolutional.
 
         Of a model that was certified with ``head=``, or one like it, the two layers of the head are changed.
 
