@@ -88,6 +88,9 @@ def test_one_class_only():
 
 def test_classification_losses_are_not_for_regression():
     assert "hinge loss is for classifiers" in refusal(ConvexMLPRegressor(loss="hinge"))
+    assert "log loss is for classifiers; use 'squared'" in refusal(ConvexMLPRegressor(loss="log_loss"))
+    assert "quantile loss is for numbers, not for classes" in refusal(ConvexMLPClassifier(loss="quantile"))
+    assert "'log_loss', 'logistic'" in refusal(ConvexMLPClassifier(loss="log"))
 
 
 def test_weights():

@@ -172,3 +172,18 @@ def test_saved_models_keep_their_gates(planted: tuple[Array, Array], tmp_path: A
     again = load(tmp_path / "model")
     assert (gates_of(again) == gates_of(fit)).all()
     assert (again.predict(planted[0]) == fit.predict(planted[0])).all()
+
+
+@pytest.mark.parametrize(("max_time", "share"), [(None, None), (8, 2.0)])
+def test_finding_gates_has_a_share_of_the_time(
+    planted: tuple[Array, Array], max_time: int | None, share: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[float | None] = []
+
+    def watched(problem: ReluProblem, seed: int, seconds: float | None) -> torch.Tensor:
+        seen.append(seconds)
+        return gates_of_quick_training(problem, seed, seconds)
+
+    monkeypatch.setattr(mlp, "gates_of_quick_training", watched)
+    ConvexMLPRegressor(max_time=max_time, **GATED).fit(*planted)
+    assert seen == [share]

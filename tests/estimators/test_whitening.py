@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 from bidual.estimators.whitening import ZCAWhitening
 
@@ -90,3 +91,10 @@ def test_feature_names() -> None:
 def test_bad_input(zca: ZCAWhitening, X: np.ndarray, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         zca.fit(X)
+
+
+def test_sparse_samples_are_refused_with_what_to_do() -> None:
+    full = np.eye(4)
+    for whiten in (ZCAWhitening().fit, ZCAWhitening().fit(full).transform):
+        with pytest.raises(ValueError, match=r"^samples to whiten must be full arrays, got a sparse csr_array"):
+            whiten(sparse.csr_array(full))

@@ -50,13 +50,13 @@ def as_targets(y: Any) -> Any:
     return y
 
 
-def refuse_sparse(X: Any, what: str) -> None:
-    """For families whose samples have a shape."""
+_SHAPED = "with the shape of a sample where X has none, or use a fully connected network such as ConvexMLPClassifier"
+
+
+def refuse_sparse(X: Any, what: str, hint: str = _SHAPED) -> None:
+    """For what needs all numbers, by default families whose samples have a shape."""
     if issparse(X):
-        raise ValueError(
-            f"{what} must be full arrays, got a sparse {type(X).__name__}; pass X.toarray(), with the shape of a "
-            "sample where X has none, or use a fully connected network such as ConvexMLPClassifier."
-        )
+        raise ValueError(f"{what} must be full arrays, got a sparse {type(X).__name__}; pass X.toarray(), {hint}.")
 
 
 def as_samples(X: Any, keep_sparse: bool, device: torch.device) -> Tensor:

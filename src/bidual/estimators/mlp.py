@@ -26,6 +26,8 @@ from bidual.problems.problem import ReluProblem
 from bidual.training.relu.plan import ReluPlan
 from bidual.training.relu.quick_gates import gates_of_quick_training
 
+_SHARE_FOR_GATES = 0.25  # of max_time, that the training which finds gates may take beside the fit
+
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class ConvexNetwork(ConvexEstimator):
@@ -84,12 +86,9 @@ class ConvexNetwork(ConvexEstimator):
 
     def _make_gates(self, X: Tensor, datafit: Datafit) -> Tensor:
         """The last fit's gates if they may be kept, else the user's or new ones; a hidden bias is one row more."""
-        last: Any = getattr(getattr(self, "architecture_", None), "gates", None)
         trained = self._gates_are_trained(X, datafit)
         settings = (trained, *self._current_gate_settings())
-        same = last is not None and getattr(self, "_gate_settings", None) == settings
-        width = self._seen(take_rows(X, slice(1)), None)[0].shape[1] + self._biased
-        if self.warm_start and same and len(last) == width:
+        if (last := self._kept_gates(X, settings)) is not None:
             return last
         self._gate_settings = settings
         rows, weight = self._seen(X, datafit.weight)
@@ -99,11 +98,21 @@ class ConvexNetwork(ConvexEstimator):
             return self._given_gates(rows)
         seed = self._seed()
         drawn = sample_gates(rows, count, torch.Generator().manual_seed(seed), bias=self._biased, weight=weight)
-        if not trained:
-            return drawn
-        problem = self._relu_problem(X, datafit)
-        gates = torch.cat([gates_of_quick_training(problem, seed, self.max_time), drawn], 1)
-        return gates[:, distinct(activations(problem.X, gates))[:count]]
+        return self._after_trained_gates(drawn, self._relu_problem(X, datafit), seed) if trained else drawn
+
+    def _kept_gates(self, X: Tensor, settings: tuple[object, ...]) -> Tensor | None:
+        """Those of the last fit, if it is gone on with, and they were chosen with these settings for such samples."""
+        last: Any = getattr(getattr(self, "architecture_", None), "gates", None)
+        if not self.warm_start or last is None or getattr(self, "_gate_settings", None) != settings:
+            return None
+        width = self._seen(take_rows(X, slice(1)), None)[0].shape[1] + self._biased
+        return last if len(last) == width else None
+
+    def _after_trained_gates(self, drawn: Tensor, problem: ReluProblem, seed: int) -> Tensor:
+        """As many gates as were drawn, first those of a quick training, which has a share of the time on top."""
+        seconds = None if self.max_time is None else _SHARE_FOR_GATES * float(self.max_time)
+        gates = torch.cat([gates_of_quick_training(problem, seed, seconds), drawn], 1)
+        return gates[:, distinct(activations(problem.X, gates))[: drawn.shape[1]]]
 
     def _gates_are_trained(self, X: Tensor, datafit: Datafit) -> bool:
         """By default, where a quick training can be: its descents need a smooth loss, and samples written out."""
@@ -209,7 +218,7 @@ class ConvexMLPClassifier(ClassifierTargets, ConvexMLP):
             ``bidual.solvers.SOLVERS``.
         tol: the certified relative duality gap to reach; a ConvergenceWarning says so if it was not.
         max_iter: a limit on solver steps, None for the solver's own.
-        max_time: a limit in seconds, None for none.
+        max_time: a limit in seconds on a training, None for none; one that finds gates has a quarter of it beside that.
         hidden_bias: whether neurons (and gates, if not given) have a bias; it is part of the weight decay, and one more
             dimension for the certificate.
         fit_intercept: whether outputs have an intercept, which is not penalised.

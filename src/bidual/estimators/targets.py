@@ -130,10 +130,11 @@ class RegressorTargets(RegressorMixin):
     _numeric_targets = True
 
     def _make_loss(self) -> Loss:
-        loss = resolve_loss(self.loss)
+        loss = resolve_loss(self.loss, 1)
         if loss.classification:
             others = "'squared', 'huber', 'absolute', 'quantile' or 'poisson'"
-            raise ValueError(f"{loss.name} loss is for classifiers; use {others} here.")
+            name = "log" if self.loss == "log_loss" else loss.name
+            raise ValueError(f"{name} loss is for classifiers; use {others} here.")
         return loss
 
     def _encode_targets(self, y: NDArray[Any]) -> NDArray[np.float64]:

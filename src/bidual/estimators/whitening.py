@@ -9,7 +9,7 @@ from scipy.linalg import svd
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, validate_data
 
-from bidual.estimators.inputs import answers_in_kind, as_plain_array
+from bidual.estimators.inputs import answers_in_kind, as_plain_array, refuse_sparse
 from bidual.estimators.parameters import FLAG, must
 
 Array = NDArray[np.float64]
@@ -54,6 +54,7 @@ class ZCAWhitening(TransformerMixin, BaseEstimator):
     def fit(self, X: ArrayLike, y: object = None) -> Self:
         """Learn the map from samples X (n, d); y is ignored."""
         self._check_parameters()
+        _refuse_sparse(X)
         samples: Array = validate_data(self, as_plain_array(X), dtype=np.float64)
         n = len(samples)
         if self.center and n == 1:
@@ -76,6 +77,7 @@ class ZCAWhitening(TransformerMixin, BaseEstimator):
     def transform(self, X: ArrayLike) -> Array:
         """The whitened samples (n, d), with the constant column behind them (n, d + 1) if there is one."""
         check_is_fitted(self)
+        _refuse_sparse(X)
         return self._map(validate_data(self, X, dtype=np.float64, reset=False))
 
     def get_feature_names_out(self, input_features: ArrayLike | None = None) -> NDArray[np.object_]:
@@ -101,3 +103,7 @@ class ZCAWhitening(TransformerMixin, BaseEstimator):
         FLAG("center", self.center)
         FLAG("constant_column", self.constant_column)
         must("None or a number from 0 to below 1", lambda value: value is None or 0 <= value < 1)("rtol", self.rtol)
+
+
+def _refuse_sparse(X: object) -> None:
+    refuse_sparse(as_plain_array(X), "samples to whiten", "because subtracting the mean fills them")

@@ -22,7 +22,7 @@ def resolve_loss(loss: object, n_outputs: int | None = None) -> Loss:
     if isinstance(loss, str) and loss == "log_loss" and n_outputs is not None:
         return Logistic() if n_outputs == 1 else Softmax()
     if not isinstance(loss, str) or (loss != "auto" and loss not in LOSSES):
-        raise ValueError(f"loss must be 'auto', a Loss, or one of {sorted(LOSSES)}, got {loss!r}.")
+        raise ValueError(f"loss must be 'auto', a Loss, or one of {sorted([*LOSSES, 'log_loss'])}, got {loss!r}.")
     return Squared() if loss == "auto" else LOSSES[loss]()
 
 

@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 from numbers import Real
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from bidual.losses.base import ConeRows, Epigraph, Loss
@@ -25,6 +27,9 @@ class Quantile(Loss):
         if not isinstance(self.quantile, Real) or not 0 < self.quantile < 1:
             raise ValueError(f"quantile must be a number between 0 and 1, got {self.quantile!r}; 0.5 is the median.")
         object.__setattr__(self, "quantile", float(self.quantile))  # a float32 would round all that it meets
+
+    def encode(self, codes: NDArray[np.integer], n_outputs: int) -> NDArray[np.float64]:
+        raise ValueError(f"{self.name} loss is for numbers, not for classes; use 'squared' or 'log_loss' for labels.")
 
     @property
     def slope(self) -> float:  # type: ignore[override]
