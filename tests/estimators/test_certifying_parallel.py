@@ -65,7 +65,7 @@ def path_norm(module: Parallel) -> float:
 def test_the_objective_is_that_of_paths_and_so_is_that_of_the_better_network(data, bias: bool, second: int) -> None:
     X, y = data
     module = parallel(2, 2, second, bias=bias)
-    found = certify(module, X, y, 0.3, max_time=1.0)
+    found = certify(module, X, y, 0.3)
 
     def objective(P: Tensor, price: float) -> float:
         return 0.5 * float(((P.detach().numpy()[:, 0] - y) ** 2).sum()) + 0.3 * price
@@ -82,15 +82,15 @@ def test_the_objective_is_that_of_paths_and_so_is_that_of_the_better_network(dat
         objective(better(torch.tensor(X)), path_norm(Parallel(*parts))), rel=1e-9
     )
     assert 0 < found.lower_bound <= found.better_objective < found.objective
-    again = certify(better, X, y, 0.3, max_time=1.0)
+    again = certify(better, X, y, 0.3)
     assert again.objective == pytest.approx(found.better_objective, rel=1e-9)
 
 
 def test_more_units_above_are_a_smaller_beta(data) -> None:
     """m_2 units that are copies of one cost 1 / sqrt(m_2) of what they cost alone."""
     X, y = data
-    narrow = certify(parallel(2, 2, 1), X, y, 0.3 / 2, max_time=2.0)
-    wide = certify(parallel(2, 2, 4), X, y, 0.3, max_time=2.0)
+    narrow = certify(parallel(2, 2, 1), X, y, 0.3 / 2)
+    wide = certify(parallel(2, 2, 4), X, y, 0.3)
     assert wide.lower_bound <= narrow.better_objective * (1 + 1e-9)
     assert narrow.lower_bound <= wide.better_objective * (1 + 1e-9)
     assert wide.better_objective == pytest.approx(narrow.better_objective, rel=1e-3)
