@@ -1,152 +1,15 @@
 """scikit-learn's own conformance checks, on every estimator that the package has."""
 
-from collections.abc import Iterator
-from importlib import import_module
-from inspect import isabstract
-from pkgutil import iter_modules
+import os
+import subprocess
+import sys
 from typing import Any
 
 import pytest
-from sklearn.base import BaseEstimator, clone
-from sklearn.utils.estimator_checks import estimator_checks_generator
+from sklearn.base import BaseEstimator
 
 import bidual
-from bidual import estimators
-
-Settings = dict[str, Any]
-
-RELU: Settings = {"tol": 1e-2}
-SEARCHED: Settings = {"tol": 0.3, "oracle": "search", "n_starts": 16}
-GATED: Settings = {"activation": "gated_relu", "n_gates": 10, "tol": 1e-4}
-LINEAR: Settings = {"activation": "linear"}
-CV: Settings = {"n_betas": 2, "cv": 2}
-SIGNAL: Settings = {"image_shape": (1, -1), "padding": 1}  # rows of numbers as signals of one channel
-TOKEN: Settings = {"token_shape": (1, -1)}  # and as sequences of one token
-SAMPLED: Settings = {"activation": "gated_relu", "n_subnetworks": 8, "widths": 2}
-THREE_LAYERS: Settings = {"oracle": "search", "n_starts": 16, "widths": 2, "tol": 0.5}
-STAGE: Settings = {"stages": 1, "n_gates": 16, "epochs": 20, "learning_rate": 0.1, "certificate_samples": 0}
-ROW: Settings = {"image_shape": (1, 1, -1), "downsample": (), "pooling": 1, "crop": 0, "flip": False}
-FIXED: Settings = {"betas": [0.1, 1.0], "cv": 2}  # shares of beta_max follow the weights of classes, and fit any class
-
-# What to check; those that are not named here are checked with all defaults.
-QUICK: dict[str, list[Settings]] = {
-    "ConvexMLPClassifier": [GATED, LINEAR],
-    "ConvexMLPRegressor": [GATED, LINEAR],
-    "ConvexMLPClassifierCV": [GATED | FIXED],
-    "ConvexMLPRegressorCV": [GATED | CV],
-    "ConvexCNNClassifier": [SIGNAL | {"n_gates": 10, "beta": 1.0}],
-    "ConvexCNNRegressor": [SIGNAL | {"n_gates": 10}],
-    "ConvexAttentionClassifier": [TOKEN | {"n_gates": 5}],
-    "ConvexAttentionRegressor": [TOKEN | {"n_gates": 5}],
-    "ConvexParallelClassifier": [SAMPLED],
-    "ConvexParallelRegressor": [SAMPLED],
-    "ConvexClassifierCV": [CV | {"scoring": "accuracy"}],
-    "ConvexRegressorCV": [CV | {"scoring": "r2"}],
-    "LayerwiseCNNClassifier": [STAGE | ROW],
-    "ZCAWhitening": [{}, {"center": False}, {"constant_column": False}],
-    "ConvexCNNClassifierCV": [],
-    "ConvexCNNRegressorCV": [],
-    "ConvexAttentionClassifierCV": [],
-    "ConvexAttentionRegressorCV": [],
-    "ConvexParallelClassifierCV": [],
-    "ConvexParallelRegressorCV": [],
-}
-OVER_PATTERNS: dict[str, list[Settings]] = {"ConvexMLPClassifier": [RELU], "ConvexMLPRegressor": [RELU]}
-SLOW: dict[str, list[Settings]] = {
-    "ConvexMLPClassifierCV": [LINEAR | CV, SEARCHED | FIXED],
-    "ConvexMLPRegressorCV": [LINEAR | CV, SEARCHED | CV],
-    "ConvexCNNClassifier": [SIGNAL | LINEAR | {"beta": 1.0}],
-    "ConvexCNNRegressor": [SIGNAL | LINEAR],
-    "ConvexCNNClassifierCV": [SIGNAL | FIXED | {"n_gates": 10}],
-    "ConvexCNNRegressorCV": [SIGNAL | CV | {"n_gates": 10}],
-    "ConvexAttentionClassifier": [TOKEN | LINEAR],
-    "ConvexAttentionRegressor": [TOKEN | LINEAR],
-    "ConvexAttentionClassifierCV": [TOKEN | CV | {"n_gates": 5}],
-    "ConvexAttentionRegressorCV": [TOKEN | CV | {"n_gates": 5}],
-    "ConvexParallelClassifier": [THREE_LAYERS],
-    "ConvexParallelRegressor": [THREE_LAYERS],
-    "ConvexParallelClassifierCV": [SAMPLED | CV],
-    "ConvexParallelRegressorCV": [SAMPLED | CV],
-}
-LONG = {  # seconds with ReLU over all patterns, for what all estimators share: how samples and weights are read
-    "check_dtype_object",
-    "check_estimator_sparse_array",
-    "check_estimator_sparse_matrix",
-    "check_estimators_dtypes",
-    "check_regressor_data_not_an_array",
-    "check_sample_weight_equivalence_on_dense_data",
-    "check_sample_weight_equivalence_on_sparse_data",
-    "check_supervised_y_2d",
-}
-REPETITIONS = {"check_sample_weight_equivalence_on_dense_data", "check_sample_weight_equivalence_on_sparse_data"}
-
-
-def found() -> dict[str, type[BaseEstimator]]:
-    """Every estimator of the package, by looking into its files."""
-    files = [import_module(f"{estimators.__name__}.{each.name}") for each in iter_modules(estimators.__path__)]
-    classes = {value for file in files for value in vars(file).values() if isinstance(value, type)}
-    ours = {each for each in classes if issubclass(each, BaseEstimator) and each.__module__.startswith("bidual.")}
-    return {each.__name__: each for each in sorted(ours, key=lambda each: each.__name__) if not _is_base(each)}
-
-
-def _is_base(each: type) -> bool:
-    """Of families, and of what model files can hold: neither classifies, nor regresses, nor transforms."""
-    return isabstract(each) or not any(hasattr(each, method) for method in ("predict", "transform"))
-
-
-def exact(estimator: Any) -> Any:
-    """For checks that want predictions to 1e-7, which need a gap of about its square.
-
-    Regressors have to be told apart from zero, too: with small betas they interpolate targets of zero.
-    """
-    estimator = clone(estimator).set_params(tol=1e-14, max_time=3.0)
-    squared = isinstance(estimator, estimators.ConvexMLPRegressor | estimators.ConvexRegressor)
-    if squared and estimator.activation in ("linear", "given"):
-        estimator.set_params(solver="eta_newton")
-    if "betas" in estimator.get_params() and not hasattr(estimator, "class_weight"):
-        estimator.set_params(betas=[3.0, 10.0])
-    return estimator
-
-
-def reason_to_fail(estimator: Any, name: str) -> str | None:
-    """Why weights and repetitions may differ by more than 1e-7 of a prediction, if they may.
-
-    tests/estimators hold the same statement at a tolerance that follows from the certified gap.
-    """
-    if name not in REPETITIONS:
-        return None
-    if estimator.get_params().get("activation") == "relu":
-        return "neurons are searched for: predictions agree to 1e-3, also where the gap is 1e-8"
-    if isinstance(estimator, estimators.ConvexAttentionClassifier | estimators.ConvexAttentionRegressorCV):
-        return (
-            "first-order steps for coupled outputs, and small betas: predictions agree to 1e-6 after 3 s on a free core"
-        )
-    return None
-
-
-def checks(settings: dict[str, list[Settings]], names: list[str], slow: bool) -> Iterator[Any]:
-    """Of every estimator; long ones, and repetitions on other kinds of arrays, are left to `make test-slow`."""
-    for name in names:
-        for number, each in enumerate(settings.get(name, [] if slow else [{}])):
-            estimator = found()[name](**each)
-            relu = estimator.get_params().get("activation") == "relu"
-            for fresh, check in estimator_checks_generator(estimator):
-                what, options = check.func.__name__, check.keywords
-                long = (relu and (what in LONG or "readonly_memmap" in options)) or _is_long(estimator, what)
-                reason = reason_to_fail(estimator, what)
-                marks = [*[pytest.mark.slow] * (slow or long), *([pytest.mark.xfail(reason=reason)] if reason else [])]
-                words = "-".join([name, str(number), what, *map(str, options.values())])
-                yield pytest.param(fresh, check, marks=marks, id=words)
-
-
-def _is_long(estimator: Any, name: str) -> bool:
-    """Exact fits of networks on patches take all the time that they may."""
-    return name in REPETITIONS and bool({"image_shape", "token_shape"} & estimator.get_params().keys())
-
-
-def run(estimator: Any, check: Any) -> None:
-    name = check.func.__name__
-    check(exact(estimator) if name in REPETITIONS and not reason_to_fail(estimator, name) else estimator)
+from helpers.conformance import OVER_PATTERNS, QUICK, SLOW, checks, defaults, found, run
 
 
 def test_all_estimators_are_public_and_checked() -> None:
@@ -154,7 +17,7 @@ def test_all_estimators_are_public_and_checked() -> None:
     public = {name for name in public if issubclass(getattr(bidual, name), BaseEstimator)}
     assert found().keys() == public
     assert QUICK.keys() | SLOW.keys() <= public
-    assert [name for name in public if not QUICK.get(name, [{}]) and not SLOW.get(name)] == []
+    assert {name for name in public if {} in QUICK.get(name, [{}])} | defaults().keys() == public - {"LayerwiseCNNClassifier"}
 
 
 @pytest.mark.parametrize(("estimator", "check"), list(checks(QUICK, sorted(found()), slow=False)))
@@ -170,3 +33,17 @@ def test_conformance_of_relu(estimator: Any, check: Any) -> None:
 @pytest.mark.parametrize(("estimator", "check"), list(checks(SLOW, sorted(SLOW), slow=True)))
 def test_conformance_of_slow_networks(estimator: Any, check: Any) -> None:
     run(estimator, check)
+
+
+@pytest.mark.parametrize(("estimator", "check"), list(checks(defaults(), sorted(defaults()), slow=True)))
+def test_conformance_of_defaults(estimator: Any, check: Any) -> None:
+    run(estimator, check)
+
+
+def test_arrays_of_other_libraries_pass_where_scipy_dispatches() -> None:
+    """In a process of their own: scipy reads its variable when it is imported."""
+    code = "import warnings; warnings.simplefilter('ignore'); from helpers import conformance as it; "
+    code += "it.run_with_arrays_of_other_libraries()"
+    environment = os.environ | {"SCIPY_ARRAY_API": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
