@@ -102,6 +102,14 @@ BAD: dict[str, tuple[tuple[object, ...], str]] = {
     "option": (("--frobnicate",), "No such option"),
     "whole number": (("--n-gates", "many"), "--n-gates"),
     "regression of texts": (("--task", "regression"), "regression needs numbers"),
+    "quantile": (("--target", "level", "--quantile", 1.5), "quantile must be a number between 0 and 1, got 1.5"),
+    "quantile of labels": (("--quantile", 0.5), "quantile loss is for numbers, not for classes"),
+    "quantile of another loss": (("--quantile", 0.5, "--loss", "huber"), "--quantile has a loss of its own"),
+    "scoring without folds": (("--scoring", "r2"), "are for the folds of a cross-validation; use --beta cv"),
+    "groups without folds": (("--groups", "shade"), "are for the folds of a cross-validation; use --beta cv"),
+    "scoring": (("--beta", "cv", "--scoring", "magic"), "scoring must be None, a name in"),
+    "groups": (("--beta", "cv", "--groups", "shape"), "there is no column 'shape'; did you mean 'shade'"),
+    "scoring of another task": (("--beta", "cv", "--scoring", "r2"), "scoring='r2' cannot score the held-out part"),
 }
 
 
@@ -182,3 +190,39 @@ def test_bad_class_weights(table: Path) -> None:
     fit = ("fit", table, "--out", table.parent / "m", *GATED, "--class-weight")
     assert refused("class_weight must be None, 'balanced' or a dict", *fit, "even", "--target", "label")
     assert refused("for classification, but the task is regression", *fit, "balanced", "--target", "level")
+
+
+def test_folds_keep_groups_together_and_are_judged_by_a_scorer(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+
+    fit = ConvexMLPClassifierCV.fit
+
+    def watched(self, X, y, **given):
+        seen.append((self.cv, list(X.columns), given["groups"]))
+        return fit(self, X, y, **given)
+
+    pd.read_csv(table).assign(shop=np.array(["x", "y", "z"])[np.arange(40) % 3]).to_csv(table, index=False)
+    monkeypatch.setattr("bidual.ConvexMLPClassifierCV", partial(ConvexMLPClassifierCV, n_betas=2))
+    monkeypatch.setattr(ConvexMLPClassifierCV, "fit", watched)
+    out = table.parent / "model.safetensors"
+    options = ("--target", "label", "--activation", "linear", "--groups", "shop", "--scoring", "roc_auc", "--json")
+    code, text, err = run("fit", table, "--out", out, *options)
+    assert (code, err) == (0, "")
+    [(cv, columns, groups)] = seen
+    assert (type(cv).__name__, cv.get_n_splits()) == ("StratifiedGroupKFold", 3)
+    assert not any("shop" in name for name in columns)
+    np.testing.assert_array_equal(groups, np.arange(40) % 3)
+    assert json.loads(text)["cv"]["score"] == "roc_auc"
+    assert json.loads(text)["cv_roc_auc"] > 0.8
+    assert load(out).cv is None
+    assert run("predict", out, table).code == 0  # the column may be there, or not
+
+
+def test_a_quantile_is_predicted(table: Path) -> None:
+    out = table.parent / "model.safetensors"
+    options = ("--target", "level", "--beta", 1e-3, "--activation", "linear", "--quantile", 0.9)
+    assert run("fit", table, "--out", out, *options).code == 0
+    saved, frame = read(out), pd.read_csv(table)
+    assert saved.encoder is not None
+    above = saved.estimator.predict(saved.encoder.transform(frame)) - frame["level"].to_numpy()
+    assert (above > 0.03).mean() <= 0.9 <= (above > -0.03).mean()  # some targets are on the plane

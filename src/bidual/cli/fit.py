@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bidual.cli import training as t
+from bidual.cli.folds import Folds
 from bidual.runtime.console import print_result, working
 from bidual.runtime.files import check_target
 
@@ -23,6 +24,12 @@ def fit(
     settings: t.Settings,
     task: t.Task = "auto",
     beta: Annotated[str, typer.Option(help="The weight decay: cv, auto (a share of beta_max), or a number.")] = "cv",
+    scoring: Annotated[
+        str | None, t.option("With --beta cv: what networks are judged by on held-out rows, such as roc_auc or r2.")
+    ] = None,
+    groups: Annotated[
+        str | None, t.option("With --beta cv: a column to keep out of the features; its equal rows stay in one fold.")
+    ] = None,
     distributed: t.Distributed = False,
     checkpoint: Annotated[
         Path | None, t.option("With --distributed: where the best point is kept, and started from if it is there.")
@@ -40,6 +47,8 @@ def fit(
     if checkpoint is not None and not distributed:
         raise ValueError("a checkpoint is kept by distributed runs only; add --distributed, or leave --checkpoint out.")
     t.check_jobs(jobs, address, beta == "cv", "the folds of a cross-validation; use --beta cv")
+    folds = Folds(scoring, groups)
+    folds.check(beta == "cv" and not distributed)
     if not distributed:
         check_target(out, data)
     from bidual.cli.fit_distributed import Request, fit_distributed
@@ -52,8 +61,8 @@ def fit(
         if outcome is not None:
             print_result(_payload(outcome, out), _facts(outcome, out), json, quiet)
         return
-    table = t.load_training(data, target, task)
-    estimator = t.make_estimator(table.task, beta, parameters)
+    table = t.load_training(data, target, task, groups)
+    estimator = t.make_estimator(table.task, beta, parameters | folds.settings(table.task, table.groups))
     began = time.perf_counter()
     with scheduler(address):
         _train(estimator, table, jobs if beta == "cv" else None, quiet)
@@ -66,11 +75,13 @@ def fit(
 
 
 def _train(estimator: "ConvexEstimator", table: t.TrainingTable, jobs: int | None, quiet: bool) -> None:
-    """With ``jobs`` folds at a time, or without folds if that is None; the model file does not remember it."""
+    """With ``jobs`` folds at a time, or without folds if that is None; the model file remembers neither them nor how
+    rows were grouped."""
     if jobs is not None:
         with working("choosing beta by cross-validation", quiet):
-            estimator.set_params(n_jobs=jobs).fit(table.X, table.y)
-        estimator.set_params(n_jobs=None)
+            given = {} if table.groups is None else {"groups": table.groups}
+            estimator.set_params(n_jobs=jobs).fit(table.X, table.y, **given)
+        estimator.set_params(n_jobs=None, cv=None)
         return
     estimator.set_params(verbose=int(not quiet and sys.stderr.isatty()))
     estimator.fit(table.X, table.y)

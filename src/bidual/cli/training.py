@@ -73,6 +73,7 @@ class Settings:
     oracle: Annotated[str | None, option("relu: how neurons are found: auto, exact or search.")] = None
     n_starts: Annotated[int | None, option("relu: starts of the search for neurons.")] = None
     loss: Annotated[str, typer.Option(help="auto (log_loss to classify with relu, else squared), or a name.")] = "auto"
+    quantile: Annotated[float | None, option("Regression: predict this quantile of the target, such as 0.9.")] = None
     class_weight: Annotated[
         str | None, option("Classification: balanced, so that every class counts alike however rare it is.")
     ] = None
@@ -84,8 +85,18 @@ class Settings:
 
     def parameters(self) -> dict[str, Any]:
         """Of the estimator."""
-        given = {name: value for name, value in asdict(self).items() if value is not None and name != "seed"}
-        return given | {"random_state": self.seed}
+        others = ("seed", "quantile")
+        given = {name: value for name, value in asdict(self).items() if value is not None and name not in others}
+        return given | self._quantile_loss() | {"random_state": self.seed}
+
+    def _quantile_loss(self) -> dict[str, Any]:
+        if self.quantile is None:
+            return {}
+        from bidual.losses import Quantile
+
+        if self.loss not in ("auto", Quantile.name):
+            raise ValueError(f"--quantile has a loss of its own, got --loss {self.loss}; leave one of them out.")
+        return {"loss": Quantile(self.quantile)}
 
 
 def with_options(options: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -124,17 +135,21 @@ class TrainingTable:
     encoder: "TableEncoder"
     task: str
     reason: str  # why this task, for the report
+    groups: "NDArray[Any] | None" = None  # of rows that stay in one fold
 
 
-def load_training(path: Path, target: str, task: str) -> TrainingTable:
+def load_training(path: Path, target: str, task: str, groups: str | None = None) -> TrainingTable:
+    """A table without the columns of targets and of groups, encoded."""
     check_task(task)
+    from bidual.cli.folds import split_groups
     from bidual.io.tables import TableEncoder, read_table, split_target, target_values
 
     features, column = split_target(read_table(path), target)
+    features, rows_together = split_groups(features, groups)
     task, reason = choose_task(task, column, target)
     y = target_values(column, task)
     encoder = TableEncoder().fit(features)
-    return TrainingTable(encoder.transform(features), y, encoder, task, reason)
+    return TrainingTable(encoder.transform(features), y, encoder, task, reason, rows_together)
 
 
 def check_task(task: str) -> None:
