@@ -22,7 +22,7 @@ from bidual.problems.problem import NeuronProblem, ReluProblem
 from bidual.problems.solution import Solution
 from bidual.training.relu.plan import ReluPlan
 
-_WIDE, _NARROW = 256.0, 3.0  # the constant column in lengths of samples: for exact oracles, and for products of rows
+_WIDE, _NARROW = 256.0, 2.0  # the constant column in lengths of samples: for exact oracles, and for products of rows
 _STEEP = 2.0**40  # the hidden bias of a neuron that stands for an output bias
 
 
