@@ -23,8 +23,9 @@ import struct
 import sys
 from collections.abc import Callable, Iterator
 from fractions import Fraction
-from itertools import compress
-from math import isqrt, prod
+from functools import cmp_to_key
+from itertools import compress, product
+from math import gcd, isqrt, prod
 from operator import add, mul
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -479,7 +480,9 @@ def neuron_map(X: Table, U: Table, c: int) -> Map:
 
     def forward(Z: Table) -> tuple[list[list[int]], int]:
         outputs = [Z.whole[k::c] for k in range(c)]
-        return [[dot(h, z) for z in outputs] for h in zip(*features, strict=True)], X.unit + U.unit + Z.unit
+        return [
+            [dot(h, z) for z in outputs] for h in list(zip(*features, strict=True)) or [()] * X.shape[0]
+        ], X.unit + U.unit + Z.unit
 
     def adjoint(V: Table) -> tuple[Iterator[list[list[int]]], int]:
         duals = [V.whole[k::c] for k in range(c)]
@@ -570,6 +573,266 @@ def least_proved(proves: Callable[[Fraction], bool], beta: Fraction) -> Fraction
     raise Unproved("the dual point is not feasible: its polar is not proved to be near beta.")
 
 
+# --- The polar over all neurons --------------------------------------------------------------------------------------
+
+
+class Matrix(NamedTuple):
+    """Exact numbers by rows of one width, in one unit."""
+
+    rows: list[list[int]]
+    unit: int
+    width: int
+
+    def columns(self) -> list[tuple[int, ...]]:
+        return list(zip(*self.rows, strict=True)) if self.rows else [()] * self.width
+
+
+def matrix(found: Table) -> Matrix:
+    """A table as a matrix; one of numbers as a column."""
+    width = found.shape[-1] if len(found.shape) > 1 else 1
+    return Matrix(found.rows(width), found.unit, width)
+
+
+def plus(*parts: Matrix) -> Matrix:
+    unit = min(part.unit for part in parts)
+    lifted = [[[x << part.unit - unit for x in row] for row in part.rows] for part in parts]
+    rows = [list(map(sum, zip(*each, strict=True))) for each in zip(*lifted, strict=True)]
+    return Matrix(rows, unit, parts[0].width)
+
+
+def minus(M: Matrix) -> Matrix:
+    return M._replace(rows=[[-x for x in row] for row in M.rows])
+
+
+def by_rows(M: Matrix, factors: Table) -> Matrix:
+    """Every row times a number."""
+    rows = [[f * x for x in row] for f, row in zip(factors.whole, M.rows, strict=True)]
+    return Matrix(rows, M.unit + factors.unit, M.width)
+
+
+def crossed(A: Matrix, B: Matrix) -> Matrix:
+    """A^T B."""
+    others = B.columns()
+    return Matrix([[dot(x, y) for y in others] for x in A.columns()], A.unit + B.unit, B.width)
+
+
+class Cell:
+    """Neurons z = (w, u), |w| = |u|, with known signs of output weights w, or none, and of x_f u for fixed rows f.
+
+    For all of them 2 w^T V^T (X u)_+ <= F(z, h) with h = |X u| of the other rows (docs/product_bound.md): products of
+    the non-negative a = h + X u, b = h - X u, P z (known signs) and |g| kappa w + g u (where signs of w are known:
+    kappa w = sum |w_k| >= |w| = |u|) are weighed with multipliers that are not negative. With A = Y + E, B = Y - E,
+    E z = X u, and H = D - N, for any Y
+
+        F(z, h) = F(z, Y z) + 2 (h - Y z)^T R z - (h - Y z)^T H (h - Y z)
+                <= z^T T z + sum_i (omega_i / e_i) (R_i z)^2,      e = H omega > 0 with N >= 0,
+
+    because 2 x_i x_j <= x_i^2 omega_j / omega_i + x_j^2 omega_i / omega_j proves H >= diag(e / omega). With |z|^2 = 2
+    no neuron of the cell is steeper than s, if s I - T - (sum_i (omega_i / e_i) |R_i|^2) I is positive definite.
+    """
+
+    def __init__(self, proof: Proof, name: str, rows: Matrix, V: Matrix) -> None:
+        self.proof, self.name, self.c, self.d = proof, name, V.width, rows.width
+        self.size = self.c + self.d
+        self.signs = tuple(self.table("signs", self.c).whole) if f"{name}.signs" in proof.tables else None
+        cuts, sides = self.table("rows", None).whole, self.table("row_signs", None).whole
+        refuse(len(cuts) == len(sides) and {*sides, *(self.signs or ())} <= {1, -1}, "signs are 1 or -1.")
+        refuse(set(cuts) <= set(range(len(rows.rows))) and len(set(cuts)) == len(cuts), "a cell is cut by no row.")
+        self.fixed = tuple(zip(cuts, sides, strict=True))
+        free = [i for i in range(len(rows.rows)) if i not in set(cuts)]
+        active = [row for row, sign in self.fixed if sign > 0]
+        one, self.m, self.k = 1 << -rows.unit, len(free), len(self.signs or ()) + len(cuts)
+        self.kappa = [sign * one for sign in self.signs or [0] * self.c] + [0] * self.d  # in the unit of the rows
+        forms = [[sign * one * (j == k) for j in range(self.size)] for k, sign in enumerate(self.signs or ())]
+        forms += [[0] * self.c + [sign * x for x in rows.rows[row]] for row, sign in self.fixed]
+        self.P = Matrix(forms, rows.unit, self.size)
+        before, after = [0] * self.c, [0] * self.d
+        self.E, self.active = (
+            Matrix([before + rows.rows[i] for i in some], rows.unit, self.size) for some in (free, active)
+        )
+        self.V, self.active_V = (
+            Matrix([V.rows[i] + after for i in some], V.unit, self.size) for some in (free, active)
+        )
+        self.read_pairs()
+
+    def table(self, part: str, *shape: int | None) -> Table:
+        return self.proof.table(f"{self.name}.{part}", *shape)
+
+    def weight(self, part: str, *shape: int | None) -> Table:
+        """Multipliers, which are those of the file times its scale."""
+        scale, found = self.table("scale"), self.table(part, *shape)
+        refuse(scale.whole[0] > 0, "the scale must be positive.")
+        return Table(found.shape, [scale.whole[0] * x for x in found.whole], scale.unit + found.unit)
+
+    def positive(self, part: str, *shape: int | None) -> Table:
+        found = self.weight(part, *shape)
+        refuse(min(found.whole, default=0) >= 0, f"{part} must not be negative.")
+        return found
+
+    def forms(self, weights: str, cones: str, count: int) -> Matrix:
+        """Rows G of forms that are not negative: weighed rows of P, and |g| kappa + g, with |g| rounded up."""
+        W, g = self.positive(weights, count, self.k), self.weight(cones, count, self.d)
+        refuse(self.signs is not None or not any(g.whole), "cones need signs of the output weights.")
+        weighed = crossed(Matrix([list(x) for x in matrix(W).columns()], W.unit, count), self.P)
+        rows = matrix(g).rows
+        directions = Matrix([[0] * self.c + row for row in rows], g.unit, self.size)
+        lengths = [isqrt(dot(row, row) << 128) + 1 if any(row) else 0 for row in rows]
+        along = Matrix([[x * y for y in self.kappa] for x in lengths], g.unit - 64 + self.P.unit, self.size)
+        return plus(weighed, directions, along)
+
+    def read_pairs(self) -> None:
+        """Weights of a_k a_l, b_k b_l (in both orders) and 2 a_k b_l, of rows or of clusters of rows with shares."""
+        self.clustered = f"{self.name}.labels" in self.proof.tables
+        self.labels, self.shares = list(range(self.m)), Table((self.m,), [1] * self.m, 0)
+        if self.clustered:
+            self.labels, self.shares = self.table("labels", self.m).whole, self.table("shares", self.m)
+            refuse(set(self.labels) <= set(range(self.m)), "labels must be small whole numbers.")
+            refuse(min(self.shares.whole, default=0) >= 0, "shares must not be negative.")
+        self.pairs = []
+        for kind in ("aa", "bb", "ab"):
+            places = self.table(f"places_{kind}", None, 2)
+            refuse(set(places.whole) <= set(range(self.m)), "a pair has no rows.")
+            self.pairs.append((places.rows(2), self.positive(f"pairs_{kind}", places.shape[0])))
+
+    def met(self, kind: int, M: Matrix, *turns: bool) -> Matrix:
+        """S K S^T M for weights K of a kind, with K^T if turned, or their sum; S gives rows what their cluster has."""
+        places, weights = self.pairs[kind]
+        sums, out = [[0] * M.width for _ in range(self.m)], [[0] * M.width for _ in range(self.m)]
+        for label, row in zip(self.labels, by_rows(M, self.shares).rows, strict=True):
+            sums[label] = list(map(add, sums[label], row)) if self.clustered else row
+        for turned in turns:
+            for place, w in zip(places, weights.whole, strict=True):
+                k, other = reversed(place) if turned else place
+                out[k] = [o + w * x for o, x in zip(out[k], sums[other], strict=True)]
+        unit = M.unit + self.shares.unit + weights.unit
+        return by_rows(Matrix([out[k] for k in self.labels], unit, M.width), self.shares)
+
+    def form(self) -> tuple[list[list[Fraction]], Fraction]:
+        """The symmetric part of T, and sum_i (omega_i / e_i) |R_i|^2."""
+        omega, D = self.table("omega", self.m), self.table("diagonal", self.m)
+        Y, E, both = matrix(self.table("Y", self.m, self.size)), self.E, (False, True)
+        A, B, o = plus(Y, E), plus(Y, minus(E)), matrix(omega)
+        e = plus(by_rows(o, D), *(minus(self.met(kind, o, *both)) for kind in range(3)))
+        if min((*omega.whole, *(row[0] for row in e.rows)), default=1) <= 0:
+            raise Unproved(f"omega or H omega is not positive in {self.name}.")
+        on_a, on_b = self.forms("on_plus", "cone_plus", self.m), self.forms("on_minus", "cone_minus", self.m)
+        aa, bb = self.met(0, A, *both), self.met(1, B, *both)
+        ab, ba = self.met(2, B, False), self.met(2, A, True)
+        halves = plus(self.V, on_a, on_b)
+        R = plus(aa, bb, ab, ba, minus(by_rows(Y, D)), halves._replace(unit=halves.unit - 1))
+        rest, power = ZERO, Fraction(2) ** (2 * R.unit + omega.unit - e.unit)
+        for x, y, row in zip(omega.whole, e.rows, R.rows, strict=True):
+            rest += rounded_up(Fraction(x * dot(row, row), y[0]) * power)
+        b, size = self.weight("balance"), self.size  # of |u|^2 - |w|^2 = 0
+        signs = [[(i == j) * (1 if i >= self.c else -1) * b.whole[0] for j in range(size)] for i in range(size)]
+        T = plus(
+            crossed(A, plus(self.V, on_a, aa, ab, ab)),
+            crossed(B, plus(on_b, bb)),
+            crossed(E, by_rows(E, D)),
+            minus(crossed(Y, by_rows(Y, D))),
+            crossed(self.P, self.forms("form_pairs", "form_cones", self.k)),
+            crossed(self.active, plus(self.active_V, self.active_V)),
+            Matrix(signs, b.unit, size),
+        )
+        pairs = zip(T.rows, T.columns(), strict=True)
+        return [[times_power(x + y, T.unit - 1) for x, y in zip(*pair, strict=True)] for pair in pairs], rest
+
+
+def covers(cuts: list[tuple[tuple[int, int], ...]]) -> bool:
+    """Whether lists of (row, sign) are the leaves of a tree that cuts by the signs of rows."""
+    if any(not cut for cut in cuts):
+        return True
+    for row in {cut[0][0] for cut in cuts}:
+        halves = ([cut[1:] for cut in cuts if cut[0] == (row, sign)] for sign in (1, -1))
+        if all(half and covers(half) for half in halves):
+            return True
+    return False
+
+
+def product_polar_above(proof: Proof, V: Table, beta: Fraction) -> Fraction:
+    """An upper bound of |V^T (X u)_+| over |u| = 1, by cells that cover all neurons.
+
+    The cells are about rows l_k x_k that are near those of X. The ReLU is 1-Lipschitz: what is left of sample i, whose
+    row is k, costs |v_i| |x_i - l_k x_k|.
+    """
+    n, c = V.shape
+    X, near = matrix(proof.table("X", n, None)), matrix(proof.table("rows", None, None))
+    count, row_of = len(near.rows), proof.table("row_of", n).whole
+    refuse(near.width == X.width and set(row_of) <= set(range(count)), "the rows are not those of the samples.")
+    lengths, merged, left = proof.table("lengths", count), [[0] * c for _ in range(count)], ZERO
+    scaled = by_rows(near, lengths)
+    for x, v, k in zip(X.rows, V.rows(c), row_of, strict=True):
+        merged[k] = [a + lengths.whole[k] * b for a, b in zip(merged[k], v, strict=True)]
+        rest = plus(Matrix([x], X.unit, X.width), minus(scaled._replace(rows=[scaled.rows[k]])))
+        left += length_above(v, V.unit) * length_above(rest.rows[0], rest.unit)
+    total = proof.about.get("cells")
+    refuse(type(total) is int and 0 < total <= len(proof.tables), "cells must be a whole number.")
+    duals = Matrix(merged, V.unit + lengths.unit, c)
+    cells = [Cell(proof, f"cell{k}", near, duals) for k in range(int(str(total)))]
+    by_signs: dict[tuple[int, ...] | None, list[tuple[tuple[int, int], ...]]] = {}
+    for cell in cells:
+        by_signs.setdefault(cell.signs, []).append(cell.fixed)
+    choices: Any = [None] if None in by_signs else product((1, -1), repeat=c)
+    if not all(signs in by_signs and covers(by_signs[signs]) for signs in choices):
+        raise Unproved("the cells do not cover all neurons.")
+    forms = [cell.form() for cell in cells]
+    return least_proved(lambda s: all(is_positive_definite(shifted(s - left - rest, T)) for T, rest in forms), beta)
+
+
+def plane_polar_above(proof: Proof, V: Table, beta: Fraction) -> Fraction:
+    """An upper bound of |V^T (X u)_+| over |u| = 1 for samples of one or two numbers, by all activation patterns.
+
+    The directions at which a row changes its sign, and the axes, cut the plane into arcs of at most a right angle. On
+    one, from u_1 to u_2, V^T (X u)_+ = M u, and |M u| <= s |u| for all u = r u_1 + t u_2 with r, t >= 0 exactly if the
+    form Q = s^2 I - M^T M has q_11, q_22 >= 0 and q_12 >= 0 or q_12^2 <= q_11 q_22.
+    """
+    n, c = V.shape
+    X = proof.table("X", n, None)
+    refuse(X.shape[1] in (1, 2), "the plane has one or two numbers per sample.")
+    affordable(2 * n * n * (c + 2))
+    samples, duals = [(row[0], row[-1] if X.shape[1] == 2 else 0) for row in X.rows(X.shape[1])], V.rows(c)
+    turns = {(1, 0), (0, 1), (-1, 0), (0, -1)}
+    for x, y in samples:
+        if x or y:
+            g = gcd(x, y)
+            turns |= {(-y // g, x // g), (y // g, -x // g)}
+    around = sorted(turns, key=cmp_to_key(by_angle))
+    arcs = []
+    for u, v in zip(around, around[1:] + around[:1], strict=True):
+        within = (u[0] + v[0], u[1] + v[1])
+        signs = [dot(x, within) > 0 for x in samples]
+        M = [
+            [
+                sum(x[j] * w[k] for x, w in zip(compress(samples, signs), compress(duals, signs), strict=True))
+                for j in (0, 1)
+            ]
+            for k in range(c)
+        ]
+        images = [[dot(row, w) for row in M] for w in (u, v)]
+        arcs.append(
+            [
+                (dot(w, z), dot(Mw, Mz))
+                for w, z, Mw, Mz in ((u, u, *images[:1] * 2), (u, v, *images), (v, v, *images[1:] * 2))
+            ]
+        )
+    unit = Fraction(4) ** (X.unit + V.unit)
+
+    def proves(s: Fraction) -> bool:
+        for arc in arcs:
+            first, mixed, last = (s * s / unit * lengths - images for lengths, images in arc)
+            if first < 0 or last < 0 or (mixed < 0 and mixed * mixed > first * last):
+                return False
+        return True
+
+    return least_proved(proves, beta)
+
+
+def by_angle(u: tuple[int, int], v: tuple[int, int]) -> int:
+    """Negative if u comes before v, anticlockwise from (1, 0)."""
+    lower = [(y, x) < (0, 0) for x, y in (u, v)]
+    return lower[0] - lower[1] or (u[1] * v[0] > u[0] * v[1]) - (u[1] * v[0] < u[0] * v[1])
+
+
 # --- The two bounds --------------------------------------------------------------------------------------------------
 
 
@@ -603,6 +866,9 @@ def dual_below(proof: Proof, data: DataTerm, A: Map, gauge: str, beta: Fraction)
     value = -data.conjugate_above(V)
     if value <= 0:
         return ZERO
+    if proof.about["scope"] == "ALL_PATTERNS":
+        polar = (plane_polar_above if proof.about["polar"] == "plane" else product_polar_above)(proof, V, beta)
+        return value if polar <= beta else value * beta / polar
     blocks, unit = A.adjoint(V)
     if proof.about["map"] == "neurons":
         polar = neuron_polar_above(proof, blocks, unit)
@@ -625,16 +891,21 @@ def bounds(proof: Proof) -> Bounds:
     beta, primal, dual = (proof.number(name) for name in ("beta", "primal", "dual"))
     refuse(beta > 0, "beta must be positive.")
     gauge = proof.word("gauge", "frobenius", "nuclear")
-    proof.word("scope", "BLOCKS")
+    everywhere = proof.word("scope", "BLOCKS", "ALL_PATTERNS") == "ALL_PATTERNS"
+    if everywhere:
+        proof.word("map", "neurons")
+        proof.word("gauge", "frobenius")
+        proof.word("polar", "plane", "products")
     A = map_of(proof, data.n, data.c)
-    refuse(prod(A.shape) > 0, "there must be blocks with entries.")
+    refuse(prod(A.shape) > 0 or everywhere, "there must be blocks with entries.")
     above = primal_above(proof, data, A, gauge, beta)
     if above > primal:
         raise Unproved(f"the network has objective {shown(above)}, more than the claimed {shown(primal)}.")
     below = dual_below(proof, data, A, gauge, beta)
     if below < dual:
         raise Unproved(f"the lower bound is {shown(below)}, less than the claimed {shown(dual)}.")
-    return Bounds(below, above, f"point of the convex program over its {A.shape[0]} given blocks")
+    blocks = f"point of the convex program over its {A.shape[0]} given blocks"
+    return Bounds(below, above, "two-layer ReLU network of any width" if everywhere else blocks)
 
 
 def sentence(proof: Proof, found: Bounds) -> str:

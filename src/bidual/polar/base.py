@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from bidual.gauges import Bracket
@@ -201,6 +201,11 @@ class Repeated(Pooled):
         self._rows = X.detach().to(torch.float64)
         distinct, self._index = torch.unique(self._rows, dim=0, return_inverse=True)
         self._answer_by(make(distinct))
+
+    @property
+    def index(self) -> Int[Tensor, " n"]:
+        """Which distinct row every sample has."""
+        return self._index
 
     def steepest(self, V: Matrix, above: float = 0.0, seeds: Neurons | None = None) -> SteepestNeurons:
         if V.ndim != 2 or len(V) != len(self._rows):

@@ -20,6 +20,7 @@ from bidual.numerics.sparse import is_sparse
 from bidual.operators import LiftedOperator, NeuronOperator
 from bidual.operators.gated import GatedOperator, LinearOperator
 from bidual.problems.problem import Problem
+from bidual.problems.proof_witness import product_tables
 from bidual.runtime.container import Container, Header, Tensors
 from bidual.runtime.files import check_target, write_atomically
 from bidual.runtime.registry import settings_of
@@ -46,6 +47,8 @@ class _Proof(Header):
     intercept: bool
     gauge: str
     map: str
+    polar: str | None  # what bounds it over all neurons: "plane" or "products"
+    cells: int | None  # of products
     data: str | None
 
 
@@ -65,6 +68,12 @@ def save_proof(
     problem = problem.to(torch.float64)
     _check_fits(certificate, problem)
     tables = _problem_tables(problem) | _claim_tables(certificate, problem)
+    polar, cells = _polar(certificate, problem), None
+    if polar == "products":
+        assert certificate.witness is not None
+        cells, operator = len(certificate.witness), problem.operator
+        assert isinstance(operator, NeuronOperator)
+        tables |= product_tables(operator.X.cpu(), certificate.witness, certificate.dual_point.cpu())
     held = {name: table.detach().cpu().contiguous().clone() for name, table in tables.items()}
     digest = None if data is None else _write_data(data, held)
     loss, gauge, kind = problem.datafit.loss.name, problem.gauge.name, _kind(problem.operator)
@@ -74,6 +83,8 @@ def save_proof(
         intercept=problem.datafit.intercept,
         gauge=gauge,
         map=kind,
+        polar=polar,
+        cells=cells,
         data=digest,
     )
     _FILE.write(path, header, held)
@@ -81,8 +92,6 @@ def save_proof(
 
 def _check_fits(certificate: "Certificate", problem: Problem) -> None:
     """Refuse what has no proof file, by name."""
-    if certificate.scope.name != "BLOCKS":
-        raise NoProofError(f"certificates of scope {certificate.scope.name} have no proof files yet.")
     if tuple(certificate.point.shape) != problem.operator.block_shape:
         raise ValueError(
             f"the certificate's point has shape {tuple(certificate.point.shape)}, the problem's "
@@ -92,6 +101,24 @@ def _check_fits(certificate: "Certificate", problem: Problem) -> None:
         raise NoProofError("a certificate without a finite point has no proof file; train for longer.")
     _kind(problem.operator)
     _check_known(problem.datafit.loss, problem.gauge)
+    _polar(certificate, problem)
+
+
+def _polar(certificate: "Certificate", problem: Problem) -> str | None:
+    """What bounds the polar over all neurons in a proof file."""
+    if certificate.scope.name == "BLOCKS":
+        return None
+    operator = problem.operator
+    if not isinstance(operator, NeuronOperator) or not isinstance(problem.gauge, Group):
+        raise NoProofError("proof files over all patterns are for neurons under weight decay only, so far.")
+    if operator.X.shape[1] <= 2:
+        return "plane"
+    if certificate.witness is None:
+        raise NoProofError(
+            "certificates over all patterns by an enumeration of faces, the sphere or a formula have no proof files "
+            "yet, those of the product bound have."
+        )
+    return "products"
 
 
 def _check_known(loss: Loss, gauge: Gauge) -> None:

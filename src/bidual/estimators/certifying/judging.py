@@ -150,6 +150,7 @@ def _certify(
         how,
         given.head,
         Question(given, problem),
+        done.problem,
     )
 
 

@@ -1,6 +1,7 @@
 """What `certify` returns: bounds of a network's objective, and a better network if one was found."""
 
 import math
+import os
 from dataclasses import dataclass, field
 
 from torch import nn
@@ -10,6 +11,7 @@ from bidual.estimators.certifying.given import Question
 from bidual.estimators.certifying.loading import load_network
 from bidual.estimators.certifying.verdict import Comparison
 from bidual.problems.certificate import Certificate
+from bidual.problems.problem import Problem
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +37,7 @@ class NetworkCertificate:
         how: how the better network was found.
         head: the names of its layers in a larger module, if that was certified.
         question: the training problem, for :meth:`objective_of`.
+        program: that problem over the neurons of the best network, for :meth:`save_proof`.
     """
 
     objective: float
@@ -51,6 +54,7 @@ class NetworkCertificate:
     how: str = ""
     head: tuple[str, str] | None = None
     question: Question | None = field(default=None, repr=False)
+    program: Problem | None = field(default=None, repr=False)
 
     @property
     def verdict(self) -> str:
@@ -80,6 +84,15 @@ class NetworkCertificate:
         if self.question is None:
             raise ValueError("this result does not know its samples; certify the module instead.")
         return self.question.objective(model).most
+
+    def save_proof(self, path: str | os.PathLike[str], data: str | os.PathLike[str] | None = None) -> None:
+        """Write a proof file of the lower bound and the best network that was found.
+
+        It is about the training problem that the network was judged by; see :meth:`bidual.Certificate.save_proof`.
+        """
+        if self.program is None:
+            raise ValueError("this result does not know its samples; certify the module instead.")
+        self.certificate.save_proof(path, self.program, data)
 
     def __str__(self) -> str:
         found = "" if self.better is None else f"; a network with objective {self.better_objective:.9g} was found"
