@@ -19,6 +19,7 @@ from bidual.losses.datafit import Datafit
 from bidual.numerics.sparse import is_sparse
 from bidual.operators import LiftedOperator, NeuronOperator
 from bidual.operators.gated import GatedOperator, LinearOperator
+from bidual.polar.products.witness import CellProof
 from bidual.problems.problem import Problem
 from bidual.problems.proof_witness import product_tables
 from bidual.runtime.container import Container, Header, Tensors
@@ -70,10 +71,10 @@ def save_proof(
     tables = _problem_tables(problem) | _claim_tables(certificate, problem)
     polar, cells = _polar(certificate, problem), None
     if polar == "products":
-        assert certificate.witness is not None
-        cells, operator = len(certificate.witness), problem.operator
+        witness, operator = _cells(certificate), problem.operator
         assert isinstance(operator, NeuronOperator)
-        tables |= product_tables(operator.X.cpu(), certificate.witness, certificate.dual_point.cpu())
+        cells = len(witness)
+        tables |= product_tables(operator.X.cpu(), witness, certificate.dual_point.cpu())
     held = {name: table.detach().cpu().contiguous().clone() for name, table in tables.items()}
     digest = None if data is None else _write_data(data, held)
     loss, gauge, kind = problem.datafit.loss.name, problem.gauge.name, _kind(problem.operator)
@@ -113,12 +114,19 @@ def _polar(certificate: "Certificate", problem: Problem) -> str | None:
         raise NoProofError("proof files over all patterns are for neurons under weight decay only, so far.")
     if operator.X.shape[1] <= 2:
         return "plane"
-    if certificate.witness is None:
+    _cells(certificate)
+    return "products"
+
+
+def _cells(certificate: "Certificate") -> list[CellProof]:
+    """The witness of a product bound."""
+    found = [one for one in certificate.witness or () if isinstance(one, CellProof)]
+    if not found or len(found) != len(certificate.witness or ()):
         raise NoProofError(
             "certificates over all patterns by an enumeration of faces, the sphere or a formula have no proof files "
             "yet, those of the product bound have."
         )
-    return "products"
+    return found
 
 
 def _check_known(loss: Loss, gauge: Gauge) -> None:
