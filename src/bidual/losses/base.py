@@ -2,6 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -97,6 +98,7 @@ class Loss(ABC):
     translates: ClassVar[bool] = False
     half_square: ClassVar[bool] = False
     torch_form: ClassVar[TorchForm | None] = None
+    _probabilities: Callable[[Tensor], Tensor]  # a method, of those that give them
 
     def __init_subclass__(cls, **settings: Any) -> None:
         """Refuse methods that only look like overrides, because certificates rest on them, and promises not kept."""
@@ -106,7 +108,7 @@ class Loss(ABC):
         for name in ("balance", "repair", "hessian", "summed_hessian", "epigraph"):
             if f"_{name}" in vars(cls):
                 raise TypeError(f"{cls.__name__} defines _{name}, which nothing calls; call it {name}.")
-        if cls.gives_probabilities and cls._probabilities is Loss._probabilities:
+        if cls.gives_probabilities and not hasattr(cls, "_probabilities"):
             raise TypeError(f"{cls.__name__} says gives_probabilities; define _probabilities, or leave that out.")
 
     @property
@@ -271,10 +273,6 @@ class Loss(ABC):
         """The probability of every class, two of them for one output; the first of the largest is ``likeliest``."""
         self.check_probabilities()
         return _told_apart(self._probabilities(P), self.likeliest(P))
-
-    def _probabilities(self, P: Tensor) -> Tensor:
-        """Of a loss that gives them; ``__init_subclass__`` sees to it that such a loss has its own."""
-        raise NotImplementedError(f"{self.name} loss has no probabilities.")
 
     @abstractmethod
     def _value(self, P: Tensor, Y: Tensor) -> Tensor: ...
