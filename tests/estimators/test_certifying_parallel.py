@@ -119,6 +119,17 @@ def test_a_trained_network_gets_the_estimators_own_gap(data) -> None:
         assert found.relative_gap <= model.certificate_.relative_gap + 1e-4
 
 
+def test_a_trained_network_brings_its_own_proof() -> None:
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((24, 4)), rng.standard_normal(24)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = ConvexParallelRegressor(widths=2, beta=2.0).fit(X, y)
+    assert model.certificate_.witness is not None
+    found = certify(model, X, y, 2.0, max_time=0.1)
+    assert found.lower_bound >= model.certificate_.dual * (1 - 1e-9)
+
+
 def test_extreme_weights_leave_a_true_objective(data) -> None:
     X, y = data
     module = parallel(2, 2, 2)

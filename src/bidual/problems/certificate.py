@@ -98,7 +98,7 @@ class Certificate(Part):
         """
         again = problem.to(torch.float64)
         if oracle is None and self.witness is not None:
-            oracle = _proved_by(again, self.witness)
+            oracle = proved_by(again, self.witness)
         if (self.scope is Scope.ALL_PATTERNS) is (oracle is None):
             how = "with" if oracle is None else "without"
             raise ValueError(f"a certificate of scope {self.scope.name} is rechecked {how} an oracle, like Faces(X).")
@@ -209,7 +209,7 @@ def polar_bound(problem: Problem, oracle: NeuronOracle | None = None) -> PolarBo
     return lambda V: oracle.steepest(V).bracket.upper
 
 
-def _proved_by(problem: Problem, witness: Witness) -> NeuronOracle:
+def proved_by(problem: Problem, witness: Witness) -> NeuronOracle:
     """The oracle of a witness, for the rows of a program over neurons."""
     operator = problem.operator
     if isinstance(operator, ParallelOperator):

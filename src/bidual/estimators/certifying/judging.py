@@ -17,14 +17,12 @@ from bidual.estimators.class_weights import ClassWeight, check_class_weight
 from bidual.estimators.parameters import COUNT, FRACTION, SECONDS, as_count, one_of
 from bidual.losses import Loss, resolve_loss
 from bidual.numerics.norms import L2
-from bidual.polar.products.witness import ProductProof
-from bidual.problems.certificate import Certificate, Scope, SoundnessError, judge
-from bidual.problems.problem import NeuronProblem, ReluProblem
+from bidual.problems.certificate import Certificate, Scope, SoundnessError, judge, polar_bound, proved_by
+from bidual.problems.problem import NeuronProblem
 from bidual.problems.solution import Limits, Solution
 from bidual.runtime.numerical_errors import numerical_errors_as_value_error
 from bidual.training.relu.plan import ORACLES, NeuronPlan
 from bidual.training.relu.start import NetworkStart
-from bidual.types import Matrix
 
 
 def certify(
@@ -116,7 +114,7 @@ def _certify(
 ) -> NetworkCertificate:
     neurons, own = given.neurons(problem), given.objective(problem)
     start = L2.unit(neurons[neurons.any(1)])
-    brought = None if proof is None or not isinstance(problem, ReluProblem) else _again(problem, proof)
+    brought = None if proof is None else _again(problem, proof)
     prove = brought is None or _relative_gap(own.most, brought.dual) > limits.tol
     done = plan.train(problem, limits, start=NetworkStart(start), candidates=(own.gradient,), prove=prove)
     if brought is not None:
@@ -163,17 +161,13 @@ def _status(done: Solution, gap: float, tol: float) -> str:
     return f"of the best network that was found, {done.shortfall(tol)}"
 
 
-def _again(problem: ReluProblem, proof: Certificate) -> Certificate | None:
+def _again(problem: NeuronProblem, proof: Certificate) -> Certificate | None:
     """What the witness of a certificate proves for this problem, at the zero network; None where there is none."""
     V, witness = proof.dual_point.to(problem.X), proof.witness
     if witness is None or V.shape != problem.datafit.targets.shape:
         return None
-    oracle = problem.oracle(lambda X: ProductProof(X, witness))
-    nothing = problem.restricted_to(problem.X.new_zeros(1, problem.X.shape[1]))
-
-    def polar(W: Matrix) -> float:
-        return oracle.steepest(W).bracket.upper
-
+    nothing = problem.restricted_to(problem.X.new_zeros(1, problem.neuron_size))
+    polar = polar_bound(nothing, proved_by(nothing, witness))
     return judge(nothing, nothing.operator.zeros(), V, polar, Scope.ALL_PATTERNS, witness=witness)
 
 
