@@ -3,9 +3,10 @@
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from bidual import ConvexMLPRegressor
-from helpers.cli_tools import run
+from helpers.cli_tools import refused, run, write_table
 
 
 def test_a_proof_a_false_one_and_no_proof(tmp_path: Path) -> None:
@@ -33,3 +34,27 @@ def test_a_claim_that_is_too_good(tmp_path: Path) -> None:
     code, text, err = run("check", proof)
     assert (code, err) == (1, "")
     assert text.startswith("not proved: the lower bound is ")
+
+
+def test_fit_and_certify_write_proofs(tmp_path: Path) -> None:
+    """Of a gated network, and of how good it would be as a ReLU network of one feature and a bias."""
+    data, model, proof = tmp_path / "data.csv", tmp_path / "model.safetensors", tmp_path / "fit.proof"
+    x = np.random.default_rng(0).normal(size=25)
+    pd.DataFrame({"x": x, "y": np.abs(x)}).to_csv(data, index=False)
+    settings = ("--target", "y", "--out", model, "--beta", 0.5)
+    assert run("fit", data, *settings, "--activation", "linear", "--proof", proof).code == 0
+    assert run("check", proof).out.startswith("proved: ")
+    assert "convex program" in run("check", proof).out
+    assert run("fit", data, *settings).code == 0
+    assert run("certify", model, data, "--target", "y", "--proof", proof).code == 0
+    assert "no two-layer ReLU network of any width" in run("check", proof).out
+
+
+def test_proofs_that_cannot_be_written_are_refused_before_any_work(tmp_path: Path) -> None:
+    table, model = write_table(tmp_path), tmp_path / "m.safetensors"
+    fit = ("fit", table, "--target", "label", "--out", model)
+    assert refused("is also read", *fit, "--proof", table)
+    assert refused("is also read", *fit, "--proof", model)
+    assert refused("in one process", *fit, "--proof", tmp_path / "p", "--distributed")
+    assert refused("does not exist", *fit, "--proof", tmp_path / "none" / "p")
+    assert not model.exists()

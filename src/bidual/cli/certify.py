@@ -56,6 +56,7 @@ def certify(
     max_time: t.MaxTime = None,
     out: Annotated[Path | None, t.option("Where to write a better network, if one is found.")] = None,
     report: Annotated[Path | None, t.option("A page to write (.html): the verdict with a picture.")] = None,
+    save_proof: t.Proof = None,
     json: t.Json = False,
     quiet: t.Quiet = False,
 ) -> None:
@@ -67,6 +68,8 @@ def certify(
         check_target(out, model, data)
     if report is not None:
         _check_report(report, model, data, *([] if out is None else [out]))
+    if save_proof is not None:
+        check_target(save_proof, model, data, *(path for path in (out, report) if path is not None))
     from bidual.cli.samples import load_samples
     from bidual.estimators.certifying import certify as certify_network
     from bidual.estimators.certifying import from_estimator
@@ -119,6 +122,8 @@ def certify(
     }
     if report is not None:
         _write_report(result, report)
+    if save_proof is not None:
+        found.save_proof(save_proof)
     print_result(result, _facts(result, samples, found.better is not None), json, quiet)
 
 

@@ -37,6 +37,7 @@ def fit(
     device: t.Device = "cpu",
     jobs: Annotated[int, typer.Option(help="Processes for the folds of the cross-validation.")] = 1,
     address: t.Scheduler = None,
+    proof: t.Proof = None,
     json: t.Json = False,
     quiet: t.Quiet = False,
 ) -> None:
@@ -49,8 +50,12 @@ def fit(
     t.check_jobs(jobs, address, beta == "cv", "the folds of a cross-validation; use --beta cv")
     folds = Folds(scoring, groups)
     folds.check(beta == "cv" and not distributed)
+    if proof is not None and distributed:
+        raise ValueError("proof files are for fits in one process; leave --proof or --distributed out.")
     if not distributed:
         check_target(out, data)
+    if proof is not None:
+        check_target(proof, data, out)
     from bidual.cli.fit_distributed import Request, fit_distributed
     from bidual.estimators.saving import save
     from bidual.runtime.jobs import scheduler
@@ -68,6 +73,8 @@ def fit(
         _train(estimator, table, jobs if beta == "cv" else None, quiet)
     seconds = time.perf_counter() - began
     save(estimator, out, table.encoder)
+    if proof is not None:
+        estimator.save_proof(proof)
     scored = (json or not quiet) and len(set(table.y.tolist())) > 1  # R^2 of one value is not defined
     score = float(estimator.score(table.X, table.y)) if scored else float("nan")
     outcome = t.Outcome(estimator, table.encoder, table.task, table.reason, len(table.y), score, seconds)

@@ -58,6 +58,7 @@ Scheduler = Annotated[str | None, option("The Dask scheduler whose workers do th
 Tol = Annotated[float, typer.Option(help="The relative duality gap to certify.")]
 MaxTime = Annotated[float | None, option("Seconds for one fit; no limit if not given.")]
 Seed = Annotated[int, typer.Option(help="The seed of the gates.")]
+Proof = Annotated[Path | None, option("A proof file to write, which `bidual check` proves again.", "--proof")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")]
 
