@@ -134,6 +134,48 @@ def test_a_network_in_the_plane_becomes_optimal() -> None:
     assert closure().item() >= done.certificate.lower_bound
 
 
+@pytest.mark.parametrize(("loss", "biases"), [("squared", True), ("absolute", None), ("logistic", False)])
+def test_the_width_is_kept_if_asked(loss: str, biases: bool | None) -> None:
+    """Never worse than the given network, and never wider; better than Adam that goes on from it."""
+    model, X, y = planar(torch.float64)
+    target = (y > 0).double() if loss == "logistic" else y
+    settings = {"beta": 0.2, "loss": loss, "max_time": 0.5, "decayed_bias": biases}
+    done = finish(model, (X, target), widen=False, **settings)
+    wide = finish(model, (X, target), **settings)
+    assert done.width == len(done.model[0].weight) == 2 < wide.width
+    old, new, best = (
+        plain_objective(one, [one[0], one[2]], X, target, loss, 0.2, biases) for one in (model, done.model, wide.model)
+    )
+    assert done.improved
+    assert best * (1 - 1e-9) <= new < old
+    assert done.objective == pytest.approx(new, rel=1e-9)
+    assert f"{new:.6g} instead of {old:.6g} was found (2 neurons in your model, by training on" in done.verdict
+    optimiser = torch.optim.Adam(model.parameters(), lr=0.01)
+    for _ in range(300):
+        optimiser.zero_grad()
+        flags = dict(zip(("0.bias", "2.bias"), DECAYED[biases], strict=True))
+        decay = sum(value.square().sum() for name, value in model.named_parameters() if flags.get(name, True))
+        (LOSSES[loss](model(X), target) + 0.1 * decay).backward()
+        optimiser.step()
+    assert new <= 1.001 * plain_objective(model, [model[0], model[2]], X, target, loss, 0.2, biases)
+
+
+def test_the_number_of_filters_is_kept_if_asked() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv1d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(4, 1)).double()
+    X = torch.randn(15, 1, 4, dtype=torch.float64)
+    y = X[:, 0, 0].abs() - X[:, 0, 3] * X[:, 0, 2]
+    done = finish(model, (X, y), beta=0.1, widen=False, max_time=0.5)
+    assert done.improved
+    assert done.width == done.model[0].out_channels == 2
+    with torch.no_grad():
+        squares = sum(value.square().sum() for name, value in done.model.named_parameters() if name != "3.bias")
+        objective = float(0.5 * (done.model(X)[:, 0] - y).square().sum() + 0.05 * squares)
+    assert done.objective == pytest.approx(objective, rel=1e-9)
+    assert done.certificate.lower_bound <= objective < done.certificate.objective
+    assert "(2 filters in your model, by training on from yours" in done.verdict
+
+
 def test_finished_again_it_stays() -> None:
     model, X, y = planar(torch.float64)
     first = finish(model, (X, y), beta=0.3)
@@ -171,9 +213,9 @@ def test_bad_data(data: object, error: type[Exception], words: str) -> None:
 
 def test_bad_models() -> None:
     model, X, y = planar()
-    convolution = nn.Sequential(nn.Conv1d(1, 3, 2), nn.ReLU(), nn.AvgPool1d(3), nn.Flatten(), nn.Linear(3, 1))
-    with pytest.raises(ValueError, match=r"not a two-layer ReLU network: .* found Conv1d"):
-        finish(convolution, (torch.ones(9, 1, 4), torch.ones(9)), beta=0.3)
+    deep = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 1))
+    with pytest.raises(ValueError, match="not a two-layer ReLU network"):
+        finish(deep, ("no samples", "no targets"), beta=0.3)
     with pytest.raises(TypeError, match="takes a torch module, got a dict"):
         finish({}, (X, y), beta=0.3)
     with pytest.raises(ValueError, match="no layer 'fc'"):

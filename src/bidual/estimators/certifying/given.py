@@ -90,10 +90,11 @@ class GivenNetwork(ABC):
 
 @dataclass(frozen=True, eq=False)
 class Question:
-    """The training problem that a network is judged by."""
+    """The training problem that a network is judged by, and how it was solved."""
 
     given: GivenNetwork
     problem: NeuronProblem
+    done: Solution | None = None
 
     def objective(self, module: nn.Module) -> Objective:
         """Of another network of the kind, on the same samples."""

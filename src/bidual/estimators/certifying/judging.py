@@ -147,7 +147,7 @@ def _certify(
         kind,
         how,
         given.head,
-        Question(given, problem),
+        Question(given, problem, done),
         done.problem,
     )
 

@@ -71,6 +71,12 @@ def check_loadable(model: nn.Module, head: Sequence[str] | None) -> None:
         layers_of(model, head)
 
 
+def room_of(model: nn.Module, head: Sequence[str] | None) -> int:
+    """How many units the hidden layer of a module has that can be loaded."""
+    convolutional = None if head is not None else from_convolutional(model)
+    return layers_of(model, head)[0].out_features if convolutional is None else len(convolutional.filters)
+
+
 def _units_of(found: RebuildableModule) -> Units:
     if isinstance(found, ReluNetwork):
         return Units.of_neurons(from_module(found))
