@@ -1,6 +1,6 @@
 """Proof files over all activation patterns: the plane, and cells of the product bound."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +25,11 @@ from bidual.losses import Squared
 from bidual.losses.datafit import Datafit
 from bidual.polar import Faces
 from bidual.polar.base import steepness
-from bidual.polar.products.cells import Cell
-from bidual.polar.products.multipliers import Multipliers
-from bidual.polar.products.oracle import ProductBound
-from bidual.polar.products.witness import ProductProof, proof_of
 from bidual.polar.search import LocalSearch
-from bidual.problems.certificate import Certificate, judge
+from bidual.problems.certificate import judge
 from bidual.problems.problem import Problem, ReluProblem
 from bidual.problems.proof_file import NoProofError
-from helpers.proof_tools import changed, times
+from helpers.proof_tools import changed, times, with_products
 
 
 def exact(values: np.ndarray) -> Table:
@@ -56,43 +52,6 @@ def test_the_plane(shape: tuple[int, int], c: int) -> None:
     if steepest:
         assert plane_polar_above(proof, exact(V), below) > below * (1 + Fraction(1, 10**7))
     assert plane_polar_above(proof, exact(V), above + Fraction(1, 10**9)) == above + Fraction(1, 10**9)
-
-
-def halves(cell: Cell, at: Multipliers, rows: tuple[int, ...]) -> Iterator[tuple[Cell, Multipliers]]:
-    """The cell cut by a row, and its active half by the next."""
-    if not rows:
-        yield cell, at
-        return
-    for half, sign in zip(cell.split(rows[0]), (1, -1), strict=True):
-        yield from halves(half, at.inherited(cell, rows[0], sign), rows[1:] if sign > 0 else ())
-
-
-def with_products(n: int, d: int, c: int, repeated: bool, seed: int, **settings: Any) -> tuple[Certificate, Problem]:
-    """A network of random neurons, judged by the product bound before any descent."""
-    generator = torch.Generator().manual_seed(seed)
-    X = torch.randn(n, d, generator=generator, dtype=torch.float64)
-    X = torch.cat([X, X[: n // 2]]) if repeated else X
-    Y = torch.randn(len(X), c, generator=generator, dtype=torch.float64)
-    problem = ReluProblem(X, Datafit(Squared(), Y, None, True), 1.0)
-    V = problem.dual_at_zero
-    rows = problem.oracle(lambda rows: ProductBound(rows, **settings))
-    inner: Any = getattr(rows, "inner", rows)
-    W = (rows.merged(V) if repeated else V) * rows.lengths[:, None]
-    W = W / torch.linalg.vector_norm(W)
-    cells = inner.start(W)
-    if settings.get("dense", 600) > 1:
-        cells = inner._descended(cells, W)
-    witness = tuple(
-        proof_of(inner.X, inner._scaled, half, at)
-        for place in cells.places
-        for half, at in halves(place.cell, place.multipliers(place.vector), (0, 2))
-    )
-    neurons = torch.nn.functional.normalize(torch.randn(4, d, generator=generator, dtype=torch.float64), dim=1)
-    program = problem.restricted_to(neurons)
-    Z = 0.01 * torch.randn(4, 1, c, generator=generator, dtype=torch.float64)
-    oracle = problem.oracle(lambda X: ProductProof(X, witness))
-    polar = lambda V: oracle.steepest(V).bracket.upper  # noqa: E731
-    return judge(program, Z, V, polar, Scope.ALL_PATTERNS, witness=witness), program
 
 
 CASES = [

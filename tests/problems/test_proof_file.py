@@ -15,53 +15,22 @@ from typing import Any
 import mpmath
 import numpy as np
 import pytest
-import torch
 from torch import Tensor
 
 from bidual import ConvexMLPClassifier
 from bidual.cli import bidual_check
 from bidual.cli.bidual_check import bounds, read_proof, verdict
-from bidual.gauges import Gauge, Group, Nuclear, PerInput
-from bidual.losses import LOSSES, Huber, Loss, Quantile, Softmax, Squared
-from bidual.losses.datafit import Datafit
+from bidual.gauges import Group, Nuclear, PerInput
+from bidual.losses import LOSSES, Huber, Quantile, Squared
 from bidual.losses.decayed_bias import DecayedBias
-from bidual.operators import GatedOperator, LiftedOperator, LinearOperator, NeuronOperator
-from bidual.problems.certificate import Certificate, certify
-from bidual.problems.problem import Problem
+from bidual.operators import LinearOperator
+from bidual.problems.certificate import certify
 from bidual.problems.proof_file import NoProofError
-from bidual.problems.solution import Limits
-from bidual.solvers.plan import solve_auto
 from helpers.places import ROOT
-from helpers.proof_tools import changed, times
+from helpers.proof_tools import changed, solved, times
 
 CHECKER = ROOT / "checker" / "bidual_check.py"
 NAMES = ("squared", "absolute", "huber", "quantile", "hinge", "squared_hinge", "logistic", "softmax", "poisson")
-
-
-def targets(loss: Loss, c: int, generator: torch.Generator) -> Tensor:
-    draw = torch.randn(10, c, generator=generator, dtype=torch.float64)
-    if isinstance(loss, Softmax):
-        return torch.nn.functional.one_hot(draw.argmax(1), c).double()
-    if loss.counts:
-        return draw.exp().round()
-    return draw.sign() if loss.classification else draw
-
-
-def maps(c: int, generator: torch.Generator) -> list[LiftedOperator]:
-    X = torch.randn(10, 3, generator=generator, dtype=torch.float64)
-    signs = torch.randint(-1, 2, (4, 10), generator=generator).double()
-    neurons = torch.nn.functional.normalize(torch.randn(5, 3, generator=generator, dtype=torch.float64), dim=1)
-    return [GatedOperator(X, signs, c), LinearOperator(X, c), NeuronOperator(X, neurons, c)]
-
-
-def solved(loss: Loss, c: int, seed: int, which: int, gauge: Gauge, intercept: bool) -> tuple[Certificate, Problem]:
-    generator = torch.Generator().manual_seed(seed)
-    Y, operator = targets(loss, c, generator), maps(c, generator)[which]
-    weight = torch.rand(10, generator=generator, dtype=torch.float64) + 0.1 if seed % 2 else None
-    problem = Problem(operator, Datafit(loss, Y, weight, intercept), gauge, 1.0)
-    problem = problem.with_beta(max(0.2 * problem.beta_max, 0.05))
-    solution = solve_auto(problem, Limits(1e-6, max_time=2))
-    return solution.certificate, solution.problem
 
 
 @pytest.mark.parametrize("name", NAMES)
