@@ -68,12 +68,12 @@ SLOW: dict[str, list[Settings]] = {
     "ConvexParallelRegressorCV": [SAMPLED | CV],
 }
 # What no default can know, and for networks that would take a minute each, a limit on how long they are trained.
-# By default, whole paths on every fold of images, sequences and sub-networks take minutes; layerwise ones want images.
 NEEDED: dict[str, Settings] = {
     "CNN": SIGNAL,
     "Attention": TOKEN,
     "Parallel": {"max_time": 0.3},
 }
+# By default, whole paths on every fold of images, sequences and sub-networks take minutes; layerwise ones want images.
 MINUTES = {name for name in QUICK if name.endswith("CV") and any(key in name for key in NEEDED)} | {
     "LayerwiseCNNClassifier"
 }
@@ -82,7 +82,9 @@ LONG = {  # seconds with ReLU over all patterns, for what all estimators share: 
     "check_estimator_sparse_array",
     "check_estimator_sparse_matrix",
     "check_estimators_dtypes",
+    "check_positive_only_tag_during_fit",
     "check_regressor_data_not_an_array",
+    "check_regressor_multioutput",
     "check_sample_weight_equivalence_on_dense_data",
     "check_sample_weight_equivalence_on_sparse_data",
     "check_supervised_y_2d",
