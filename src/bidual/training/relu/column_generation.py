@@ -28,6 +28,7 @@ from bidual.runtime.numerical_errors import NUMERICAL
 from bidual.solvers import EtaInteriorPoint, InteriorPoint, PrimalDual, SmoothedNewton
 from bidual.solvers.driver import NeuronSolver, Solver, solve
 from bidual.solvers.plan import solve_auto
+from bidual.training.relu.compact_network import compacted
 from bidual.training.relu.network_descent import Network, descended, merged, value, wide_network
 from bidual.types import Blocks, Matrix
 
@@ -36,6 +37,7 @@ _MASTER_SHARE = 0.03  # of the current gap, what the master problem may leave
 _WIDTH, _WIDE_STEPS, _STEPS = 100, 100, 40  # of the random network, of its descent, and of those between rounds
 _LIGHT = 0.01  # neurons below this share of the heaviest are dropped where neurons move, less the smaller the gap
 _FEWER = 0.9  # of them must be left at most, for another master problem
+_LAST = 1e-3  # of the tolerance, what the weights of the network that is returned may leave
 _AGAIN = 2e-9  # above its last value, by which a network that is weighed again counts as better
 _LIMITS = Limits(1e-6)
 
@@ -157,14 +159,18 @@ class ColumnGeneration(NeuronSolver):
         if not self.oracle.proves:
             searched = _searched(following, searched, state.searched)
         guess = best if self.oracle.proves else searched.judged(master, Z)
+        over = guess.within(self.limits.tol) and not self.oracle.proves
+        if over and self.moving is not None and isinstance(problem, ReluProblem):
+            master, Z = self._compacted(problem, state, weighed)
+            certificate = judge(master, Z, V, lambda W: peaks.bracket.upper, Scope.ALL_PATTERNS)
         return _State(
             following,
-            torch.cat([Z, Z.new_zeros(len(new), *Z.shape[1:])]),
+            torch.cat([weighed.Z, Z.new_zeros(len(new), *Z.shape[1:])]),
             state.began,
             Verdict(master, certificate, searched.V, guess.relative_gap),
             best,
             guess.relative_gap,
-            guess.within(self.limits.tol) and not self.oracle.proves,
+            over,
             not len(new) and tol <= 0.1 * self.limits.tol,
             1.0 if len(new) else state.strictness / 10,  # nothing to add: solve the master better
             weighed.primal if falls else state.primal,
@@ -200,6 +206,16 @@ class ColumnGeneration(NeuronSolver):
         if not value(problem, network) < weighed.primal:
             return weighed
         return self._weighed(state, problem.restricted_to(network.neurons), network.Z, tol)
+
+    def _compacted(self, problem: ReluProblem, state: _State, weighed: _Weighed) -> tuple[Problem, Blocks]:
+        """The network that is returned: without near-copies and light neurons, where its objective does not rise."""
+
+        def weigh(network: Network) -> tuple[Network, float]:
+            found = self._weighed(state, problem.restricted_to(network.neurons), network.Z, _LAST * self.limits.tol)
+            return Network(network.neurons, found.Z), found.primal
+
+        few = compacted(Network(neurons_of(weighed.master), weighed.Z), weighed.primal, weigh)
+        return (weighed.master, weighed.Z) if few is None else (problem.restricted_to(few.neurons), few.Z)
 
     def finished(self, state: _State) -> Status | None:
         if state.found_all:

@@ -22,10 +22,7 @@ from bidual.types import Blocks
 
 _MEMORY = 20  # pairs of L-BFGS
 _GAIN = 1e-6  # a descent ends where ten steps gain less than ten times this share
-_ALIKE, _SAME_OUTPUT = (
-    1e-4,
-    0.99,
-)  # neurons with cosines above 1 - the first, and the second of their outputs, are merged
+_ALIKE, _SAME_OUTPUT = 1e-4, 0.99  # neurons with cosines above 1 - the first, outputs above the second, are merged
 _FAINT = 0.1  # of the slopes at the zero network, how large the predictions of a random network are
 _WORSE = 2.0  # times the loss of the zero network, what a random one may have
 _TINY = 1e-300
@@ -105,7 +102,7 @@ def wide_network(problem: ReluProblem, width: int, seed: int) -> Network:
     return Network(U, Z)
 
 
-def merged(network: Network) -> Network:
+def merged(network: Network, alike: float = _ALIKE) -> Network:
     """Near-copies become one neuron, in the direction of their weighted sum; the heaviest ones gather first."""
     sizes = torch.linalg.vector_norm(network.Z, dim=(1, 2))
     order = sizes.argsort(descending=True)
@@ -114,7 +111,7 @@ def merged(network: Network) -> Network:
     free, found = torch.ones(len(U), dtype=torch.bool, device=U.device), []
     for j in range(len(U)):
         if bool(free[j]):
-            near = free & (U @ U[j] > 1 - _ALIKE) & (outputs @ outputs[j] > _SAME_OUTPUT)
+            near = free & (U @ U[j] > 1 - alike) & (outputs @ outputs[j] > _SAME_OUTPUT)
             near[j] = True
             free &= ~near
             found.append(near)

@@ -274,6 +274,8 @@ class ReluPlan(NeuronPlan):
         if prove and not self.exact and limits.max_time is not None:
             return (yield from self._before_proof(search, limits, limits.max_time))
         found = yield Stage(search, first)
+        if search.moving is not None and not self.exact:
+            return found  # it ended with the thorough search already
         return (yield Stage(self._thorough(search), limits.after(found.seconds, least=MOMENT)))
 
     def _before_proof(self, search: ColumnGeneration, limits: Limits, max_time: float) -> Stages:
