@@ -114,6 +114,11 @@ def test_the_words_of_a_training_loop(bench: Bench) -> None:
     for given, passed in (("all", True), ("none", False), ("output", "output")):
         bench.calls.clear()
         bench.answer = FakeCertificate(unit=0.5)
+        assert (
+            "objective    2, as a sum over samples; 0.5 times that in the training loop"
+            in bench.run(*words, given).output
+        )
+        bench.calls.clear()
         payload = json.loads(bench.run(*words, given, "--json").output)
         assert (payload["weight_decay"], payload["beta"], payload["unit"]) == (1e-3, 0.7, 0.5)
         assert bench.calls[0][3] is None

@@ -174,13 +174,16 @@ def _write_report(result: dict[str, Any], path: Path) -> None:
 
 
 def _facts(result: dict[str, Any], samples: "Samples", improved: bool) -> dict[str, str]:
+    scale = (
+        "" if result["unit"] == 1 else f", as a sum over samples; {result['unit']:.6g} times that in the training loop"
+    )
     facts = {
         "verdict": result["verdict"],
         "task": f"{result['task']} ({samples.reason})",
         "data": f"{result['rows']} rows; {samples.features}",
         "network": f"{result['features']} features, {result['neurons']} neurons, {result['outputs']} outputs",
         "problem": f"{result['loss']} loss{samples.weighting}, beta {result['beta']:.4g}",
-        "objective": f"{result['objective']:.6g}",
+        "objective": f"{result['objective']:.6g}{scale}",
         "lower bound": f"{result['lower_bound']:.6g}, of every such network",
         "gap": f"{100 * result['relative_gap']:.3g} % at most ({result['status']})",
     }
