@@ -21,6 +21,13 @@ def test_the_corpus(path: Path) -> None:
 def test_the_corpus_has_every_loss_and_route_and_is_small() -> None:
     names = {path.stem for path in FILES}
     assert names >= {f"{kind}_{loss}" for kind in ("gated", "linear", "neurons", "plane") for loss in LOSSES}
-    routes = {"products_one_output", "products_two_outputs", "products_without_signs", "products_clusters", "beside"}
+    routes = {
+        "products_one_output",
+        "products_two_outputs",
+        "products_without_signs",
+        "products_clusters",
+        "beside",
+        "dense",
+    }
     assert names >= routes
     assert sum(path.stat().st_size for path in CORPUS.iterdir() if path.is_file()) < 2 * 10**6

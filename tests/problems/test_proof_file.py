@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from torch import Tensor
 
-from bidual import ConvexMLPClassifier
+from bidual import ConvexAttentionRegressor, ConvexCNNRegressor, ConvexMLPClassifier, ConvexParallelRegressor
 from bidual.cli import bidual_check
 from bidual.cli.bidual_check import bounds, read_proof, verdict
 from bidual.gauges import Group, Nuclear, PerInput
@@ -273,3 +273,26 @@ def test_estimators(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="without the samples of its fit"):
         pickle.loads(pickle.dumps(model)).save_proof(tmp_path / "q")
     assert not (tmp_path / "q").exists()
+
+
+@pytest.mark.parametrize("activation", ["gated_relu", "linear"])
+def test_maps_that_are_written_as_matrices(activation: str, tmp_path: Path) -> None:
+    """Convolutions and attention; of parallel networks those with given gates."""
+    draw = np.random.default_rng(0)
+    images, tokens, few = draw.normal(size=(8, 1, 4, 4)), draw.normal(size=(8, 3, 2)), {"beta": 0.3, "tol": 1e-3}
+    gates = {} if activation == "linear" else {"n_gates": 5}
+    models = [
+        ConvexCNNRegressor(activation=activation, **gates, **few).fit(images, draw.normal(size=(8, 2))),
+        ConvexAttentionRegressor(activation=activation, **gates, **few).fit(tokens, draw.normal(size=(8, 3, 2))),
+    ]
+    if gates:
+        samples, rows = draw.normal(size=(9, 3)), draw.normal(size=9)
+        models.append(ConvexParallelRegressor(activation=activation, **few).fit(samples, rows))
+    for model in models:
+        model.save_proof(tmp_path / "p")
+        code, sentence = verdict(tmp_path / "p")
+        assert code == 0, sentence
+        proved, claimed = bounds(read_proof(tmp_path / "p", None)), model.certificate_
+        assert float(proved.primal - proved.dual) == pytest.approx(claimed.gap, abs=1e-9 * claimed.primal)
+        assert changed(tmp_path / "p", times("design", 1.1))[0] == 1
+        assert changed(tmp_path / "p", lambda tables: tables.update(design=tables["design"].T.contiguous()))[0] == 2

@@ -70,6 +70,46 @@ class Table(NamedTuple):
         return times_power(self.whole[k], self.unit)
 
 
+class Matrix(NamedTuple):
+    """Exact numbers by rows of one width, in one unit."""
+
+    rows: list[list[int]]
+    unit: int
+    width: int
+
+    def columns(self) -> list[tuple[int, ...]]:
+        return list(zip(*self.rows, strict=True)) if self.rows else [()] * self.width
+
+
+def matrix(found: Table) -> Matrix:
+    """A table as a matrix; one of numbers as a column."""
+    width = found.shape[-1] if len(found.shape) > 1 else 1
+    return Matrix(found.rows(width), found.unit, width)
+
+
+def plus(*parts: Matrix) -> Matrix:
+    unit = min(part.unit for part in parts)
+    lifted = [[[x << part.unit - unit for x in row] for row in part.rows] for part in parts]
+    rows = [list(map(sum, zip(*each, strict=True))) for each in zip(*lifted, strict=True)]
+    return Matrix(rows, unit, parts[0].width)
+
+
+def minus(M: Matrix) -> Matrix:
+    return M._replace(rows=[[-x for x in row] for row in M.rows])
+
+
+def by_rows(M: Matrix, factors: Table) -> Matrix:
+    """Every row times a number."""
+    rows = [[f * x for x in row] for f, row in zip(factors.whole, M.rows, strict=True)]
+    return Matrix(rows, M.unit + factors.unit, M.width)
+
+
+def crossed(A: Matrix, B: Matrix) -> Matrix:
+    """A^T B."""
+    others = B.columns()
+    return Matrix([[dot(x, y) for y in others] for x in A.columns()], A.unit + B.unit, B.width)
+
+
 def affordable(multiplications: int) -> None:
     refuse(multiplications <= MOST_WORK, "the problem is too large for this checker.")
 
@@ -297,51 +337,36 @@ def read_proof(path: Path, data: Path | None) -> Proof:
 # --- Losses ----------------------------------------------------------------------------------------------------------
 
 Row = list[Fraction]
-LOSSES = ("squared", "absolute", "huber", "quantile", "hinge", "squared_hinge", "logistic", "softmax", "poisson")
 MARGINS = ("hinge", "squared_hinge", "logistic")
 
 
-def loss_above(name: str, s: Fraction, p: Fraction, y: Fraction) -> Fraction:
-    """An upper bound of l(p, y) for one output; s is delta of huber, or the quantile."""
-    r, margin = p - y, 1 - y * p
-    match name:
-        case "squared":
-            return r * r / 2
-        case "absolute":
-            return abs(r)
-        case "huber":
-            return r * r / 2 if abs(r) <= s else s * (abs(r) - s / 2)
-        case "quantile":
-            return max((1 - s) * r, -s * r)
-        case "hinge":
-            return max(margin, ZERO)
-        case "squared_hinge":
-            return max(margin, ZERO) ** 2 / 2
-        case "logistic":  # log(1 + exp m) = max(m, 0) + log(1 + exp(-|m|)) with m = -y p
-            return max(-y * p, ZERO) + log_bounds(1 + exp_above(-abs(p)))[1]
-    return exp_above(p) - y * p + entropy_above(y) - y  # poisson
+# Upper bounds of l(p, y) for one output; s is delta of huber, or the quantile
+VALUES: dict[str, Callable[[Fraction, Fraction, Fraction], Fraction]] = {
+    "squared": lambda s, p, y: (p - y) ** 2 / 2,
+    "absolute": lambda s, p, y: abs(p - y),
+    "huber": lambda s, p, y: (p - y) ** 2 / 2 if abs(p - y) <= s else s * (abs(p - y) - s / 2),
+    "quantile": lambda s, p, y: max((1 - s) * (p - y), -s * (p - y)),
+    "hinge": lambda s, p, y: max(1 - y * p, ZERO),
+    "squared_hinge": lambda s, p, y: max(1 - y * p, ZERO) ** 2 / 2,
+    # log(1 + exp m) = max(m, 0) + log(1 + exp(-|m|)) with m = -y p
+    "logistic": lambda s, p, y: max(-y * p, ZERO) + log_bounds(1 + exp_above(-abs(p)))[1],
+    "poisson": lambda s, p, y: exp_above(p) - y * p + entropy_above(y) - y,
+}
 
-
-def conjugate_above(name: str, s: Fraction, v: Fraction, y: Fraction) -> Fraction:
-    """An upper bound of l*(v, y) = sup_p v p - l(p, y) for one output; it is infinite off its domain."""
-    a = v + y if name == "poisson" else -y * v
-    match name:
-        case "squared":
-            return v * v / 2 + v * y
-        case "huber":
-            return inside(abs(v) <= s, v * v / 2 + v * y)
-        case "absolute":
-            return inside(abs(v) <= 1, v * y)
-        case "quantile":
-            return inside(-s <= v <= 1 - s, v * y)
-        case "hinge":
-            return inside(0 <= a <= 1, -a)
-        case "squared_hinge":
-            return inside(a >= 0, a * a / 2 - a)
-        case "logistic":
-            return inside(0 <= a <= 1, ZERO) + entropy_above(a) + entropy_above(1 - a)
-    own = y * log_bounds(y)[0] if y > 0 else ZERO
-    return inside(a >= 0, ZERO) + entropy_above(a) - a - (own - y)  # poisson
+# Upper bounds of l*(v, y) = sup_p v p - l(p, y), which is infinite off its domain; a = -y v for targets of -1 and 1
+CONJUGATES: dict[str, Callable[[Fraction, Fraction, Fraction], Fraction]] = {
+    "squared": lambda s, v, y: v * v / 2 + v * y,
+    "absolute": lambda s, v, y: inside(abs(v) <= 1, v * y),
+    "huber": lambda s, v, y: inside(abs(v) <= s, v * v / 2 + v * y),
+    "quantile": lambda s, v, y: inside(-s <= v <= 1 - s, v * y),
+    "hinge": lambda s, v, y: inside(0 <= -y * v <= 1, y * v),
+    "squared_hinge": lambda s, v, y: inside(-y * v >= 0, v * v / 2 + y * v),
+    "logistic": lambda s, v, y: inside(0 <= -y * v <= 1, ZERO) + entropy_above(-y * v) + entropy_above(1 + y * v),
+    # a log a - a - (y log y - y) with a = v + y
+    "poisson": lambda s, v, y: (
+        inside(v + y >= 0, ZERO) + entropy_above(v + y) - v - (y * log_bounds(y)[0] if y else ZERO)
+    ),
+}
 
 
 def softmax_above(p: Row, y: Row) -> Fraction:
@@ -359,6 +384,9 @@ def inside(condition: bool, value: Fraction) -> Fraction:
     if not condition:
         raise Unproved("the dual point is not in the domain of the conjugate of the loss.")
     return value
+
+
+LOSSES = (*VALUES, "softmax")
 
 
 class DataTerm:
@@ -387,22 +415,22 @@ class DataTerm:
 
     def above(self, P: list[Row], offset: Row) -> Fraction:
         """An upper bound of F(P): the sum at any offset is at least the least one."""
-        moved = [list(map(add, p, offset)) for p in P]
-        return self.summed(lambda p, y: loss_above(self.name, self.setting, p, y), softmax_above, moved)
+        return self.summed(VALUES, softmax_above, [list(map(add, p, offset)) for p in P])
 
     def conjugate_above(self, V: Table) -> Fraction:
         """An upper bound of F*(V) = sum_i w_i l*(v_i / w_i)."""
         c = self.c
         shares = [[V.exact(i * c + k) / w for k in range(c)] for i, w in enumerate(self.weight)]
-        return self.summed(lambda v, y: conjugate_above(self.name, self.setting, v, y), softmax_conjugate_above, shares)
+        return self.summed(CONJUGATES, softmax_conjugate_above, shares)
 
-    def summed(
-        self, entry: Callable[[Fraction, Fraction], Fraction], row: Callable[[Row, Row], Fraction], P: list[Row]
-    ) -> Fraction:
+    def summed(self, entries: dict[str, Any], softmax: Callable[[Row, Row], Fraction], P: list[Row]) -> Fraction:
         """sum_i w_i f(p_i, y_i), of rows for the softmax loss and else of entries, rounded up for every sample."""
         total = ZERO
         for p, y, w in zip(P, self.targets, self.weight, strict=True):
-            value = row(p, y) if self.name == "softmax" else sum(map(entry, p, y), ZERO)
+            if self.name == "softmax":
+                value = softmax(p, y)
+            else:
+                value = sum(map(entries[self.name], [self.setting] * self.c, p, y), ZERO)
             total += rounded_up(w * value, self.unit)
         return total
 
@@ -467,36 +495,45 @@ def gated_map(X: Table, D: Table, c: int) -> Map:
     return Map((p, d, c), forward, adjoint)
 
 
-def features_of(X: Table, U: Table) -> list[list[int]]:
-    """(x_i u_j)_+ for all neurons u_j and samples x_i, in the unit of their product."""
-    samples = X.rows(X.shape[1])
-    return [[max(dot(x, u), 0) for x in samples] for u in U.rows(X.shape[1])]
+def dense_map(A: Table, shape: tuple[int, ...], n: int, c: int) -> Map:
+    """A as a matrix from the entries of Z to those of the predictions."""
+    affordable(len(A.whole))
+    (p, a, b), columns, rows = shape, matrix(A).columns(), matrix(A).rows
+
+    def forward(Z: Table) -> tuple[list[list[int]], int]:
+        found = [dot(row, Z.whole) for row in rows]
+        return [found[i * c : (i + 1) * c] for i in range(n)], A.unit + Z.unit
+
+    def adjoint(V: Table) -> tuple[Iterator[list[list[int]]], int]:
+        blocks = ([[dot(columns[(q * a + i) * b + k], V.whole) for k in range(b)] for i in range(a)] for q in range(p))
+        return blocks, A.unit + V.unit
+
+    return Map((p, a, b), forward, adjoint)
 
 
 def neuron_map(X: Table, U: Table, c: int) -> Map:
     """A Z = sum_j (X u_j)_+ z_j^T for given neurons u_j."""
     affordable(X.shape[0] * U.shape[0] * (X.shape[1] + c))
-    features = features_of(X, U)
+    samples, unit = matrix(X).rows, X.unit + U.unit
+    features = Matrix([[max(dot(x, u), 0) for x in samples] for u in matrix(U).rows], unit, X.shape[0])
 
     def forward(Z: Table) -> tuple[list[list[int]], int]:
-        outputs = [Z.whole[k::c] for k in range(c)]
-        return [
-            [dot(h, z) for z in outputs] for h in list(zip(*features, strict=True)) or [()] * X.shape[0]
-        ], X.unit + U.unit + Z.unit
+        return [[dot(h, Z.whole[k::c]) for k in range(c)] for h in features.columns()], unit + Z.unit
 
     def adjoint(V: Table) -> tuple[Iterator[list[list[int]]], int]:
-        duals = [V.whole[k::c] for k in range(c)]
-        return ([[dot(h, v) for v in duals]] for h in features), X.unit + U.unit + V.unit
+        return ([[dot(h, V.whole[k::c]) for k in range(c)]] for h in features.rows), unit + V.unit
 
     return Map((U.shape[0], 1, c), forward, adjoint)
 
 
 def map_of(proof: Proof, n: int, c: int) -> Map:
-    kind = proof.word("map", "gated", "neurons")
+    kind = proof.word("map", "gated", "neurons", "dense")
+    if kind == "dense":
+        shape = proof.table("point", None, None, None).shape
+        return dense_map(proof.table("design", n * c, prod(shape)), shape, n, c)
     X = proof.table("X", n, None)
-    d = X.shape[1]
     if kind == "neurons":
-        return neuron_map(X, proof.table("neurons", None, d), c)
+        return neuron_map(X, proof.table("neurons", None, X.shape[1]), c)
     return gated_map(X, proof.table("patterns", None, n), c)
 
 
@@ -537,22 +574,17 @@ def polar_above(gauge: str, blocks: Iterator[list[list[int]]], unit: int, beta: 
     """An upper bound of Omega°(G): the largest Frobenius or spectral norm of a block."""
     if gauge == "frobenius":
         return root_above(times_power(max(dot(g, g) for g in map(flat, blocks)), 2 * unit))
-    held = [
-        block if len(block) >= len(block[0]) else [list(row) for row in zip(*block, strict=True)] for block in blocks
-    ]
     grams = []
-    for block in held:
-        columns = list(zip(*block, strict=True))
-        grams.append([[times_power(sum(map(mul, x, y)), 2 * unit) for y in columns] for x in columns])
+    for block in blocks:
+        rows = Matrix(block, unit, len(block[0])).columns() if len(block) > len(block[0]) else block  # the short side
+        grams.append([[times_power(dot(x, y), 2 * unit) for y in rows] for x in rows])
     return least_proved(lambda level: all(is_positive_definite(shifted(level**2, G)) for G in grams), beta)
 
 
 def neuron_polar_above(proof: Proof, blocks: Iterator[list[list[int]]], unit: int) -> Fraction:
     """The polar of sum_j |u_j| |z_j| is the largest |g_j| / |u_j|."""
     U = proof.table("neurons", None, None)
-    ratios = [
-        Fraction(dot(g, g), dot(u, u)) for u, g in zip(U.rows(U.shape[1]), map(flat, blocks), strict=True) if any(u)
-    ]
+    ratios = (Fraction(dot(*g, *g), dot(u, u)) for u, g in zip(matrix(U).rows, blocks, strict=True) if any(u))
     return root_above(max(ratios, default=ZERO) * Fraction(4) ** (unit - U.unit))
 
 
@@ -574,46 +606,6 @@ def least_proved(proves: Callable[[Fraction], bool], beta: Fraction) -> Fraction
 
 
 # --- The polar over all neurons --------------------------------------------------------------------------------------
-
-
-class Matrix(NamedTuple):
-    """Exact numbers by rows of one width, in one unit."""
-
-    rows: list[list[int]]
-    unit: int
-    width: int
-
-    def columns(self) -> list[tuple[int, ...]]:
-        return list(zip(*self.rows, strict=True)) if self.rows else [()] * self.width
-
-
-def matrix(found: Table) -> Matrix:
-    """A table as a matrix; one of numbers as a column."""
-    width = found.shape[-1] if len(found.shape) > 1 else 1
-    return Matrix(found.rows(width), found.unit, width)
-
-
-def plus(*parts: Matrix) -> Matrix:
-    unit = min(part.unit for part in parts)
-    lifted = [[[x << part.unit - unit for x in row] for row in part.rows] for part in parts]
-    rows = [list(map(sum, zip(*each, strict=True))) for each in zip(*lifted, strict=True)]
-    return Matrix(rows, unit, parts[0].width)
-
-
-def minus(M: Matrix) -> Matrix:
-    return M._replace(rows=[[-x for x in row] for row in M.rows])
-
-
-def by_rows(M: Matrix, factors: Table) -> Matrix:
-    """Every row times a number."""
-    rows = [[f * x for x in row] for f, row in zip(factors.whole, M.rows, strict=True)]
-    return Matrix(rows, M.unit + factors.unit, M.width)
-
-
-def crossed(A: Matrix, B: Matrix) -> Matrix:
-    """A^T B."""
-    others = B.columns()
-    return Matrix([[dot(x, y) for y in others] for x in A.columns()], A.unit + B.unit, B.width)
 
 
 class Cell:
@@ -799,22 +791,11 @@ def plane_polar_above(proof: Proof, V: Table, beta: Fraction) -> Fraction:
     around = sorted(turns, key=cmp_to_key(by_angle))
     arcs = []
     for u, v in zip(around, around[1:] + around[:1], strict=True):
-        within = (u[0] + v[0], u[1] + v[1])
-        signs = [dot(x, within) > 0 for x in samples]
-        M = [
-            [
-                sum(x[j] * w[k] for x, w in zip(compress(samples, signs), compress(duals, signs), strict=True))
-                for j in (0, 1)
-            ]
-            for k in range(c)
-        ]
-        images = [[dot(row, w) for row in M] for w in (u, v)]
-        arcs.append(
-            [
-                (dot(w, z), dot(Mw, Mz))
-                for w, z, Mw, Mz in ((u, u, *images[:1] * 2), (u, v, *images), (v, v, *images[1:] * 2))
-            ]
-        )
+        active = [dot(x, (u[0] + v[0], u[1] + v[1])) > 0 for x in samples]
+        rows = [list(compress(each, active)) for each in (*zip(*samples, strict=True), *zip(*duals, strict=True))]
+        images = [[dot(w, (dot(rows[0], V_k), dot(rows[1], V_k))) for V_k in rows[2:]] for w in (u, v)]
+        pairs = ((u, u, 0, 0), (u, v, 0, 1), (v, v, 1, 1))
+        arcs.append([(dot(w, z), dot(images[i], images[j])) for w, z, i, j in pairs])
     unit = Fraction(4) ** (X.unit + V.unit)
 
     def proves(s: Fraction) -> bool:

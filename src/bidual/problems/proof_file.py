@@ -35,7 +35,7 @@ _KNOWN_LOSSES = (
     *("squared_hinge", "logistic", "softmax", "poisson"),
 )
 _MOST_NUMBERS = 2**22  # of samples that are written out
-_DATA = ("X", "targets", "weight")  # what a second file may hold
+_DATA = ("X", "design", "targets", "weight")  # what a second file may hold
 
 
 class NoProofError(ValueError):
@@ -110,7 +110,7 @@ def _polar(certificate: "Certificate", problem: Problem) -> str | None:
     if certificate.scope.name == "BLOCKS":
         return None
     operator = problem.operator
-    if not isinstance(operator, NeuronOperator) or not isinstance(problem.gauge, Group):
+    if not isinstance(operator, NeuronOperator) or _kind(operator) != "neurons" or type(problem.gauge) is not Group:
         raise NoProofError("proof files over all patterns are for neurons under weight decay only, so far.")
     if operator.X.shape[1] <= 2:
         return "plane"
@@ -142,25 +142,44 @@ def _kind(operator: LiftedOperator) -> str:
         return "gated"
     if type(operator) is NeuronOperator and operator.readout is None and operator.longest == 1:
         return "neurons"
-    raise NoProofError(f"the map {type(operator).__name__} has no proof files yet; plain samples have.")
+    if math.prod(operator.block_shape) * math.prod(operator.output_shape) <= _MOST_NUMBERS:
+        return "dense"
+    raise NoProofError(
+        f"the map {type(operator).__name__} of blocks {operator.block_shape} to predictions {operator.output_shape} is "
+        "too large for a proof file; use fewer gates or samples."
+    )
 
 
 def _problem_tables(problem: Problem) -> Tensors:
     operator: Any = problem.operator
     n = problem.operator.output_shape[0]
-    tables = {"X": _written_out(operator.X), "targets": problem.datafit.targets}
+    tables = {"targets": problem.datafit.targets}
+    if _kind(operator) == "dense":
+        tables["design"] = _design(operator)
+    else:
+        tables["X"] = _written_out(operator.X)
     if problem.datafit.weight is not None:
         tables["weight"] = problem.datafit.weight
     if isinstance(operator, GatedOperator):
         tables["patterns"] = operator.patterns.to(torch.int8)
     elif isinstance(operator, LinearOperator):
         tables["patterns"] = torch.ones(operator.n_blocks, n, dtype=torch.int8)
-    else:
+    elif isinstance(operator, NeuronOperator) and "X" in tables:
         tables["neurons"] = operator.neurons
     settings = list(settings_of(problem.datafit.loss).values())
     if settings:
         tables["loss_parameter"] = _number(settings[0])
     return tables | {"beta": _number(problem.beta)}
+
+
+def _design(operator: LiftedOperator) -> Tensor:
+    """The map as a matrix, as float64 computes it."""
+    columns, Z = [], operator.zeros()
+    for k in range(Z.numel()):
+        Z.view(-1)[k] = 1.0
+        columns.append(operator.forward(Z).flatten())
+        Z.view(-1)[k] = 0.0
+    return torch.stack(columns, 1)
 
 
 def _written_out(X: Tensor) -> Tensor:
