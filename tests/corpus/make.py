@@ -48,8 +48,8 @@ def main() -> None:
     for name, (*sizes, settings) in PRODUCTS.items():
         certificate, program = with_products(*sizes, **settings)
         certificate.save_proof(FOLDER / f"products_{name}.proof", program)
-    images = np.random.default_rng(0).normal(size=(8, 1, 4, 4))
-    model = ConvexCNNRegressor(activation="gated_relu", n_gates=4, beta=0.3).fit(images, images[:, 0, 0])
+    images = np.random.default_rng(0).normal(size=(6, 1, 4, 4))
+    model = ConvexCNNRegressor(activation="gated_relu", n_gates=2, beta=0.3).fit(images, images[:, 0, 0, 0])
     model.save_proof(FOLDER / "dense.proof")
     certificate, problem = solved(Squared(), 1, 5, 0, Group(), True)
     certificate.save_proof(FOLDER / "beside.proof", problem, FOLDER / "beside.data")
