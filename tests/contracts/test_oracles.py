@@ -29,9 +29,11 @@ from bidual.polar import (
 from bidual.polar.products.oracle import ProductBound
 from bidual.polar.products.witness import ProductProof
 from bidual.polar.subnetworks.bound import RelaxedBound
+from bidual.polar.subnetworks.descent import AskedBranches
 from bidual.polar.subnetworks.outputs import AllOutputs
 from bidual.polar.subnetworks.pricing import ExactParallel
 from bidual.polar.subnetworks.search import ParallelSearch
+from bidual.polar.subnetworks.witness import ParallelProof
 from bidual.testing import check_oracle, concrete_subclasses
 
 Make = Callable[[Tensor], NeuronOracle]
@@ -89,6 +91,15 @@ def witnessed(X: Tensor) -> ProductProof:
     return ProductProof(X, oracle.proofs(oracle.start(W)), starts=64)
 
 
+def branched(X: Tensor) -> ParallelProof:
+    """The same of sub-networks."""
+    bound = ProductBound(X, steps=3)
+    W = torch.linspace(-1, 2, len(X), dtype=torch.float64)[:, None]
+    W = W / max(float(W.norm()), 1.0)
+    branches = AskedBranches.start(bound, W, deep=False).asked
+    return ParallelProof(X, 2, tuple(one.proof(bound, 1.0) for one in branches))
+
+
 EXACT, SLOW = {"width": 1e-6}, {"outputs": (2,)}
 EVERY: dict[str, tuple[Make, dict[str, Any]]] = {
     "Faces": (Faces, EXACT),
@@ -119,6 +130,7 @@ EVERY: dict[str, tuple[Make, dict[str, Any]]] = {
     "ExactParallel": of_widths(ExactParallel, 1),
     "RelaxedBound": of_widths(RelaxedBound, 2),
     "RelaxedBound of four layers": of_widths(RelaxedBound, 2, 1),
+    "ParallelProof": (branched, of_widths(RelaxedBound, 2)[1]),
     "ParallelSearch": of_widths(ParallelSearch, 2, starts=64),
     "AllOutputs": (all_outputs, of_widths(RelaxedBound, 2)[1] | {"outputs": (2,)}),
 }
