@@ -17,7 +17,7 @@ from bidual.io.foreign.modules import check_outputs
 from bidual.operators.patches import ImagePatches
 
 _PLAIN = "a torch.nn.Sequential(Conv2d, ReLU, AvgPool2d, Flatten, Linear)"
-_LOOKED_AT = 64  # samples at which the module and its weights are compared
+_AT_ONCE = 64  # samples at which the module and its weights are compared together
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -88,7 +88,8 @@ class GivenCNN(GivenOnPatches):
 
     def samples(self, X: ArrayLike) -> Float[Tensor, "n channels *size"]:
         images = super().samples(X)
-        self._check(images[:_LOOKED_AT])
+        for some in images.split(_AT_ONCE):
+            self._check(some)
         return images
 
     def _check(self, images: Float[Tensor, "n channels *size"]) -> None:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from bidual.estimators.certifying.frozen import Frozen, layer_of
 from bidual.estimators.certifying.two_layer import GivenTwoLayer
 from bidual.io.foreign import TwoLayerWeights
+from bidual.io.foreign.parameters import check_parameters, check_unshared
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +30,11 @@ class GivenHead(GivenTwoLayer):
     @classmethod
     def of(cls, model: Any, head: Sequence[str]) -> Self:
         """By the names of the two layers, as ``model.named_modules()`` has them."""
-        return cls(_weights(*head_layers(model, head)), model, (head[0], head[1]))
+        layers = head_layers(model, head)
+        for layer in layers:
+            check_parameters(layer)
+            check_unshared(model, layer.parameters())
+        return cls(_weights(*layers), model, (head[0], head[1]))
 
     @property
     def head(self) -> tuple[str, str]:

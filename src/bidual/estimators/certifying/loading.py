@@ -7,7 +7,6 @@ from typing import Self, TypeAlias
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn.utils import parametrize
 
 from bidual.architectures.modules import RebuildableModule, ReluConvNetwork, ReluNetwork
 from bidual.estimators.certifying.head import head_layers
@@ -145,7 +144,7 @@ def put_weights(units: Units, first: Hidden, second: nn.Linear) -> None:
 
 def _check_layers(units: Units, first: Hidden, second: nn.Linear, widen: bool) -> None:
     instead = "use result.better, a module of its own"
-    if any(parametrize.is_parametrized(layer) for layer in (first, second)):
+    if any(not isinstance(layer.weight, nn.Parameter) for layer in (first, second)):
         raise ValueError(f"the module's weights are parametrised, so that they cannot be set; {instead}.")
     width, what = len(first.weight), "neurons" if isinstance(first, nn.Linear) else "filters"
     if len(units) > width and not widen:

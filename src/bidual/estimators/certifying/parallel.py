@@ -26,9 +26,6 @@ from bidual.problems.problem import NeuronProblem
 from bidual.problems.solution import Solution
 from bidual.training.parallel.plan import ParallelPlan
 
-_LOOKED_AT = 64  # samples at which the module and its weights are compared
-
-
 @dataclass(frozen=True, eq=False)
 class GivenParallel(GivenNetwork):
     r"""sum_k ((X W_1k)_+ W_2k)_+ W_3k + b, priced sum_k sqrt(sum over paths of the squared products) (PR eq. 1, 2.2).
@@ -82,7 +79,7 @@ class GivenParallel(GivenNetwork):
         """With a column of ones where first-layer units have a bias."""
         constant = self.weights.constant
         rows = row_samples(X, self.weights.first.shape[1] - constant, constant)
-        self._check(rows[:_LOOKED_AT])
+        self._check(rows)
         return rows
 
     def _check(self, rows: Float[Tensor, "n d"]) -> None:

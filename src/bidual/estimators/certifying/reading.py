@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from sklearn.utils.validation import check_is_fitted
+from torch import nn
 
 from bidual.estimators.base import ConvexEstimator
 from bidual.estimators.certifying.attention import GivenAttention
@@ -35,7 +36,10 @@ def given_network(network: Network, head: Sequence[str] | None = None) -> GivenN
     if isinstance(network, ConvexEstimator):
         check_is_fitted(network)
     given = (family.read(network) for family in FAMILIES)
-    return next((found for found in given if found is not None), None) or GivenTwoLayer(read_network(network))
+    module = network if isinstance(network, nn.Module) else None
+    return next((found for found in given if found is not None), None) or GivenTwoLayer(
+        read_network(network), module=module
+    )
 
 
 def judged_network(network: Network, head: Sequence[str] | None, penalty: Penalty) -> GivenNetwork:

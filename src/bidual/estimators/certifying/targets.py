@@ -74,6 +74,9 @@ def weighted(
 def as_numbers(name: str, values: ArrayLike, dtype: type | None) -> np.ndarray:
     """An array of a tensor, a list or anything else that numpy takes."""
     try:
-        return np.asarray(as_plain_array(values), dtype=dtype)
+        array = np.asarray(as_plain_array(values))
+        if array.dtype.kind != "c":
+            return array if dtype is None else array.astype(dtype, copy=False)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name} must be an array of numbers ({one_line(error)}).") from error
+    raise ValueError(f"{name} must be real, got complex numbers; give their real and imaginary parts as columns.")

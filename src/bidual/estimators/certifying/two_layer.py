@@ -18,6 +18,7 @@ from bidual.estimators.certifying.objective import Price, bounded_objective
 from bidual.estimators.certifying.targets import as_numbers
 from bidual.estimators.inputs import as_plain_array, full_samples
 from bidual.io.foreign import TwoLayerWeights, from_module
+from bidual.io.foreign.modules import check_outputs
 from bidual.losses.datafit import Datafit
 from bidual.losses.decayed_bias import with_decayed_bias
 from bidual.numerics.rounding import gamma, length
@@ -31,9 +32,14 @@ from bidual.training.relu.plan import ReluPlan
 
 @dataclass(frozen=True, eq=False)
 class GivenTwoLayer(GivenNetwork):
-    """x -> output (hidden x + hidden_bias)_+ + output_bias. A layer without bias competes with networks without it."""
+    """x -> output (hidden x + hidden_bias)_+ + output_bias. A layer without bias competes with networks without it.
+
+    Attributes:
+        module: what the weights were read from, if it is one of torch: it may take samples of more axes than two.
+    """
 
     weights: TwoLayerWeights
+    module: nn.Module | None = field(default=None, kw_only=True)
     decayed: DecayedBiases = field(default=HIDDEN_BIASES, kw_only=True)
 
     @property
@@ -54,7 +60,19 @@ class GivenTwoLayer(GivenNetwork):
 
     def samples(self, X: ArrayLike) -> Float[Tensor, "n d"]:
         """With a column of ones where neurons have a bias."""
-        return row_samples(X, self.weights.n_features, self.weights.hidden_bias is not None)
+        return row_samples(self._flat(X), self.weights.n_features, self.weights.hidden_bias is not None)
+
+    def _flat(self, X: ArrayLike) -> ArrayLike:
+        """Samples of several axes as rows, where the module answers to them as to these rows."""
+        array = as_plain_array(X)
+        if self.module is None or issparse(array) or np.ndim(array) < 3 or not len(array):
+            return X
+        whole = torch.tensor(as_numbers("X", array, np.float64))
+        rows = whole.flatten(1)
+        if rows.shape[1] != self.weights.n_features:
+            return X
+        check_outputs(self.module, whole, self.weights.forward(rows), self.weights.magnitude(rows))
+        return rows.numpy()
 
     def problem(self, samples: Float[Tensor, "n d"], datafit: Datafit, beta: float) -> ReluProblem:
         if not (datafit.intercept and self.decayed.output):

@@ -131,7 +131,8 @@ class Comparison:
         if not all(map(math.isfinite, (constant, self.best, self.lower_bound))) or constant <= 0:
             return
         if self.best >= constant * (1 - 1e-9):
-            yield "The best network known has the objective of a constant output: this weight decay leaves no neurons."
+            why = "this weight decay leaves no neurons" if self.unproved <= _OPTIMAL else "no neurons were found to be worth theirs"
+            yield f"The best network known has the objective of a constant output: {why}."
         elif self.objective > constant:
             yield f"Your network is worse than a constant output, without neurons: that has objective {constant:.6g}."
         elif loose and self.lower_bound > 0:

@@ -12,6 +12,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from bidual.architectures.modules.cnn import PoolingMatrix
 from bidual.io.foreign.normalisation import Scaling, check_modes
+from bidual.io.foreign.parameters import check_parameters
 from bidual.io.foreign.weights import check_finite
 from bidual.operators.patches import Convolution, Pooling
 
@@ -78,7 +79,9 @@ def from_convolutional(module: nn.Module) -> ConvolutionalWeights | None:
     if not any(isinstance(part, _CONVOLUTIONS) for _, part in layers):
         return None
     check_modes(module)
-    return _Reader(layers, strict=isinstance(module, nn.Sequential)).weights()
+    weights = _Reader(layers, strict=isinstance(module, nn.Sequential)).weights()
+    check_parameters(module)
+    return weights
 
 
 def _leaves(module: nn.Module, prefix: str = "") -> Iterator[Named]:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from bidual.architectures.modules import RebuildableModule
 from bidual.io.foreign.graph import Affine, Other, Relu, Reshape, Step, two_layers
 from bidual.io.foreign.normalisation import Scaling, check_modes, folded
+from bidual.io.foreign.parameters import check_parameters
 from bidual.io.foreign.weights import TwoLayerWeights
 from bidual.runtime.json_text import one_line
 
@@ -32,6 +33,7 @@ def from_module(module: nn.Module) -> TwoLayerWeights:
     check_modes(module)
     steps = folded(_steps(module))
     weights = two_layers(steps if isinstance(module, nn.Sequential) else _guess(steps))
+    check_parameters(module)
     _check_forward(module, weights)
     return _without_unused_biases(weights) if isinstance(module, RebuildableModule) else weights
 

@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from bidual.architectures.modules import ParallelNetwork
+from bidual.io.foreign.parameters import check_parameters
 from bidual.io.foreign.weights import check_finite
 
 _KINDS = (nn.Linear, nn.ReLU, nn.Linear, nn.ReLU, nn.Linear)
@@ -76,7 +77,11 @@ def from_parallel(module: nn.Module) -> ParallelWeights | None:
     if len(parts) != 1 or not isinstance(parts[0][1], nn.ModuleList):
         return None
     chains = {f"{parts[0][0]}.{k}": list(part.children()) for k, part in enumerate(parts[0][1])}
-    return _stacked(chains) if any(len(chain) == len(_KINDS) for chain in chains.values()) else None
+    if not any(len(chain) == len(_KINDS) for chain in chains.values()):
+        return None
+    weights = _stacked(chains)
+    check_parameters(module)
+    return weights
 
 
 def _decoded(module: ParallelNetwork) -> ParallelWeights:

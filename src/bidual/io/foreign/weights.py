@@ -125,6 +125,8 @@ def class_codes(
 def number_targets(values: ArrayLike, n_outputs: int) -> Targets:
     """Regression targets as the matrix Y (n, c)."""
     Y = np.asarray(values, dtype=np.float64)
+    if not Y.size:
+        raise ValueError(f"y must have one row per sample, got shape {Y.shape}; give at least one sample.")
     if not Y.ndim:
         raise ValueError(f"y must have one row per sample, got {values!r}; give an array of shape (n,) or (n, c).")
     Y = Y.reshape(len(Y), -1)
