@@ -1,4 +1,5 @@
 import warnings
+from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -226,3 +227,17 @@ def test_an_estimator_is_judged_by_the_loss_it_was_trained_with() -> None:
     own, squared = certify(model, X, X[:, 0] > 0, 1.0), certify(model, X, X[:, 0] > 0, 1.0, loss="squared")
     assert own.objective == pytest.approx(model.certificate_.primal, rel=1e-6)
     assert squared.objective != pytest.approx(own.objective, rel=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda X, y: (X + 1j, y), "X must be real, got complex numbers"),
+        (lambda X, y: (X, y + 1j), "y must be real, got complex numbers"),
+        (lambda X, y: (X[:0], y[:0]), r"y must have one row per sample, got shape \(0,\)"),
+    ],
+)
+def test_samples_that_are_no_numbers_or_none(change: Callable[..., tuple[np.ndarray, np.ndarray]], words: str) -> None:
+    mine = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
+    with pytest.raises(ValueError, match=words):
+        certify(mine, *change(np.ones((4, 2)), np.ones(4)), beta=0.5)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import weight_norm
 
 from bidual import certify
 
@@ -120,6 +121,26 @@ class Random(Convolutional):
         return nn.functional.dropout(super().features(x), 0.5, training=True)
 
 
+class Tied(nn.Module):
+    """What is loaded into fc1 would change what fc1 sees."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc0, self.fc1, self.fc2 = nn.Linear(64, 64), nn.Linear(64, 64), nn.Linear(64, 1)
+        self.fc1.weight = self.fc0.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc2(self.fc1(self.fc0(x.flatten(1))).relu())
+
+
+class Normed(Tied):
+    """What is loaded into fc1 would be gone at the next run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc1 = weight_norm(nn.Linear(64, 64))
+
+
 REFUSED: dict[str, tuple[Callable[[], nn.Module], Any, str]] = {
     "misspelt": (Convolutional, ("fcl", "fc2"), "has no layer 'fcl'; did you mean 'fc[12]'"),
     "unlike any": (Convolutional, ("zzzzzz", "fc2"), "has no layer 'zzzzzz'; it has conv, norm, fc1"),
@@ -130,10 +151,13 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], Any, str]] = {
     "tanh between": (lambda: Convolutional(middle=nn.Tanh()), ("fc1", "fc2"), "with nothing but a ReLU and Dropout"),
     "twice": (Repeated, ("fc1", "fc2"), "must run 'fc1' once for a batch of samples, and runs it 2 times"),
     "by chance": (Random, ("fc1", "fc2"), "'fc1' sees changes from run to run in evaluation mode too"),
+    "weights of two": (Tied, ("fc1", "fc2"), "uses one parameter as 'fc0.weight' and as 'fc1.weight'"),
+    "weights made of others": (Normed, ("fc1", "fc2"), "Linear has a parameter 'weight_g'"),
     "two answers": (lambda: Convolutional(lambda x: (x, x)), ("fc1", "fc2"), "must return one tensor, got a tuple"),
 }
 
 
+@pytest.mark.filterwarnings("ignore:.*weight_norm")
 @pytest.mark.parametrize("name", REFUSED)
 def test_bad_heads_get_one_clear_sentence(name: str) -> None:
     make, head, words = REFUSED[name]
@@ -179,3 +203,10 @@ def test_normalisation_inside_two_layers_is_folded_and_nothing_is_loaded_beside_
     with pytest.raises(ValueError, match=r"BatchNorm1d '1' was folded into the layer beside it.*use result\.better"):
         found.load_into(module)
     assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
+
+
+def test_layers_with_two_names_are_no_shared_parameters() -> None:
+    model, (X, y) = _trained(), _data()
+    objective = certify(model, X, y, 0.5, head=("fc1", "fc2"), max_time=0.1).objective
+    model.head = nn.Sequential(model.fc1, nn.ReLU(), model.fc2)
+    assert certify(model, X, y, 0.5, head=("fc1", "fc2"), max_time=0.1).objective == objective

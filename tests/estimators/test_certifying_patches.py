@@ -364,3 +364,18 @@ def test_weights_and_samples_must_be_numbers() -> None:
         module[0].weight[0] = torch.nan
     with pytest.raises(ValueError, match="filters holds NaN or infinity"):
         certify(module, X, y, 0.1)
+
+
+class Clipped(nn.Sequential):
+    """Something else than its layers, but only where the last samples are."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x).clamp(max=1e3)
+
+
+def test_a_forward_of_its_own_is_seen_at_the_last_samples_too() -> None:
+    module, X, y = cnn("signals")
+    many, targets = X.repeat(8, 1, 1), y.repeat(8)
+    many[-1] *= 1e6
+    with pytest.raises(ValueError, match="its forward computes something else"):
+        certify(Clipped(*module, nn.Identity()), many, targets, 0.5, max_time=0.1)

@@ -230,3 +230,12 @@ def test_the_name() -> None:
     """`bidual.torch` is a room beside torch itself."""
     assert bidual.torch.finish is finish
     assert torch.__name__ == "torch"
+
+
+@pytest.mark.parametrize("axes", [(1, 1, 2), (2, 1)])
+def test_images_before_a_flatten_are_rows(axes: tuple[int, ...]) -> None:
+    plain, X, y = planar()
+    done = finish(nn.Sequential(nn.Flatten(), *plain), (X.unflatten(1, axes), y), beta=0.3)
+    assert done.certificate.objective == finish(plain, (X, y), beta=0.3).certificate.objective
+    with pytest.raises(ValueError, match="cannot be run on samples of shape"):
+        finish(plain, (X.unflatten(1, (2, 1)), y), beta=0.3)

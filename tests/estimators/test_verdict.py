@@ -55,6 +55,7 @@ def test_the_words_of_a_loose_proof_claim_nothing_about_the_network() -> None:
         (Comparison(math.inf, 1.0, 0.99), "beyond all numbers; one with objective 1 was found"),
         (Comparison(3.0, 1.0, 0.99, 2.0), "worse than a constant output, without neurons: that has objective 2"),
         (Comparison(3.0, 2.0, 2.0, 2.0), "this weight decay leaves no neurons"),
+        (Comparison(3.0, 2.0, 1.9, 2.0), "constant output: no neurons were found to be worth their weight decay"),
         (Comparison(0.0, 0.0, 0.0), "optimal, up to rounding"),
         (Comparison(2.0, 1.0, 0.9, kind="attention network"), "No attention network is better"),
     ],
@@ -130,7 +131,7 @@ def test_what_does_not_fit_is_refused_and_left_unchanged(found: NetworkCertifica
         (module(2), rf"has {width} neurons and your module has room for 2; use result.better"),
         (module(width, bias=False), "has a bias in its .* layer and your module has none; use result.better"),
         (wrong, "has 2 features and 1 outputs, your module 3 and 1"),
-        (parametrised, "parametrised, so that they cannot be set; use result.better"),
+        (parametrised, "has a parameter '0.parametrizations.weight.original0'"),
         (deep, "not a two-layer ReLU network"),
     ):
         before = [parameter.clone() for parameter in mine.parameters()]
@@ -175,4 +176,23 @@ def test_the_words_of_filters() -> None:
     network = nn.Sequential(nn.Conv1d(1, 3, 3), nn.ReLU(), nn.Flatten(), nn.Linear(6, 1))
     found = certify(network, rng.standard_normal((9, 1, 4)), Y[:9], 0.5, max_time=0.5)
     assert f"{found.better.n_neurons} filters, by training on" in found.verdict
-    assert found.kind == "convolutional ReLU network of any number of filters"
+    assert found.kind == "convolutional ReLU network of any number of filters of this size and pooling"
+
+
+@pytest.mark.parametrize(
+    ("hidden", "output", "decayed", "words"),
+    [
+        (True, True, True, "width"),
+        (False, False, True, "width without biases"),
+        (False, True, True, "width without hidden biases"),
+        (True, False, True, "width without an output bias"),
+        (True, False, False, "width"),  # a free hidden bias is an output bias too
+    ],
+)
+def test_nothing_is_claimed_about_networks_with_more_biases(
+    hidden: bool, output: bool, decayed: bool, words: str
+) -> None:
+    mine = nn.Sequential(nn.Linear(2, 3, bias=hidden), nn.ReLU(), nn.Linear(3, 1, bias=output))
+    for head, shared in ((None, ""), (("0", "2"), " on the same features")):
+        found = certify(mine, X[:6], Y[:6], 0.3, decayed_bias=decayed, head=head, max_time=0.1)
+        assert found.kind == f"two-layer ReLU network of any {words.replace('width', 'width' + shared)}"

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.utils.parametrizations import spectral_norm
 
 from bidual.architectures.modules import GatedNetwork, LinearNetwork
 from bidual.estimators.certifying import read_network
@@ -27,6 +28,27 @@ class Residual(Functional):
 
 def layers(*middle: nn.Module, end: tuple[nn.Module, ...] = (), outputs: int = 2) -> nn.Sequential:
     return randomise(nn.Sequential(nn.Linear(3, 5), *middle, nn.Linear(5, outputs), *end)).double()
+
+
+class Gain(Functional):
+    def __init__(self) -> None:
+        super().__init__()
+        self.gain = nn.Parameter(torch.ones(1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.gain * super().forward(x)
+
+
+def tied() -> nn.Module:
+    module = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3))
+    module[2].weight = module[0].weight
+    return module
+
+
+def spectral() -> nn.Module:
+    module = layers(nn.ReLU())
+    spectral_norm(module[0])
+    return module.eval()
 
 
 ACCEPTED: dict[str, nn.Module] = {
@@ -87,6 +109,9 @@ REFUSED: dict[str, tuple[nn.Module, str]] = {
         "5 neurons, but the output layer takes 6",
     ),
     "lazy": (nn.Sequential(nn.LazyLinear(5), nn.ReLU(), nn.Linear(5, 2)), "LazyLinear that has seen no data"),
+    "tied": (tied(), "uses one parameter as '0.weight' and as '2.weight'; give each layer weights of its own"),
+    "gain": (Gain(), "has a parameter 'gain' of shape .* beside the weights and biases of its layers"),
+    "spectral norm": (spectral(), "has a parameter '0.parametrizations.weight.original'"),
     "gated": (GatedNetwork(3, 2, 5, 2), "'gated_mlp'"),
     "linear": (LinearNetwork(3, 5, 2), "'linear_mlp'"),
 }

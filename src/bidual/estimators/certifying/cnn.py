@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from bidual.architectures import ReluCNN
 from bidual.architectures.modules import RebuildableModule, ReluConvNetwork
 from bidual.estimators.base import ConvexEstimator
+from bidual.estimators.certifying.given import lacking
 from bidual.estimators.certifying.on_patches import GivenOnPatches
 from bidual.io.foreign.convolutions import ConvolutionalWeights, from_convolutional
 from bidual.io.foreign.modules import check_outputs
@@ -68,6 +69,10 @@ class GivenCNN(GivenOnPatches):
     @property
     def has_hidden_bias(self) -> bool:
         return self.weights.filter_bias is not None
+
+    @property
+    def limits(self) -> str:
+        return f" of this size and pooling{lacking(not self.has_hidden_bias, self.offset is None)}"
 
     @property
     def axes(self) -> str:

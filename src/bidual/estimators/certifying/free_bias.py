@@ -124,6 +124,12 @@ class GivenFreeBias(GivenNetwork):
         return torch.zeros(self.n_outputs, dtype=torch.float64) if own is None else own
 
     @property
+    def limits(self) -> str:
+        """Those of the network with an output bias, which its rivals have in any case."""
+        weights = replace(self.inner.weights, output_bias=self.output_bias)
+        return replace(self.inner, weights=weights).limits
+
+    @property
     def head(self) -> tuple[str, str] | None:
         return self.inner.head
 

@@ -46,6 +46,11 @@ class GivenNetwork(ABC):
         """None where it has none: then its rivals have none either."""
 
     @property
+    def limits(self) -> str:
+        """What its rivals share with it besides the family, in words that may follow "of any width"."""
+        return lacking(output=self.output_bias is None)
+
+    @property
     def head(self) -> tuple[str, str] | None:
         """The names of its layers in a larger module; None where it is the whole of it."""
         return None
@@ -99,3 +104,10 @@ class Question:
     def objective(self, module: nn.Module) -> Objective:
         """Of another network of the kind, on the same samples."""
         return self.given.rival(module).objective(self.problem)
+
+
+def lacking(hidden: bool = False, output: bool = False) -> str:
+    """The biases that networks do not have, in words."""
+    if hidden and output:
+        return " without biases"
+    return " without hidden biases" if hidden else " without an output bias" if output else ""

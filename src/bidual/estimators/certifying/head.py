@@ -37,6 +37,10 @@ class GivenHead(GivenTwoLayer):
         return cls(_weights(*layers), model, (head[0], head[1]))
 
     @property
+    def limits(self) -> str:
+        return f" on the same features{super().limits}"
+
+    @property
     def head(self) -> tuple[str, str]:
         return self.names
 

@@ -131,7 +131,7 @@ def _certify(
     data = problem.datafit
     constant = data.upper_bound(torch.zeros_like(data.targets), 0.0)
     unit = "neuron" if module.units is None else module.units.name
-    kind = f"{module.words} of any {'width' if unit == 'neuron' else f'number of {unit}s'}"
+    kind = f"{module.words} of any {'width' if unit == 'neuron' else f'number of {unit}s'}{given.limits}"
     how = f"{module.n_neurons} {unit}s, by training on from yours for {done.seconds:.3g} seconds"
     return NetworkCertificate(
         own.most,

@@ -14,7 +14,7 @@ from bidual.architectures.modules import ParallelNetwork, RebuildableModule
 from bidual.architectures.parallel import squared_paths
 from bidual.estimators.base import ConvexEstimator
 from bidual.estimators.certifying.decay import Penalty
-from bidual.estimators.certifying.given import Found, GivenNetwork, Objective
+from bidual.estimators.certifying.given import Found, GivenNetwork, Objective, lacking
 from bidual.estimators.certifying.objective import Price, bounded_objective
 from bidual.estimators.certifying.two_layer import row_samples
 from bidual.io.foreign.modules import check_outputs
@@ -25,6 +25,7 @@ from bidual.problems.parallel import ParallelProblem
 from bidual.problems.problem import NeuronProblem
 from bidual.problems.solution import Solution
 from bidual.training.parallel.plan import ParallelPlan
+
 
 @dataclass(frozen=True, eq=False)
 class GivenParallel(GivenNetwork):
@@ -69,6 +70,10 @@ class GivenParallel(GivenNetwork):
     @property
     def output_bias(self) -> Float[Tensor, " c"] | None:
         return self.weights.bias
+
+    @property
+    def limits(self) -> str:
+        return f" of these widths{lacking(not self.weights.constant, self.weights.bias is None)}"
 
     @property
     def widths(self) -> tuple[int, int]:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from bidual.architectures import ReluMLP
 from bidual.architectures.modules import ReluNetwork
 from bidual.estimators.certifying.decay import HIDDEN_BIASES, DecayedBiases, Penalty
-from bidual.estimators.certifying.given import Found, GivenNetwork, Objective
+from bidual.estimators.certifying.given import Found, GivenNetwork, Objective, lacking
 from bidual.estimators.certifying.objective import Price, bounded_objective
 from bidual.estimators.certifying.targets import as_numbers
 from bidual.estimators.inputs import as_plain_array, full_samples
@@ -49,6 +49,10 @@ class GivenTwoLayer(GivenNetwork):
     @property
     def output_bias(self) -> Float[Tensor, " c"] | None:
         return self.weights.output_bias
+
+    @property
+    def limits(self) -> str:
+        return lacking(self.weights.hidden_bias is None, self.weights.output_bias is None)
 
     def decaying(self, penalty: Penalty) -> Self:
         return replace(self, decayed=penalty.decayed)

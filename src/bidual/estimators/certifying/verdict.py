@@ -131,7 +131,12 @@ class Comparison:
         if not all(map(math.isfinite, (constant, self.best, self.lower_bound))) or constant <= 0:
             return
         if self.best >= constant * (1 - 1e-9):
-            why = "this weight decay leaves no neurons" if self.unproved <= _OPTIMAL else "no neurons were found to be worth theirs"
+            proved = self.unproved <= _OPTIMAL
+            why = (
+                "this weight decay leaves no neurons"
+                if proved
+                else "no neurons were found to be worth their weight decay"
+            )
             yield f"The best network known has the objective of a constant output: {why}."
         elif self.objective > constant:
             yield f"Your network is worse than a constant output, without neurons: that has objective {constant:.6g}."

@@ -30,12 +30,14 @@ def check_unshared(module: nn.Module, parameters: Iterable[nn.Parameter]) -> Non
     """Refuse those of these parameters that a module has at two places."""
     seen = {id(parameter) for parameter in parameters}
     first: dict[int, str] = {}
-    for name, parameter in module.named_parameters(remove_duplicate=False):
-        if first.setdefault(id(parameter), name) != name and id(parameter) in seen:
-            raise ValueError(
-                f"{type(module).__name__} uses one parameter as {first[id(parameter)]!r} and as {name!r}; give each "
-                "layer weights of its own."
-            )
+    for part, layer in module.named_modules():  # each once, whatever names it has
+        for own, parameter in layer.named_parameters(recurse=False, remove_duplicate=False):
+            name = _joined(part, own)
+            if first.setdefault(id(parameter), name) != name and id(parameter) in seen:
+                raise ValueError(
+                    f"{type(module).__name__} uses one parameter as {first[id(parameter)]!r} and as {name!r}; give "
+                    "each layer weights of its own."
+                )
 
 
 def _joined(*names: str) -> str:
