@@ -19,14 +19,15 @@ class Folds:
 
     def check(self, cross_validates: bool) -> None:
         """Refuse what a command without folds, or scikit-learn, does not know."""
-        from bidual.estimators.scoring import check_scoring
-
         if not cross_validates and self != Folds():
             raise ValueError(
                 "--scoring and --groups are for the folds of a cross-validation; use --beta cv in one process, or "
                 "leave them out."
             )
-        check_scoring(self.scoring)
+        if self.scoring is not None:
+            from bidual.estimators.scoring import check_scoring
+
+            check_scoring(self.scoring)
 
     def settings(self, task: str, groups: "NDArray[Any] | None") -> dict[str, Any]:
         """Parameters of the estimator."""
