@@ -9,7 +9,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from bidual import ConvexMLPClassifier, ConvexMLPRegressor, NetworkCertificate, Scope, certify
+from bidual import (
+    ConvexMLPClassifier,
+    ConvexMLPRegressor,
+    ConvexParallelRegressor,
+    LayerwiseCNNClassifier,
+    NetworkCertificate,
+    Scope,
+    certify,
+)
 from bidual.cli.bidual_check import (
     Fraction,
     Proof,
@@ -198,6 +206,17 @@ def test_routes_without_a_proof_are_named(tmp_path: Path) -> None:
     found = judge(program, program.operator.zeros(), X[:, :1], polar, Scope.ALL_PATTERNS)
     with pytest.raises(NoProofError, match="enumeration of faces"):
         found.save_proof(tmp_path / "p", program)
+
+
+def test_families_without_a_proof_over_all_patterns_are_named(tmp_path: Path) -> None:
+    samples = np.random.default_rng(0).normal(size=(6, 2))
+    network = ConvexParallelRegressor(max_time=0.5).fit(samples, samples[:, 0])
+    with pytest.raises(NoProofError, match="ParallelOperator"):
+        network.save_proof(tmp_path / "p")
+    stages = LayerwiseCNNClassifier()
+    stages.module_ = torch.nn.Identity()  # as if fitted
+    with pytest.raises(NoProofError, match="LayerwiseCNNClassifier"):
+        stages.save_proof(tmp_path / "p")
 
 
 def test_a_network_trained_elsewhere(tmp_path: Path) -> None:

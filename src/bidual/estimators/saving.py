@@ -25,6 +25,7 @@ from bidual.gauges import GAUGES
 from bidual.losses import LOSSES, Loss
 from bidual.problems.certificate import Certificate
 from bidual.problems.problem import Problem
+from bidual.problems.proof_file import NoProofError
 from bidual.problems.solution import Record
 from bidual.runtime.container import Container, Header, Tensors, is_ours
 from bidual.runtime.registry import PARTS, Registry, settings_of
@@ -80,6 +81,8 @@ class SavedEstimator(BaseEstimator):
             NoProofError: for certificates of a kind that proof files do not describe yet, by name.
         """
         check_is_fitted(self)
+        if not hasattr(self, "certificate_"):
+            raise NoProofError(f"{type(self).__name__} has certificates of its stages, which have no proof files yet.")
         if self._certified is None:
             raise ValueError(
                 f"this {type(self).__name__} was loaded or copied, without the samples of its fit; save the proof in "

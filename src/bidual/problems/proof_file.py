@@ -111,7 +111,10 @@ def _polar(certificate: "Certificate", problem: Problem) -> str | None:
         return None
     operator = problem.operator
     if not isinstance(operator, NeuronOperator) or _kind(operator) != "neurons" or type(problem.gauge) is not Group:
-        raise NoProofError("proof files over all patterns are for neurons under weight decay only, so far.")
+        raise NoProofError(
+            f"certificates over all patterns of a {type(operator).__name__} under {type(problem.gauge).__name__} have "
+            "no proof files yet; those of neurons on plain samples under weight decay have."
+        )
     if operator.X.shape[1] <= 2:
         return "plane"
     _cells(certificate)
