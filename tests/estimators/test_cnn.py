@@ -77,7 +77,7 @@ def test_stride_padding_and_dilation_reach_the_module():
 
 
 @pytest.mark.parametrize(
-    "loss", [name for name in LOSSES if name not in ("logistic", "softmax", "poisson")] + ["log_loss"]
+    "loss", [name for name in LOSSES if name not in ("logistic", "softmax", "poisson", "quantile")] + ["log_loss"]
 )
 def test_every_loss(loss):
     model = ConvexCNNClassifier(loss=loss, n_gates=6, kernel_size=2, pooling="global", tol=1e-2).fit(IMAGES, LABELS)
