@@ -199,6 +199,8 @@ def test_normalisation_inside_two_layers_is_folded_and_nothing_is_loaded_beside_
         decayed = module[0].weight * scale[:, None], norm.bias - norm.running_mean * scale, module[3].weight
         objective = 0.5 * (module(X)[:, 0] - y).square().sum() + 0.15 * sum(part.square().sum() for part in decayed)
     assert found.objective == pytest.approx(float(objective), rel=1e-5)
+    with pytest.raises(ValueError, match=r"BatchNorm1d '1' is folded.*; give beta"):
+        certify(module, X, y, weight_decay=0.3)
     before = {name: value.clone() for name, value in module.state_dict().items()}
     with pytest.raises(ValueError, match=r"BatchNorm1d '1' was folded into the layer beside it.*use result\.better"):
         found.load_into(module)

@@ -20,6 +20,7 @@ from bidual.estimators.certifying.two_layer import GivenTwoLayer
 from bidual.estimators.saving import read_saved
 from bidual.io import foreign
 from bidual.io.foreign import TwoLayerWeights, from_module
+from bidual.io.foreign.normalisation import check_decays_itself
 
 Network: TypeAlias = foreign.Network | ConvexEstimator
 FAMILIES = (
@@ -44,6 +45,8 @@ def given_network(network: Network, head: Sequence[str] | None = None) -> GivenN
 
 def judged_network(network: Network, head: Sequence[str] | None, penalty: Penalty) -> GivenNetwork:
     """The same under that penalty."""
+    if penalty.weight_decay is not None and head is None and isinstance(network, nn.Module):
+        check_decays_itself(network)
     given = given_network(network, head).decaying(penalty)
     return GivenFreeBias(given) if isinstance(given, GivenTwoLayer) and given.has_free_bias else given
 

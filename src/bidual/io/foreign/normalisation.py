@@ -74,6 +74,16 @@ def check_modes(model: nn.Module) -> None:
             )
 
 
+def check_decays_itself(model: nn.Module) -> None:
+    """Refuse the weight decay of a training loop, which does not see the scales that weights have taken in."""
+    for name, part in model.named_modules():
+        if isinstance(part, _BatchNorm):
+            raise ValueError(
+                f"{type(part).__name__} {name!r} is folded into the layer beside it, whose weights are then not those "
+                "that weight_decay stood beside; give beta, at which the folded network is judged."
+            )
+
+
 def check_unfolded(model: nn.Module) -> None:
     """Refuse to put weights beside a normalisation that they have taken in."""
     for name, part in model.named_modules():
