@@ -148,12 +148,13 @@ class Coordinates:
 
 
 def _everywhere(pairs: Pairs) -> list[tuple[Tensor, Tensor]]:
-    """All pairs that are worth a weight: a_k a_k is a square, and a_i b_i is zero."""
+    """All pairs that are worth a weight: a_k a_k is a square, and a_k b_k of one row is zero."""
     p = pairs.count
+    rows = torch.ones(p) if pairs.labels is None else torch.bincount(pairs.labels, minlength=p)
     below = torch.tril_indices(p, p, -1)
-    all_of_them = torch.cartesian_prod(torch.arange(p), torch.arange(p))
-    mixed = all_of_them if pairs.labels is not None else all_of_them[all_of_them[:, 0] != all_of_them[:, 1]]
-    return [(below[0], below[1]), (below[0], below[1]), (mixed[:, 0], mixed[:, 1])]
+    first, second = torch.cartesian_prod(torch.arange(p), torch.arange(p)).T
+    mixed = (first != second) | (rows[first] > 1)
+    return [(below[0], below[1]), (below[0], below[1]), (first[mixed], second[mixed])]
 
 
 def _units(pairs: Pairs, roots: Tensor) -> Tensor:
