@@ -194,7 +194,7 @@ def test_defaults_of_three_classes(data, monkeypatch, capsys):
 
 
 def test_gates_of_three_classes(data, capsys):
-    """Two of them at most would be told apart by the sign of one output."""
+    """Two of them at most would be distinguished by the sign of one output."""
     options = ["--gates", "10", "auto", "--splits", "1", "--draws", "2", "--option", "hidden_bias=False"]
     outcomes = run_script(gates, data, f"--data-dir={data}", *options)
     assert [outcome["gates"] for outcome in outcomes] == ["10", "auto"]

@@ -1,4 +1,4 @@
-"""Objectives of given networks in exact fractions: what is said is not below them, and hardly above."""
+"""Objectives of given networks in exact fractions: the computed ones are not below them, and hardly above."""
 
 from decimal import Decimal, localcontext
 from fractions import Fraction

@@ -370,7 +370,7 @@ class Clipped(nn.Sequential):
     """Something else than its layers, but only where the last samples are."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return super().forward(x).clamp(max=1e3)
+        return super().forward(x).clamp(-1e3, 1e3)
 
 
 def test_a_forward_of_its_own_is_seen_at_the_last_samples_too() -> None:

@@ -108,7 +108,7 @@ def _is_base(each: type) -> bool:
 def exact(estimator: Any) -> Any:
     """For checks that want predictions to 1e-7, which need a gap of about its square.
 
-    Regressors have to be told apart from zero, too: with small betas they interpolate targets of zero.
+    Regressors have to differ from zero, too: with small betas they interpolate targets of zero.
     """
     sequences = hasattr(estimator, "token_shape")  # their fits take first-order steps
     estimator = clone(estimator).set_params(tol=1e-14, max_time=20.0 if sequences else 3.0)

@@ -1,4 +1,4 @@
-"""A solver that panics is lost, and whoever asked it goes on or says so."""
+"""A solver that panics is lost, and its callers go on or report it."""
 
 import clarabel
 import numpy as np

@@ -97,7 +97,7 @@ class Penalty:
 
     @property
     def decayed(self) -> DecayedBiases:
-        """Which biases are decayed: all of them by torch unless it is told otherwise, here the hidden ones."""
+        """Which biases are decayed: by default all of them beside ``weight_decay``, the hidden ones beside ``beta``."""
         default = "hidden" if self.weight_decay is None else True
         given = default if self.decayed_bias is None else self.decayed_bias
         return _DECAYED[given if isinstance(given, str) else bool(given)]

@@ -1,4 +1,4 @@
-"""A network that was found, put into a module that somebody else wrote."""
+"""A network that was found, put into a module of the user's."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

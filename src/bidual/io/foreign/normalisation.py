@@ -1,6 +1,6 @@
 """Batch normalisation in evaluation mode: a scale and a shift per feature, which a neighbouring layer can take in."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Self
 
@@ -66,29 +66,34 @@ def folded(steps: Iterable[Step | Scaling]) -> list[Step]:
 
 def check_modes(model: nn.Module) -> None:
     """Refuse layers that compute one thing in training and another in evaluation."""
-    for name, part in model.named_modules():
-        if isinstance(part, _BatchNorm) and part.training:
+    for kind, part in _normalisations(model):
+        if part.training:
             raise ValueError(
-                f"{type(part).__name__} {name!r} is in training mode, where it computes something else than in "
-                "evaluation; call model.eval() to have the network certified as it predicts."
+                f"{kind} is in training mode, where it computes something else than in evaluation; call model.eval() "
+                "to have the network certified as it predicts."
             )
 
 
 def check_decays_itself(model: nn.Module) -> None:
     """Refuse the weight decay of a training loop, which does not see the scales that weights have taken in."""
-    for name, part in model.named_modules():
-        if isinstance(part, _BatchNorm):
-            raise ValueError(
-                f"{type(part).__name__} {name!r} is folded into the layer beside it, whose weights are then not those "
-                "that weight_decay stood beside; give beta, at which the folded network is judged."
-            )
+    for kind, _ in _normalisations(model):
+        raise ValueError(
+            f"{kind} is folded into the layer beside it, whose weights are then not those that weight_decay stood "
+            "beside; give beta, at which the folded network is judged."
+        )
 
 
 def check_unfolded(model: nn.Module) -> None:
     """Refuse to put weights beside a normalisation that they have taken in."""
+    for kind, _ in _normalisations(model):
+        raise ValueError(
+            f"{kind} was folded into the layer beside it, so that the weights found do not fit into the module; use "
+            "result.better, a module of its own."
+        )
+
+
+def _normalisations(model: nn.Module) -> Iterator[tuple[str, _BatchNorm]]:
+    """With their kinds and names, as errors have them."""
     for name, part in model.named_modules():
         if isinstance(part, _BatchNorm):
-            raise ValueError(
-                f"{type(part).__name__} {name!r} was folded into the layer beside it, so that the weights found do not "
-                "fit into the module; use result.better, a module of its own."
-            )
+            yield f"{type(part).__name__} {name!r}", part

@@ -32,7 +32,7 @@ class Result:
 def run(scale: Scale, means: Context, names: Sequence[str] = NAMES, seed: int = 0) -> Result:
     """Race all methods on every data set; ``seed`` is that of images, cells, starts and batches."""
     config = CONFIGS[scale]
-    data = [means.images(name) for name in names]  # what is missing is said before any race
+    data = [means.images(name) for name in names]  # missing files are reported before any race
     panels = [race_on(images, config, means.device, seed, means.say) for images in data]
     return Result(config, means.device, tuple(panels))
 

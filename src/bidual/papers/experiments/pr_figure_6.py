@@ -38,7 +38,7 @@ def plans(scale: Scale, data: str) -> list[Plan]:
 
 def run(scale: Scale, means: Context) -> dict[str, list[StagedRow]]:
     """Train both networks on both data sets."""
-    data = {name: means.images(name) for name in SETS}  # what is missing is said before any training
+    data = {name: means.images(name) for name in SETS}  # missing files are reported before any training
     return {name: grow_all(plans(scale, name), images, scale, means) for name, images in data.items()}
 
 

@@ -41,7 +41,7 @@ class FirstLayer:
 
     @cached_property
     def normals(self) -> Float[ndarray, "p f r"]:
-        """Rows of X that bound the cone of every pattern: its facets, or all rows where these cannot be told apart.
+        """Rows of X that bound the cone of every pattern: its facets, or all rows where these cannot be distinguished.
         They are the rows themselves and not computed normals, so that no point of a cone is cut off; in the plane they
         are scaled to length one."""
         signed = (2 * self.D - 1)[:, :, None] * self.X
